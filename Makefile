@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chaos mutants lint bench floors dist docs diagrams clean
+.PHONY: demo test aioboto3 chaos mutants lint bench floors dist docs diagrams clean
 
 demo: .venv/ready  ## the main job on embedded stand-ins; with WEB=1 on a page
 	cd examples && ../$(BIN)/python -m demo $(if $(WEB),--web)
@@ -14,6 +14,12 @@ PYTEST := -m pytest -n $(if $(ROOM),auto,4) --dist worksteal
 # coverage is measured. ROOM=contract runs that folder of tests alone.
 test: .venv/ready  ## the tests, without the slow ones, and with a sample of what they multiply
 	$(BIN)/python $(PYTEST) $(if $(ROOM),tests/$(ROOM)) $(if $(SLOW),--slow) $(if $(CI),--cov --cov-fail-under=97)
+
+aioboto3:  ## the tests of its tables, in an environment of its own, because it holds boto3 back
+	$(PYTHON) -m venv --clear .venv-aioboto3
+	.venv-aioboto3/bin/python -m pip install --quiet "pip>=25.1"
+	.venv-aioboto3/bin/python -m pip install --quiet --editable ".[all]" --group test --group aioboto3
+	.venv-aioboto3/bin/python $(PYTEST) --slow tests/contract tests/testing/test_explorer_any_client.py -k "aioboto3 or (async and table)"
 
 MINUTES ?= 10
 
@@ -79,4 +85,4 @@ diagrams:  ## draws the pictures of the documentation anew; needs Graphviz
 	touch $@
 
 clean:
-	rm -rf .venv .venv-docs .venv-dist .venv-floors .site .site-pages .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-aioboto3 .venv-docs .venv-dist .venv-floors .site .site-pages .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

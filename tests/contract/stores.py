@@ -15,9 +15,9 @@ from datetime import UTC, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-import aioboto3
 import boto3
 import pymongo
+import pytest
 from aiobotocore.session import get_session
 
 import onewrite.dynamodb
@@ -503,6 +503,9 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
         client.close()
 
 
+BY_ITSELF = "aioboto3 holds boto3 back, so `make aioboto3` tries it in an environment of its own"
+
+
 @contextmanager
 def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
     server: TablePlace = engines.get(name, TABLES[name])
@@ -528,7 +531,7 @@ def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runn
     context = (
         get_session().create_client("dynamodb", **place.client)
         if kind.endswith("client")
-        else aioboto3.Session().resource("dynamodb", **place.client)
+        else pytest.importorskip("aioboto3", reason=BY_ITSELF).Session().resource("dynamodb", **place.client)
     )
     opened = runner.run(context.__aenter__())
     stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import aioboto3
 import beanie
 import mongoengine
 import pytest
+from aiobotocore.session import get_session
 from mongoengine.connection import disconnect
 from motor.motor_asyncio import AsyncIOMotorClient
 from pydantic import ConfigDict
@@ -229,13 +229,14 @@ def test_motor_is_refused(mongod: Mongod, world: Any) -> None:
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_an_aioboto3_client_of_an_engine(dynoxide: Dynoxide, guarded: bool) -> None:
-    session = aioboto3.Session(aws_access_key_id="other", aws_secret_access_key="other", region_name=REGION)
+def test_an_aiobotocore_client_of_an_engine(dynoxide: Dynoxide, guarded: bool) -> None:
+    session: Any = get_session()
+    keys = {"aws_access_key_id": "other", "aws_secret_access_key": "other", "region_name": REGION}
 
     async def handle(message: Message) -> None:
         values = {":n": {"N": "1"}, ":ids": {"SS": [message.id]}, **({":id": {"S": message.id}} if guarded else {})}
         guard = {"ConditionExpression": "NOT contains(seen, :id)"} if guarded else {}
-        async with session.client("dynamodb", endpoint_url=dynoxide.endpoint) as client:
+        async with session.create_client("dynamodb", endpoint_url=dynoxide.endpoint, **keys) as client:
             try:
                 await client.update_item(
                     TableName="any",

@@ -6,7 +6,7 @@ import asyncio
 from functools import cache
 from typing import Any, Protocol
 
-import aioboto3
+from aiobotocore.session import get_session
 
 from onewrite import Message, Outcome, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable
@@ -39,26 +39,28 @@ class MongoBooks:
 
 
 class DynamoBooks:
-    """A table of aioboto3. The explorer answers what it sends, so it need not be open where it is used."""
+    """A client of aiobotocore. The explorer answers what it sends, so it need not be open where it is used."""
 
     def __init__(self, _: object, **options: Any) -> None:
-        self._table = _table()
-        self._guarded = AsyncGuardedTable(self._table, SeenIds(), **options)
+        self._client = _client()
+        self._guarded = AsyncGuardedTable(self._client, SeenIds(), table_name="customers", **options)
 
     async def balance(self, account: str) -> int:
-        answer = await self._table.get_item(Key={"id": account}, ConsistentRead=True)
-        return int(answer.get("Item", {}).get("balance", 0))
+        answer = await self._client.get_item(TableName="customers", Key={"id": {"S": account}}, ConsistentRead=True)
+        return int(answer.get("Item", {}).get("balance", {"N": "0"})["N"])
 
     async def put(self, account: str, balance: int) -> None:
-        values = {":n": balance}
-        await self._table.update_item(
-            Key={"id": account}, UpdateExpression="SET balance = :n", ExpressionAttributeValues=values
-        )
+        await self._update(account, "SET balance = :n", balance)
 
     async def add(self, account: str, amount: int) -> None:
-        values = {":n": amount}
-        await self._table.update_item(
-            Key={"id": account}, UpdateExpression="ADD balance :n", ExpressionAttributeValues=values
+        await self._update(account, "ADD balance :n", amount)
+
+    async def _update(self, account: str, expression: str, number: int) -> None:
+        await self._client.update_item(
+            TableName="customers",
+            Key={"id": {"S": account}},
+            UpdateExpression=expression,
+            ExpressionAttributeValues={":n": {"N": str(number)}},
         )
 
     async def add_once(self, message: Message, account: str, amount: int) -> Outcome:
@@ -69,11 +71,11 @@ class DynamoBooks:
 
 
 @cache
-def _table() -> Any:
-    session = aioboto3.Session(region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x")
+def _client() -> Any:
+    keys: Any = {"region_name": "eu-west-1", "aws_access_key_id": "x", "aws_secret_access_key": "x"}
 
     async def opened() -> Any:
-        async with session.resource("dynamodb") as resource:
-            return await resource.Table("customers")
+        async with get_session().create_client("dynamodb", **keys) as client:
+            return client
 
     return asyncio.run(opened())
