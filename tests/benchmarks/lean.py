@@ -16,7 +16,7 @@ from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.core.step import step_mark
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.lean import body_of
+from onewrite.dynamodb.lean import build_body
 from onewrite.identity import json_body
 from onewrite.lean.wire import Address, Answer, Wiring, connect
 from onewrite.testing.servers.engines import REGION, Dynoxide
@@ -85,7 +85,7 @@ def _least(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
         def replay(key: Callable[[int], str]) -> Contender:
             numbers = range(plan.warmup + plan.rounds)
             requests = [_explain(store, messages[turn], key(turn)) for turn in numbers]
-            requests_in_bytes = [_bytes(place.netloc, body_of(request)) for request in requests]
+            requests_in_bytes = [_bytes(place.netloc, build_body(request)) for request in requests]
             return lambda turn: _check_answer(connection.exchange(requests_in_bytes[turn]))
 
         def plain(key: Callable[[int], str]) -> Contender:

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from onewrite import HighWaterMark, Message, Rejected, SeenIds, Tombstones
+from onewrite.core.judging import has_landed, judge_creation
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.step import step_mark
 from onewrite.core.tombstone import new_tombstone
-from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, has_landed, of_creation, token_of, too_large
+from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, make_token, too_large
 
 NOW = 1_790_000_000.0
-CALL = token_of("try")
+CALL = make_token("try")
 TOMBSTONES = Tombstones(timedelta(days=1))
 
 
@@ -147,4 +148,4 @@ def test_what_helps_against_a_full_entity_depends_on_whether_events_take_more_th
     ids=str,
 )
 def test_a_creation_that_finds_a_part_of_its_item_alone_comes_again(found: dict[str, object], *, settled: bool) -> None:
-    assert of_creation(Rejected(M10, found), {"id": "e", "n": 1}, keys=2) == Rejected(M10, found, settled=settled)
+    assert judge_creation(Rejected(M10, found), {"id": "e", "n": 1}, keys=2) == Rejected(M10, found, settled=settled)

@@ -14,9 +14,9 @@ from onewrite.core.step import (
     FoundStep,
     Step,
     StepRequest,
-    answer_to,
     check_begin,
     found_step,
+    judge_open_step,
     may_be_taken_over,
     new_step,
     read_step,
@@ -58,7 +58,7 @@ def test_a_step_in_the_place_of_one_whose_effect_did_not_happen_has_its_key_and_
 
 
 def answered(step: Step, now: float) -> Busy | Uncertain:
-    return answer_to(step, M1, now, None, {"id": "e"})
+    return judge_open_step(step, M1, now, None, {"id": "e"})
 
 
 def test_others_wait_for_a_step_until_its_lease_is_over_and_are_told_then_that_nobody_knows_of_its_effect() -> None:

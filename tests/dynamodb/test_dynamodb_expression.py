@@ -131,9 +131,9 @@ def test_an_expression_may_have_300_operators_and_not_one_more(name: str, full: 
 def test_operators_are_counted_as_the_documentation_does(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str, count: int
 ) -> None:
-    monkeypatch.setattr("onewrite.dynamodb.expression.MOST_OPERATORS", count)
+    monkeypatch.setattr("onewrite.dynamodb.expression.MAX_OPERATORS", count)
     check_limits(name, text)
-    monkeypatch.setattr("onewrite.dynamodb.expression.MOST_OPERATORS", count - 1)
+    monkeypatch.setattr("onewrite.dynamodb.expression.MAX_OPERATORS", count - 1)
     with pytest.raises(InvalidUpdate, match=f"has {count} operators"):
         check_limits(name, text)
 

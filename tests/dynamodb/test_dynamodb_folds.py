@@ -24,7 +24,7 @@ from onewrite import (
 )
 from onewrite.core.label import STEPS
 from onewrite.core.ledgers import Ledger
-from onewrite.dynamodb.expression import LONGEST_EXPRESSION, MOST_OPERATORS
+from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, MAX_OPERATORS
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.folds import Folds, fold_into
 from onewrite.testing import moto_table
@@ -98,7 +98,7 @@ def test_as_many_as_a_fold_begins_with_fit_beside_a_condition_of_usual_length(na
 
     given = [Message(f"m{n}", source="s", sequence=n) for n in range(1, Folds(store).most + 1)]
     _, (call,) = play_requests(fold_into(store, given, conditioned), DONE)
-    assert len(call.kwargs["ConditionExpression"]) <= LONGEST_EXPRESSION
+    assert len(call.kwargs["ConditionExpression"]) <= MAX_EXPRESSION_BYTES
     more = [*given, Message("one more", source="s", sequence=len(given) + 1)]
     if not isinstance(LEDGERS[name], HighWaterMark | InSequence):
         _, calls = play_requests(fold_into(store, more, conditioned), DONE, DONE)
@@ -140,7 +140,7 @@ def test_operators_count_as_well_as_bytes() -> None:
     outcomes, calls = play_requests(fold_into(flows(HighWaterMark()), messages(*range(1, 9)), asks), DONE, DONE)
     assert kinds(outcomes) == [Applied] * 8
     assert len(calls) == 2
-    assert MOST_OPERATORS == 300
+    assert MAX_OPERATORS == 300
 
 
 def test_one_message_that_is_too_much_by_itself_raises_what_a_single_write_raises() -> None:

@@ -16,7 +16,7 @@ from onewrite import (
     SeenIds,
 )
 from onewrite.core.ledgers import Ledger
-from onewrite.core.write import NO_STEP, Write, token_of
+from onewrite.core.write import NO_STEP, Write, make_token
 from onewrite.dynamodb.dialect import build_begin, build_put, build_update
 from onewrite.dynamodb.values import typed_values
 
@@ -28,7 +28,7 @@ KEY = {"Key": {"orderId": "o-1"}}
 
 def write(ledger: Ledger = MARK, message: Message = M5, now: float = NOW) -> Write:
     """The parts of a write of the call "try"."""
-    return Write(message, KEY["Key"], now, ledger.entry(message, now), NO_STEP, token=token_of("try"))
+    return Write(message, KEY["Key"], now, ledger.entry(message, now), NO_STEP, token=make_token("try"))
 
 
 def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Applied, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size
 from onewrite.dynamodb.values import plain_values
 from onewrite.testing.servers.engines import Dynoxide
 from tests.support.pages import ROOT
@@ -38,7 +38,7 @@ def formula_units(formula: str, ids: float) -> int:
     """Return the write units of an item with a ledger of that formula."""
     fixed, _, per_id = formula.removesuffix(" per id").partition(" + ")
     size = OWN_BYTES + int(fixed) + int(per_id or 0) * ids
-    return -int(-size // 1024) if size <= LARGEST_ITEM else 0
+    return -int(-size // 1024) if size <= MAX_ITEM_BYTES else 0
 
 
 def unit_range(formula: str, between: float, retention: timedelta) -> list[int]:

@@ -37,18 +37,18 @@ def _client(service: Service, **config: Any) -> Any:
 
 
 def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
-    frozen = insides.credentials_of(client).get_frozen_credentials()
+    frozen = insides.read_credentials(client).get_frozen_credentials()
     assert (frozen.access_key, frozen.secret_key, frozen.token) == ("key", "secret", None)
-    session = insides.session_of(client)
+    session = insides.read_session(client)
     assert type(session) is URLLib3Session
-    assert isinstance(insides.verify_of(session), bool | str)
-    assert insides.socket_options_of(session)
-    assert insides.proxy_for(session, client.meta.endpoint_url) is None
+    assert isinstance(insides.read_verify(session), bool | str)
+    assert insides.read_socket_options(session)
+    assert insides.find_proxy(session, client.meta.endpoint_url) is None
     for operation in service.methods:
-        url, headers, _ = insides.endpoint_for(client, operation, {service.place: "orders"}, {})
+        url, headers, _ = insides.find_endpoint(client, operation, {service.place: "orders"}, {})
         assert (url, headers) == (client.meta.endpoint_url, {})
-        assert insides.handlers_of(client, f"request-created.{service.name}.{operation}")
-    assert len(insides.functions_of(client, service.methods.values())) == 12
+        assert insides.read_handlers(client, f"request-created.{service.name}.{operation}")
+    assert len(insides.read_functions(client, service.methods.values())) == 12
 
 
 def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any, service: Service) -> None:

@@ -330,7 +330,7 @@ def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint
 
 def test_credentials_that_no_header_can_hold_are_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
-        monkeypatch.setattr(insides.credentials_of(client), "token", "a\r\nx-evil: 1")
+        monkeypatch.setattr(insides.read_credentials(client), "token", "a\r\nx-evil: 1")
         with pytest.raises(UnknownRoute, match="characters"):
             Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
@@ -339,6 +339,6 @@ def test_requests_are_signed_with_the_credentials_that_the_client_has_now(monkey
     with made() as client:
         routes = Routes(DYNAMODB, client)
         routes.present("GetItem", {"TableName": "orders"})
-        monkeypatch.setattr(insides.credentials_of(client), "access_key", "other")
+        monkeypatch.setattr(insides.read_credentials(client), "access_key", "other")
         renewed = routes.present("GetItem", {"TableName": "orders"})
         assert "Credential=other/" in renewed.signer.sign("POST", {}, b"", 0)["authorization"]

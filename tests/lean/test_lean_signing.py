@@ -13,7 +13,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite.lean.routes import address_of, host_of
+from onewrite.lean.routes import read_address, read_host
 from onewrite.lean.signing import Identity, Signer
 from onewrite.lean.wire import Address
 
@@ -60,7 +60,7 @@ def test_any_request_is_signed_as_botocore_signs_it(
 ) -> None:
     headers = {"content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.UpdateItem", **more}
     theirs = _signed_by_botocore(url, identity, region, headers, body, moment)
-    ours = Signer(identity, region, "dynamodb").sign("POST", {**headers, "host": host_of(url)}, body, moment)
+    ours = Signer(identity, region, "dynamodb").sign("POST", {**headers, "host": read_host(url)}, body, moment)
     del ours["host"]  # botocore leaves this header to the HTTP client, and signs it
     assert {name: value.encode() for name, value in ours.items()} == theirs
 
@@ -104,5 +104,5 @@ def test_a_new_day_has_a_key_of_its_own() -> None:
     ],
 )
 def test_a_url_names_an_address_and_a_host(url: str, address: Address, host: str | None) -> None:
-    assert address_of(url) == address
-    assert host_of(url) == (host or address.host)
+    assert read_address(url) == address
+    assert read_host(url) == (host or address.host)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite.dynamodb.lean import DYNAMODB, body_of
+from onewrite.dynamodb.lean import DYNAMODB, build_body
 from onewrite.lean.answers import Parser
 from onewrite.lean.wire import Answer, Unanswered, Unreadable, read_answer
 from onewrite.sqs.queue import SQS
@@ -146,4 +146,4 @@ def test_another_status_is_none(parser: Parser, status: int) -> None:
 )
 def test_what_json_would_make_something_else_of_is_not_sent(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
-        body_of(arguments)
+        build_body(arguments)

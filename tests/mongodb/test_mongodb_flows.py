@@ -34,7 +34,7 @@ from onewrite import (
 from onewrite.core.flow import Call, Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Step, step_mark
-from onewrite.mongodb.flows import Flows, is_of_entity
+from onewrite.mongodb.flows import Flows, is_entity_taken
 from tests.support.driven import play, reply
 
 NOW = 1_790_000_000.0
@@ -144,7 +144,7 @@ def test_a_condition_that_holds_by_the_time_of_the_look_is_tried_once_more() -> 
     ],
 )
 def test_duplicate_key_is_of_the_entity_or_of_the_caller(details: Any, entity: Any, *, expected: bool) -> None:
-    assert is_of_entity(DuplicateKeyError("E11000", 11000, details), entity) is expected
+    assert is_entity_taken(DuplicateKeyError("E11000", 11000, details), entity) is expected
 
 
 def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:

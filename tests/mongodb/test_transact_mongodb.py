@@ -28,7 +28,7 @@ from onewrite import (
 )
 from onewrite.core.flow import Meter, meter
 from onewrite.core.label import TOKEN
-from onewrite.core.write import token_of
+from onewrite.core.write import make_token
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply
@@ -230,7 +230,7 @@ def test_each_operation_and_each_look_and_the_end_of_a_transaction_is_one_reques
     looks = [FREE, None, FREE]
     answers: dict[str, list[Any]] = {
         "refused": [MISSED, *looks, MISSED, MISSED, *looks],
-        "in the inbox by this call": [met(), {"_id": "1:c1:s2:m5", TOKEN: token_of("try")}, SEEN, SEEN],
+        "in the inbox by this call": [met(), {"_id": "1:c1:s2:m5", TOKEN: make_token("try")}, SEEN, SEEN],
     }
     documents.answers += answers[outcome]
     token = meter.set(counted)

@@ -17,7 +17,7 @@ import pytest
 
 from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, Tombstones, sortable
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.ledger import ledgers_before
+from onewrite.core.ledgers.ledger import list_earlier_ledgers
 from onewrite.errors import OnewriteError
 from onewrite.testing.standins.collection import StandInClient
 from onewrite.testing.standins.stores import moto_table
@@ -189,7 +189,7 @@ def test_what_is_forgotten_takes_effect_once_more(
             ledger = following
     carried = chance.random() < 0.4  # another set of ids holds the message too
     if carried:
-        ledger = replace(cast("Any", ledger), also=(*ledgers_before(ledger.also), MessageIDs("carried")))
+        ledger = replace(cast("Any", ledger), also=(*list_earlier_ledgers(ledger.also), MessageIDs("carried")))
     monkeypatch.setattr("time.time", lambda: now)
     for _ in range(6):
         asked = message(chance, text=False)

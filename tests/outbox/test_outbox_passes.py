@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
-from onewrite.core.event import Event, emission, emitter_of, moment, seconds
+from onewrite.core.event import Event, emission, make_emitter, moment, seconds
 from onewrite.core.flow import Do, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, read_box
 from onewrite.outbox import Outgoing, SweepReport
@@ -20,7 +20,7 @@ from onewrite.outbox.relay import pause, report_pass
 
 NOW = 1_790_000_000.0
 OUTBOX = Outbox("o")
-EMITTER = emitter_of(OUTBOX, "ow_l")
+EMITTER = make_emitter(OUTBOX, "ow_l")
 Reply = Callable[[list[Outgoing]], Any]
 
 

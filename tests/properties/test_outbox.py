@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Event, Message, Outbox, SeenIds
-from onewrite.core.event import emission, emitter_of
+from onewrite.core.event import emission, make_emitter
 from onewrite.core.flow import drive, performer
 from onewrite.core.pending import Box, read_box
 from onewrite.dynamodb import GuardedTable
@@ -176,7 +176,7 @@ document_keys = texts | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.bi
 
 @given(bodies, kinds, item_keys | document_keys, st.integers(0, 10**18))
 def test_what_is_emitted_is_what_a_consumer_reads(body: Any, kind: str, key: Any, sent: int) -> None:
-    written = emission(emitter_of(OUTBOX, "ow_l"), Message("m1"), [Event(kind, body)], 1_790_000_000.0, "call")
+    written = emission(make_emitter(OUTBOX, "ow_l"), Message("m1"), [Event(kind, body)], 1_790_000_000.0, "call")
     held: dict[str, Any] = {"ow_o": OUTBOX.label, "ow_events": [dict(event) for event in written.events]}
     held |= {"ow_sent": sent, "ow_life": "life"}
     place = item_origin(key) if isinstance(key, dict) else document_origin(key)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onewrite import Applied, Busy, Deferred, Duplicate, Message, Outcome, Rejected, Stale
 from onewrite.core.flow import Do, Flow
-from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, Plan, TooMuch, entries_of, join
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, Plan, TooMuch, join, make_entries
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
@@ -243,7 +243,7 @@ class Memory:
 
     def _try(self, written: list[Message], moved: list[Message]) -> Entity | None:
         self._note(written)
-        entry = join(entries_of(self.rules.ledger, written, moved, NOW))
+        entry = join(make_entries(self.rules.ledger, written, moved, NOW))
         busy = any(message in self.rules.begun_messages for message in written)
         over = self.rules.limit is not None and bool(written) and self.entity.n + highest(written) > self.rules.limit
         if busy or over or not lets_in(self.entity, entry):

@@ -11,8 +11,9 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import Outbox, check_ledgerless, emission, emitter_of, empty_emission
+from onewrite.core.event import Outbox, check_outbox_has_ledger, emission, empty_emission, make_emitter
 from onewrite.core.flow import Flow, split_missing_ok
+from onewrite.core.judging import judge_read
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import UNGUARDED
@@ -20,7 +21,7 @@ from onewrite.core.pipeline import Attempt, send_finish
 from onewrite.core.step import Claim, FinalWrite, Step, check_claim
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
-from onewrite.core.write import NO_STEP, Finishes, Image, StepPart, Write, judge_read, token_of
+from onewrite.core.write import NO_STEP, Finishes, Image, StepPart, Write, make_token
 from onewrite.message import Message
 from onewrite.outcome import Outcome
 
@@ -46,10 +47,10 @@ class Engine(ABC):
         is_async: bool,
     ) -> None:
         """`attempts` names calls."""
-        check_ledgerless(ledger, outbox)
+        check_outbox_has_ledger(ledger, outbox)
         self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
         check_ledger(self.ledger)
-        self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
+        self.emitter = make_emitter(outbox, self.ledger.terms.attribute)
         self.empty_emission = None if outbox is None else empty_emission(outbox)
         self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.tombstones, self.watch = tombstones, Watch(self.ledger.skew)
@@ -120,7 +121,7 @@ class Engine(ABC):
             name = self.attempts()
         if emit is not None:
             outbox_part = emission(self.emitter, message, emit, now, f"{self.full_name} {name} {place}")
-        token = token_of(name) if name and self.has_token and entry is not UNGUARDED else None
+        token = make_token(name) if name and self.has_token and entry is not UNGUARDED else None
         return Write(message, key, now, entry, step, outbox_part, token)
 
     def finish(

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _TEXT, _SIMPLE = frozenset({str}), frozenset({str, int, float, bool, type(None)})
 _NONCE_BYTES = 8  # two nonces of one entity are the same once in 2^64
-_MOST_SHARDS = 1000  # a sweep asks each shard once
+_MAX_SHARDS = 1000  # a sweep asks each shard once
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 # What may begin a URI reference: a scheme, or a first segment without a colon.
 _REFERENCE = re.compile("(?:[A-Za-z][A-Za-z0-9.-]*:|(?![^/]*:))[A-Za-z0-9/._~:-]+")
@@ -124,8 +124,8 @@ class Outbox:
                 f"Outbox({self.name!r}): give a name that can begin a URI reference, such as shop/orders: letters, digits and any of "
                 "/ - . _ ~ :"
             )
-        if type(self.shards) is not int or not 1 <= self.shards <= _MOST_SHARDS:
-            raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MOST_SHARDS} partitions.")
+        if type(self.shards) is not int or not 1 <= self.shards <= _MAX_SHARDS:
+            raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MAX_SHARDS} partitions.")
         self._check_options()
         object.__setattr__(self, "name", plain(self.name))
         object.__setattr__(self, "label", outbox_label(self.name))
@@ -148,7 +148,7 @@ class Outbox:
         return json_value
 
 
-def check_ledgerless(ledger: object, outbox: object) -> None:
+def check_outbox_has_ledger(ledger: object, outbox: object) -> None:
     """Raise if a store without a ledger has an outbox."""
     if ledger is None and outbox is not None:
         raise ConfigurationError(
@@ -165,7 +165,7 @@ class Emission(NamedTuple):
     shard: int = 0
 
 
-def made_with_outbox(outboxes: T | None) -> T:
+def require_outboxes(outboxes: T | None) -> T:
     if outboxes is None:
         raise ConfigurationError("This store has no outbox: make it with outbox=Outbox(...).")
     return outboxes
@@ -182,7 +182,7 @@ class Emitter(NamedTuple):
     prefix: str
 
 
-def emitter_of(outbox: Outbox | None, attribute: str) -> Emitter | None:
+def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
     """For a store whose ledger is known by this. Raises unless it may have this outbox.
 
     Two services that write to one entity keep two ledgers in it, and each may emit for one message.
@@ -201,7 +201,7 @@ def emission(emitter: Emitter | None, message: Message, events: object, now: flo
     return _emission(emitter, [message] * len(event_list), event_list, now, call)
 
 
-def emission_of_fold(
+def make_fold_emission(
     emitter: Emitter | None, messages: Sequence[Message], events: object, now: float, call: str
 ) -> Emission:
     """The events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""

@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.core.event import check_causes
 from onewrite.core.flow import Do, Flow, split_missing_ok
+from onewrite.core.judging import is_waited_for, judge_message
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
 from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, move_mark, send_write, settle
-from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, is_waited_for, kept_out
+from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Entity, Outcome, Rejected, Stale
@@ -141,7 +142,7 @@ def in_turn(messages: Sequence[Message]) -> list[int]:
     return by_sequence(messages)
 
 
-def entries_of(ledger: Ledger, messages: Sequence[Message], moved: Sequence[Message], now: float) -> list[Entry]:
+def make_entries(ledger: Ledger, messages: Sequence[Message], moved: Sequence[Message], now: float) -> list[Entry]:
     """What a write of the messages asks, each by itself. `moved`: these, and those over which a mark only moves; none: these alone."""
     written = {*map(id, messages)}
     entries = [(message, ledger.entry(message, now)) for message in moved or messages]
@@ -260,14 +261,14 @@ def assumed_refusal(members: Sequence[Member]) -> FoldRefusal:
     return FoldRefusal(look_up, refusal, passes)
 
 
-def refusal_of_fold(write: Write, image: Image) -> FoldRefusal:
+def judge_fold(write: Write, image: Image) -> FoldRefusal:
     """Why the write of several messages did not land, given the entity that refused it."""
 
     def single(member: Member) -> Write:
         return write._replace(message=member.message, entry=member.entry, other_messages=())
 
     def refusal(member: Member, ledger: Lookup) -> Outcome | None:
-        return kept_out(single(member), image._replace(ledger=ledger))
+        return judge_message(single(member), image._replace(ledger=ledger))
 
     def passes(member: Member, ledger: Lookup) -> bool:
         is_kept_out = isinstance(refusal(member, ledger), Duplicate)  # and no step of it is open
@@ -280,7 +281,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landing | FoldRefusal]:
     """Send the write of several messages."""
 
     def explain(write: Write, image: Image) -> FoldRefusal | StepPart | None:
-        refusal = refusal_of_fold(write, image)
+        refusal = judge_fold(write, image)
         new_plan = make_plan(plan.moved, refusal)
         if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
             return refusal
@@ -295,7 +296,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landing | FoldRefusal]:
         if refusal is not None:
             entity = settled.attempt.show(Applied(attempt.write.message, entity)).entity
         return Landing(entity, answer.retried, answer.response)
-    return answer or refusal_of_fold(cast("Refusal", refusal).write, cast("Refusal", refusal).image)
+    return answer or judge_fold(cast("Refusal", refusal).write, cast("Refusal", refusal).image)
 
 
 # --- the fold ----------------------------------------------------------------------------------------------------------

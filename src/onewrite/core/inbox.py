@@ -18,7 +18,7 @@ from onewrite.core.tombstone import check_retention
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
 
-_LONGEST_KEY = 1024  # bytes: half of what the partition key of a DynamoDB item may have
+_MAX_KEY_BYTES = 1024  # bytes: half of what the partition key of a DynamoDB item may have
 _HASH_BYTES = 32
 
 
@@ -72,7 +72,7 @@ class Inbox:
 
     def _mark(self, consumer: str, message: Message) -> str:
         named = join_texts(plain(consumer), message.source, *message.parts, message.id)
-        if len(named.encode()) <= _LONGEST_KEY:
+        if len(named.encode()) <= _MAX_KEY_BYTES:
             return named
         return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit
 

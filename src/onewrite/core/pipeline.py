@@ -11,19 +11,9 @@ from dataclasses import replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.flow import Flow, settle_missing
+from onewrite.core.judging import has_landed, is_held_before, is_waited_for, judge, judge_begin, judge_finish
 from onewrite.core.step import MOVED_BACK, Step
-from onewrite.core.write import (
-    Begins,
-    Image,
-    StepPart,
-    Write,
-    has_landed,
-    is_held_before,
-    is_waited_for,
-    judge,
-    judge_finish,
-    met_by_begin,
-)
+from onewrite.core.write import Begins, Image, StepPart, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.outcome import Applied, Duplicate, Entity, Missing, Outcome, Rejected, Unmet
 
@@ -222,7 +212,7 @@ def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | Non
     """Send the begin of a step. `replaces`: it takes the place of another. None: the step that was to be replaced is gone."""
 
     def explain(write: Write, image: Image) -> Step | Outcome | None:
-        answer = met_by_begin(write, image)
+        answer = judge_begin(write, image)
         return None if isinstance(answer, Unmet) and not (replaces and image.exists) else answer
 
     flow: Flow[Settled[Step | Outcome]] = settle(attempt, explain)

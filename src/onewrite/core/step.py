@@ -25,7 +25,7 @@ from onewrite.outcome import Begun, Busy, Entity, Uncertain
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
 
 STEP_SKEW = timedelta(minutes=5)  # how far the clocks of two workers may be off
-_SHORTEST_LEASE = timedelta(seconds=1)
+_MIN_LEASE = timedelta(seconds=1)
 _FENCE_BYTES = 8  # two fences of one step are the same once in 2^64
 
 
@@ -142,7 +142,7 @@ def found_step(entity: str, stored_step: object) -> FoundStep:
         return FoundStep(entity, error)
 
 
-def answer_to(
+def judge_open_step(
     step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
 ) -> Busy | Uncertain:
     """What anyone else hears who wants to write the message while its step is open."""
@@ -151,7 +151,7 @@ def answer_to(
     return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copy_of(entity_key))
 
 
-def fence_of_unsent(fence: str) -> str:
+def make_unsent_fence(fence: str) -> str:
     """The fence of a step that its worker has let go, who can no longer finish it."""
     return f"unsent {fence}"
 
@@ -179,7 +179,7 @@ def check_begin(request: StepRequest) -> None:
         raise InvalidUpdate(
             f"begin: the step's name is {name!r}: give it a text, such as 'charge', that says what the effect is."
         )
-    if not isinstance(lease, timedelta) or lease < _SHORTEST_LEASE:
+    if not isinstance(lease, timedelta) or lease < _MIN_LEASE:
         raise InvalidUpdate(f"begin: lease={lease!r}: give a timedelta of at least a second, in which the effect is over.")
     if not isinstance(safe_for, timedelta) or safe_for < timedelta(0):
         raise InvalidUpdate(
@@ -187,7 +187,7 @@ def check_begin(request: StepRequest) -> None:
             "timedelta(0) if it does not take one."
         )
     if timedelta(0) < safe_for and safe_for - lease < 2 * STEP_SKEW:  # may_be_taken_over would never be true
-        shorter = "a shorter lease; or " if safe_for >= 2 * STEP_SKEW + _SHORTEST_LEASE else ""
+        shorter = "a shorter lease; or " if safe_for >= 2 * STEP_SKEW + _MIN_LEASE else ""
         raise InvalidUpdate(
             f"begin: safe_for={safe_for} is shorter than lease={lease} and the {2 * STEP_SKEW} by which two clocks may differ, so no "
             f"worker could ever take the step over. Give {shorter}timedelta(0), if the key is forgotten so soon: then the "
@@ -227,7 +227,7 @@ class FinalWrite(NamedTuple):
     arguments: frozenset[str]
     example: str
 
-    def arguments_of(self, result: object) -> dict[str, Any]:
+    def read_arguments(self, result: object) -> dict[str, Any]:
         """What `then=` has returned, as arguments. The effect has happened, so the driver's words for this would come too late to tell."""
         problem: str | None = None
         if not isinstance(result, Mapping):

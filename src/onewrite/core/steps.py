@@ -15,11 +15,11 @@ from onewrite.core.pipeline import send_begin
 from onewrite.core.step import (
     Step,
     StepRequest,
-    answer_to,
     check_begin,
     check_claim,
     check_release,
-    fence_of_unsent,
+    judge_open_step,
+    make_unsent_fence,
     may_be_taken_over,
     new_step,
     read_step,
@@ -105,7 +105,7 @@ def begin_step(start: Start, begin_once: Begin) -> Flow[Answer]:
         elif may_be_taken_over(found, start.now, request):
             step, old_fence = fresh.take_over(found), found.fence
         else:
-            return answer_to(found, message, start.now, None, start.entity_key)
+            return judge_open_step(found, message, start.now, None, start.entity_key)
     return Busy(message, start.now)  # others begin it and let it go all the time
 
 
@@ -125,7 +125,7 @@ def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
                 return
         fields: dict[str, Any] = {"until": moment(engine.clock())}
         if is_unsent:
-            fields |= {"unsent": True, "fence": fence_of_unsent(step.fence)}
+            fields |= {"unsent": True, "fence": make_unsent_fence(step.fence)}
         if (yield from engine.change_step(write, native, ledger, step.fence, fields).lands()):
             return
 
@@ -144,7 +144,7 @@ def perform(
     """Begin a step, call the effect, and write what finishes the step."""
 
     def finish(step: Begun, result: object) -> Flow[Outcome]:
-        arguments = {**engine.name_entity(step.entity_key), **engine.final_write.arguments_of(result)}
+        arguments = {**engine.name_entity(step.entity_key), **engine.final_write.read_arguments(result)}
         emit = arguments.pop("emit", None)
         return engine.finish(message, arguments, step, emit)
 
@@ -188,4 +188,4 @@ def open_steps(engine: Engine, native: Native) -> Flow[list[Busy | Uncertain]]:
     key = engine.read_key(native)
     image = yield from engine.read(key, native)
     steps = [step for step in map(read_step, image.steps.values()) if step.ledger in engine.ledger.terms.attributes]
-    return [answer_to(step, step.message, engine.clock(), None, key) for step in sorted(steps, key=since)]
+    return [judge_open_step(step, step.message, engine.clock(), None, key) for step in sorted(steps, key=since)]

@@ -19,7 +19,7 @@ from onewrite.core.label import check_attribute, plain
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 _NAME_BYTES = 8  # two deletes of one entity have the same name once in 2^64
-_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
+_MIN_RETENTION, _MAX_RETENTION = timedelta(seconds=1), timedelta(days=36_525)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Tombstones:
 
 def check_retention(name: str, retention: object) -> None:
     """Raise unless the database can be told when this is over."""
-    if not isinstance(retention, timedelta) or not _SHORTEST <= retention <= _LONGEST:
+    if not isinstance(retention, timedelta) or not _MIN_RETENTION <= retention <= _MAX_RETENTION:
         raise ConfigurationError(
             f"{name}(retention={retention!r}): give a timedelta from a second to a hundred years that outlives every redelivery, as in "
             "timedelta(days=14)."
@@ -72,7 +72,7 @@ def tombstone_name(call: str) -> str:
     return blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
 
 
-def is_tombstone_of(name: str, stored_tombstone: object) -> bool:
+def has_tombstone_name(name: str, stored_tombstone: object) -> bool:
     """Is this, as it is stored, the tombstone of that name?"""
     return isinstance(stored_tombstone, Mapping) and cast("Mapping[str, object]", stored_tombstone).get("by") == name
 
@@ -112,7 +112,7 @@ def check_store_tombstones(tombstones: object, is_taken: Callable[[str], bool]) 
         )
 
 
-def made_with_tombstones(tombstones: Tombstones | None) -> Tombstones:
+def require_tombstones(tombstones: Tombstones | None) -> Tombstones:
     if tombstones is None:
         raise ConfigurationError(
             "A delete takes the ledger along, and a message that comes late or again would then create the entity anew. Make the store "

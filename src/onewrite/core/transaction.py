@@ -12,8 +12,9 @@ from onewrite.core.engine import Engine, Native
 from onewrite.core.event import Emit
 from onewrite.core.flow import Flow, Wait, settle_missing
 from onewrite.core.inbox import Inbox
+from onewrite.core.judging import judge, judge_creation
 from onewrite.core.ledgers.ledger import UNGUARDED
-from onewrite.core.write import Image, Write, judge, of_creation
+from onewrite.core.write import Image, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import (
@@ -33,7 +34,7 @@ from onewrite.outcome import (
 )
 
 DEADLINE: Final = timedelta(seconds=30)  # for how long a transaction waits for what is in the way
-_SHORTEST, _LONGEST = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
+_MIN_WAIT, _MAX_WAIT = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
 _WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
 
 
@@ -76,7 +77,7 @@ class TransactionWrite(ABC):
         """Return why its condition failed, given the entity as it was `now`. `creation`: what it was to create, of which so many fields are the key."""
         outcome = judge(self.write._replace(now=now), image)
         if creation is not None:
-            outcome = of_creation(outcome, creation, keys)
+            outcome = judge_creation(outcome, creation, keys)
         return with_participant(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @abstractmethod
@@ -99,7 +100,7 @@ class Backoff:
         self._chance = chance
         self._end = clock() + deadline.total_seconds()
         self._budget = deadline.total_seconds()  # of the waiting itself, for a clock that stands still
-        self._next = _SHORTEST
+        self._next = _MIN_WAIT
 
     def pause(self) -> float | None:
         """Seconds to wait before the next try, or None: the time is over."""
@@ -107,7 +108,7 @@ class Backoff:
         if self._clock() + wait > self._end or wait > self._budget:
             return None
         self._budget -= wait
-        self._next = min(_LONGEST, self._next * 2)
+        self._next = min(_MAX_WAIT, self._next * 2)
         return wait
 
 

@@ -116,13 +116,13 @@ def _hear_answer(answer: Answer, step: object, target: object) -> None:
             calls = [current]
         if not calls:
             return
-        entity = None if getattr(answer, "participant", None) is not None else _entity_of(step, target)
-        note = None if answer.settled else Note(answer, entity, *_line_of_caller())
+        entity = None if getattr(answer, "participant", None) is not None else _read_entity(step, target)
+        note = None if answer.settled else Note(answer, entity, *_find_caller_line())
         for call in calls:
             call.hear(answer, entity, note)
 
 
-def _entity_of(step: object, target: object) -> WrittenEntity | None:
+def _read_entity(step: object, target: object) -> WrittenEntity | None:
     """The entity of a request. None: it is of a transaction."""
     store = getattr(getattr(step, "function", None), "__self__", target)
     args, kwargs = cast("tuple[Sequence[Any], Mapping[str, Any]]", (getattr(step, "args", ()), getattr(step, "kwargs", {})))
@@ -138,7 +138,7 @@ def _entity_of(step: object, target: object) -> WrittenEntity | None:
     return WrittenEntity(store, kwargs.get("TableName"), plain_fields)
 
 
-def _line_of_caller() -> tuple[CodeType | None, int]:
+def _find_caller_line() -> tuple[CodeType | None, int]:
     """The first line outside this package and Python's own: none, where a task or a thread was given the call itself."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     while frame is not None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.label import TOMBSTONE, has_pending
 from onewrite.core.pipeline import Landed, Settled, conclude, explain_write, settle
-from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
+from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.dialect import stored_outbox
 from onewrite.dynamodb.expression import merge_update
@@ -25,7 +25,7 @@ from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome
 
 # An expression has 4096 bytes, and a placeholder such as "#a123," takes six of them.
-_MOST_NAMES = 500
+_MAX_NAMES = 500
 
 
 def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
@@ -33,7 +33,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     native = flows.keep(native)
     _check(native)
     name, key = flows.attempts(), flows.read_key(native)
-    tombstones = made_with_tombstones(flows.tombstones)
+    tombstones = require_tombstones(flows.tombstones)
     write = flows.new_write(message, key, NoStepAtAll(), emit=emit, name=name)
     burial = Burial(new_tombstone(tombstones, write.now, name, list(key)))
     attempt = flows.attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
@@ -83,7 +83,7 @@ def _clean_up(flows: Flows, key: Mapping[str, Any], rest: Mapping[str, Any]) -> 
     tombstone = read_tombstone(rest[TOMBSTONE])
     names = [name for name in _caller_attributes(flows, rest) if name not in key]
     expires = tombstone.ttl not in rest and not has_pending(rest)
-    chunks = [names[n : n + _MOST_NAMES] for n in range(0, len(names), _MOST_NAMES)]
+    chunks = [names[n : n + _MAX_NAMES] for n in range(0, len(names), _MAX_NAMES)]
     for chunk in chunks[:-1]:
         yield from _change(flows, key, tombstone, chunk, expires=False)
     if names or expires:

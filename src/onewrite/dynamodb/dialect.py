@@ -3,7 +3,7 @@
 `add_parts` is the list of the parts, and each has its condition, its change and its values in one place. A new part is one function here, one in the
 dialect of the other engine, and a field of `Write`.
 
-Two writes of one shape (see `_shape_of`) differ in values, and in the names of sources and steps, only. So a part is written down once for all of them: what
+Two writes of one shape (see `_describe_shape`) differ in values, and in the names of sources and steps, only. So a part is written down once for all of them: what
 differs is given as a function of the write, next to the text that it belongs to.
 
 Every slot of a ledger is a top-level attribute, because a nested path could not be created and written in one update. Names
@@ -135,7 +135,7 @@ def _merge(
         native = with_condition_text(native)
     names, values = mapping_of(native, "ExpressionAttributeNames"), mapping_of(native, "ExpressionAttributeValues")
     shape = (
-        *(_shape_of(write), frame, tuple(native), native.get("UpdateExpression")),
+        *(_describe_shape(write), frame, tuple(native), native.get("UpdateExpression")),
         *(native.get("ConditionExpression"), tuple(names.items()), tuple(values)),
     )
     try:
@@ -166,11 +166,11 @@ def _merge(
     return plan, kwargs
 
 
-def _shape_of(write: Write) -> tuple[object, ...]:
+def _describe_shape(write: Write) -> tuple[object, ...]:
     """Return what decides the text of our parts."""
     entry, step, emission, burial = write.entry, write.step, write.emission, write.burial
     if type(entry.own) is not Remember or entry.also or entry.more:
-        ledger: object = (len(entry.more), *map(_shape_of_change, entry.changes))
+        ledger: object = (len(entry.more), *map(_describe_change, entry.changes))
     else:  # nearly always
         ledger = (entry.own.sets, len(entry.own.aliases))
     return (
@@ -180,7 +180,7 @@ def _shape_of(write: Write) -> tuple[object, ...]:
     )
 
 
-def _shape_of_change(change: Change) -> tuple[object, ...]:
+def _describe_change(change: Change) -> tuple[object, ...]:
     if isinstance(change, Remember):
         return change.sets, len(change.aliases)
     return change.rule, type(change.mark) is str and change.has_digits, change.last is not None
@@ -352,7 +352,7 @@ def add_step(write: Write, draft: Draft) -> None:
             return
         for ledger in write.entry.terms.attributes:
             places = range(1 + len(write.other_messages))
-            draft.exclude(STEPS, [draft.value(partial(_read_mark_of_step, ledger, place)) for place in places])
+            draft.exclude(STEPS, [draft.value(partial(_read_checked_step, ledger, place)) for place in places])
         if isinstance(step, Begins):
             draft.set(_read_step_name, _read_step, draft.value(_read_step, STEP_VALUE))
             draft.add(STEPS, _read_step_members)
@@ -364,7 +364,7 @@ def add_step(write: Write, draft: Draft) -> None:
     draft.deletes.append(f"{STEPS} {draft.value(_read_step_members)}")
 
 
-def _read_mark_of_step(ledger: str, place: int, write: Write) -> bytes:
+def _read_checked_step(ledger: str, place: int, write: Write) -> bytes:
     return step_mark(ledger, write.other_messages[place - 1] if place else write.message)
 
 

@@ -23,8 +23,8 @@ CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
 OUR_PREFIXES = ("#ow_", ":ow_")  # how our placeholders begin
 
 # The limits that the AWS documentation gives, and that no stand-in enforces.
-LONGEST_EXPRESSION = 4096  # bytes as sent, before substitution
-MOST_OPERATORS = 300
+MAX_EXPRESSION_BYTES = 4096  # bytes as sent, before substitution
+MAX_OPERATORS = 300
 USE_LESS = "use shorter placeholders, write less at once, give the ledgers shorter names, or name fewer of them in also="
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[#:]?\w+)|(?P<sign><>|<=|>=|[=<>+.,()\[\]-]))")
@@ -96,21 +96,21 @@ def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> 
 
 def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
     size = len(text.encode())
-    if size > LONGEST_EXPRESSION:
+    if size > MAX_EXPRESSION_BYTES:
         raise ExpressionTooLong(
-            f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {LONGEST_EXPRESSION}: {remedy}."
+            f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {MAX_EXPRESSION_BYTES}: {remedy}."
         )
     count = _operators(name, _tokens(name, text))
-    if count > MOST_OPERATORS:
+    if count > MAX_OPERATORS:
         raise ExpressionTooLong(
-            f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MOST_OPERATORS}: {remedy}."
+            f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MAX_OPERATORS}: {remedy}."
         )
 
 
 def leaves_room(condition: str, *, size: int, operators: int) -> bool:
     """Can so many bytes and operators stand beside this condition?"""
     count = _operators("ConditionExpression", _tokens("ConditionExpression", condition))
-    return len(condition.encode()) + size <= LONGEST_EXPRESSION and count + operators <= MOST_OPERATORS
+    return len(condition.encode()) + size <= MAX_EXPRESSION_BYTES and count + operators <= MAX_OPERATORS
 
 
 _PAIRS = {")": "(", "]": "["}

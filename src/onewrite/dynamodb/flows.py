@@ -17,18 +17,19 @@ from botocore.exceptions import ClientError
 from onewrite.core.engine import Engine, Native
 from onewrite.core.event import Emission, Outbox, copy_of
 from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok
+from onewrite.core.judging import judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours, plain
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.pipeline import Landed, Refusal, send_write
 from onewrite.core.step import Claim, FinalWrite, Step, step_mark
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.write import Image, Size, StepPart, Write, of_creation, too_large
+from onewrite.core.write import Image, Size, StepPart, Write, too_large
 from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update
 from onewrite.dynamodb.expression import LEGACY, check_key, mapping_of, touches_ours
 from onewrite.dynamodb.layout import canonical, image_of, name_of_step, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
-from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
+from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size, value_size
 from onewrite.dynamodb.values import check_low_level_client, let_read_long_numbers, plain_values, sendable, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
@@ -203,7 +204,7 @@ class Flows(Engine):
         total, caller = item_size(item), item_size(self.without_ledger(item))
         outbox = item_size({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, caller, outbox, new_events)
-        return too_large(f"DynamoDB's {LARGEST_ITEM} bytes", size, self.ledger.remedy)
+        return too_large(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
 
     def read_item(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield from self.send_reading(Call("get_item", (), request))
@@ -310,7 +311,7 @@ class TableAttempt:
         kwargs = self.call.kwargs
         if "Item" in kwargs:
             own_item = self.flows.without_ledger(self.flows.plain_item(kwargs["Item"]))
-            outcome = of_creation(outcome, own_item, keys=KEY_ATTRIBUTES)
+            outcome = judge_creation(outcome, own_item, keys=KEY_ATTRIBUTES)
         return_values = kwargs.get("ReturnValues")
         if isinstance(outcome, Applied) and return_values != "ALL_NEW":
             return replace(outcome, entity=None)

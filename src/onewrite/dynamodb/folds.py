@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
-from onewrite.core.event import copied_events, copy_of, emission_of_fold
+from onewrite.core.event import copied_events, copy_of, make_fold_emission
 from onewrite.core.flow import Flow
-from onewrite.core.folding import FoldedWrites, Function, Native, entries_of, fold, join
+from onewrite.core.folding import FoldedWrites, Function, Native, fold, join, make_entries
 from onewrite.core.ledgers.entry import Advance, Change, Entry
-from onewrite.core.write import NO_STEP, NoStepAtAll, Write, token_of
+from onewrite.core.write import NO_STEP, NoStepAtAll, Write, make_token
 from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, TableAttempt
@@ -22,7 +22,7 @@ from onewrite.outcome import Outcome
 
 # A source's mark takes the same room for any number of its messages. But a function that makes something of each would not get
 # more of them into one item, or into one expression.
-_MOST = 1000
+_MAX_MESSAGES = 1000
 # What the caller's own condition may take beside the ledger's, so a usual one does not make the first try too long.
 _ROOM, _OPERATORS = 512, 20
 
@@ -62,12 +62,12 @@ class Folds(FoldedWrites):
         arguments, emit = flows.keep(_arguments(native)), copied_events(native.get("emit"))
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now, name = flows.clock(), flows.attempts()
-        entry = join(entries_of(flows.ledger, messages, moved, now))
-        outbox_part = flows.empty_emission if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
+        entry = join(make_entries(flows.ledger, messages, moved, now))
+        outbox_part = flows.empty_emission if emit is None else make_fold_emission(flows.emitter, messages, emit, now, name)
         # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
         step = NO_STEP if len(messages) == 1 else NoStepAtAll()
         others = tuple(messages[1:])
-        write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token_of(name), other_messages=others)
+        write = Write(messages[0], native["Key"], now, entry, step, outbox_part, make_token(name), other_messages=others)
         return flows.attempt(write, arguments)
 
 
@@ -82,12 +82,12 @@ def most_at_once(entry: Entry) -> int:
 
     def is_too_long(count: int) -> bool:
         message = Message("any")
-        token, others = token_of(""), (message,) * (count - 1)
+        token, others = make_token(""), (message,) * (count - 1)
         write = Write(message, {}, 0, _entry_for(entry, count), NoStepAtAll(), None, token, other_messages=others)
         add_parts(write, request := Draft(repeats=count > 1))
         return not leaves_room(request.condition, size=_ROOM, operators=_OPERATORS)
 
-    return 1 + bisect_left(range(2, _MOST + 1), True, key=is_too_long)
+    return 1 + bisect_left(range(2, _MAX_MESSAGES + 1), True, key=is_too_long)
 
 
 def _entry_for(entry: Entry, count: int) -> Entry:

@@ -40,11 +40,11 @@ _OF_LEDGER = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
 
 def is_made_by(attribute: str, name: str) -> bool:
     """Whether this attribute belongs to the ledger that is known by that one."""
-    return _names_of_ledger(attribute).fullmatch(name) is not None
+    return _compile_names(attribute).fullmatch(name) is not None
 
 
 @lru_cache(maxsize=64)
-def _names_of_ledger(attribute: str) -> re.Pattern[str]:
+def _compile_names(attribute: str) -> re.Pattern[str]:
     pattern = f"{re.escape(prefix_of(attribute))}{_OF_LEDGER}" if is_ours(attribute) else re.escape(attribute)
     return re.compile(pattern, re.DOTALL)
 

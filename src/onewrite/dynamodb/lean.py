@@ -33,7 +33,7 @@ def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
     return LeanTableClient(client)
 
 
-def body_of(arguments: Mapping[str, Any]) -> bytes:
+def build_body(arguments: Mapping[str, Any]) -> bytes:
     """The arguments as DynamoDB's JSON: as they are, except for binary values."""
     for name in ("Key", "Item", "ExpressionAttributeValues"):
         _check_map(arguments.get(name) or {})
@@ -68,7 +68,7 @@ DYNAMODB = Service(
     sender="a lean table",
     methods={"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"},
     place="TableName",
-    body=body_of,
+    body=build_body,
     error_code="ConditionalCheckFailedException",
     checksum="x-amz-crc32",
     handlers=frozenset({("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}),

@@ -28,7 +28,7 @@ from onewrite.errors import ConfigurationError
 
 Key: TypeAlias = Mapping[str, Any]
 
-_MOST_OF_AN_INDEX = 4  # attributes: two of the table's key, and two of its own
+_MAX_INDEX_KEYS = 4  # attributes: two of the table's key, and two of its own
 
 
 class Outboxes:
@@ -220,7 +220,7 @@ class Finder:
         page = yield from send_reading(Call("scan", (), request), self._boxes.target, is_typed=self._boxes.is_typed)
         for item in page["Items"]:
             key = plain_values(item) if self._boxes.is_typed else item
-            if outbox.index is not None and (len(key) > _MOST_OF_AN_INDEX or OUTBOX.events in key):
+            if outbox.index is not None and (len(key) > _MAX_INDEX_KEYS or OUTBOX.events in key):
                 raise self._shows_more()
             self._keys.append({n: v for n, v in key.items() if n not in (OUTBOX.due, OUTBOX.shard)})
         self._start = page.get("LastEvaluatedKey")

@@ -9,11 +9,12 @@ from typing import Any, cast
 from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Call, Flow, split_missing_ok
 from onewrite.core.inbox import Inbox
+from onewrite.core.judging import has_landed, shows_effect
 from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
 from onewrite.core.pipeline import pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
-from onewrite.core.write import NO_STEP, Write, has_landed, shows_effect, token_of
+from onewrite.core.write import NO_STEP, Write, make_token
 from onewrite.dynamodb.dialect import build_put, build_update
 from onewrite.dynamodb.expression import mapping_of
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, TableAttempt
@@ -134,7 +135,7 @@ def inbox_flows(inbox: Inbox, store: Flows) -> Flows:
 
 def inbox_actions(inbox: Inbox, store: Flows, message: Message, name: str) -> list[Action]:
     """Return what remembers the message in the inbox, as writes of the transaction of that name in this store."""
-    flows, token = inbox_flows(inbox, store), token_of(name)
+    flows, token = inbox_flows(inbox, store), make_token(name)
     now, actions = flows.clock(), list[Action]()
     other_attributes = {inbox.ttl_attribute: int(inbox.expires(now)), TOKEN: token}
     for mark in inbox.marks(message):

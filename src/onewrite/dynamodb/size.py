@@ -11,9 +11,9 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.values import bytes_of
 
-LARGEST_ITEM = 400 * 1024  # the quota of an item, with the names of its attributes
+MAX_ITEM_BYTES = 400 * 1024  # the quota of an item, with the names of its attributes
 
-_MOST_BYTES_OF_NUMBER = 21
+_MAX_NUMBER_BYTES = 21
 _DIGITS = Context(prec=38)  # as many as a number may have
 
 
@@ -53,4 +53,4 @@ def _number_size(number: Decimal) -> int:
     sign, digits, exponent = number.normalize(_DIGITS).as_tuple()
     half_a_pair = cast("int", exponent) % 2
     pairs = (len(digits) + half_a_pair + 1) // 2
-    return min(1 + pairs + sign, _MOST_BYTES_OF_NUMBER)
+    return min(1 + pairs + sign, _MAX_NUMBER_BYTES)

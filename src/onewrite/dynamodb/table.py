@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, Unpack, cast, overload
 
 from onewrite.core.clock import random_name, wall_clock
-from onewrite.core.event import Emit, Outbox, made_with_outbox
+from onewrite.core.event import Emit, Outbox, require_outboxes
 from onewrite.core.explaining import SilentClient, first_request, with_attributes
 from onewrite.core.flow import arun, run
 from onewrite.core.ledgers import Ledger
@@ -93,7 +93,7 @@ class _Store:
     @property
     def outboxes(self) -> Outboxes:
         """What a relay asks of this table."""
-        return made_with_outbox(self._outboxes)
+        return require_outboxes(self._outboxes)
 
 
 class GuardedTable(_Store):

@@ -28,8 +28,8 @@ from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Unmet
 
-_MOST_ACTIONS = 100  # of one TransactWriteItems
-_MOST_BYTES = 4 * 1024 * 1024
+_MAX_ACTIONS = 100  # of one TransactWriteItems
+_MAX_BYTES = 4 * 1024 * 1024
 _SURELY_SMALL = 10
 # Reasons that go away by themselves. The second is what AWS calls it for a table, the others come from its request router.
 _DELAYS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
@@ -262,12 +262,12 @@ def _check_client(participants: Sequence[Prepared], inbox: Inbox | None) -> None
 
 def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     count = len(participants) + (0 if inbox is None else 1 + len(inbox.also))
-    if count > _MOST_ACTIONS:
-        raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MOST_ACTIONS}: split it.")
+    if count > _MAX_ACTIONS:
+        raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MAX_ACTIONS}: split it.")
     # An item has 400 KB at most, so ten of them are within the limit.
     size = sum([write.size for write in participants]) if count > _SURELY_SMALL else 0
-    if size > _MOST_BYTES:
-        raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
+    if size > _MAX_BYTES:
+        raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MAX_BYTES}: split it.")
     key_names = {write.flows.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
     items: set[Hashable] = set()
     for write in participants:

@@ -12,7 +12,7 @@ from boto3.dynamodb.transform import copy_dynamodb_params
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.lean.insides import handlers_of
+from onewrite.lean.insides import read_handlers
 
 Convert: TypeAlias = Callable[
     [Mapping[str, Any]], dict[str, Any]
@@ -31,7 +31,7 @@ class _ExactNumbers(TypeDeserializer):
 _DIGITS, _EXACT = 38, Context(prec=200)  # what a number has at most, and more than its text has written out
 _serialize = TypeSerializer().serialize
 _deserialize = _ExactNumbers().deserialize
-_LOWEST, _HIGHEST = -(10**38), 10**38  # with more digits than a DynamoDB number has: boto3 says so
+_MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # with more digits than a DynamoDB number has: boto3 says so
 
 
 class Members(AbstractSet[Any]):
@@ -92,7 +92,7 @@ def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]  # of any value
         if kind is str:
             result[name] = {"S": value}
-        elif kind is int and _LOWEST < value < _HIGHEST:
+        elif kind is int and _MIN_NUMBER < value < _MAX_NUMBER:
             result[name] = {"N": str(value)}
         elif kind is bytes:
             result[name] = {"B": value}
@@ -124,7 +124,7 @@ def _typed_member(name: str, value: Any) -> dict[str, Any]:
     kind = cast("type[object]", type(value))
     if kind is str:
         return {"S": value}
-    if kind is int and _LOWEST < value < _HIGHEST:
+    if kind is int and _MIN_NUMBER < value < _MAX_NUMBER:
         return {"N": str(value)}
     if kind is dict:
         return {"M": {inner: _typed_member(name, member) for inner, member in value.items()}}
@@ -155,7 +155,7 @@ def check_low_level_client(client: object) -> None:
     """Raise if this is the client of a resource: it types values itself, and would type ours a second time."""
     handlers: list[Callable[..., Any]] = []
     with suppress(AttributeError, TypeError):  # what stands in for a client may have none
-        handlers = handlers_of(client, "provide-client-params.dynamodb.UpdateItem")
+        handlers = read_handlers(client, "provide-client-params.dynamodb.UpdateItem")
     if copy_dynamodb_params in handlers:
         raise ConfigurationError(
             "This is the client of a boto3 resource, which takes plain values as a Table does, and table_name= is for a low-level one: give "

@@ -16,7 +16,7 @@ from onewrite.core.clock import wall_clock
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.lean.answers import Parser
-from onewrite.lean.insides import fingerprint_of, registrations_of, session_of, socket_options_of, verify_of
+from onewrite.lean.insides import read_fingerprint, read_registrations, read_session, read_socket_options, read_verify
 from onewrite.lean.pool import Pool
 from onewrite.lean.refusals import refusal, stand_ins, unknown_handlers
 from onewrite.lean.routes import Route, Routes, trace
@@ -44,7 +44,7 @@ class LeanClient:
             self._client, self._clock = client, clock
             self._look = _Look(self.service, client)
             self._routes = Routes(self.service, client)
-            self._pool = _pool_of(client)
+            self._pool = _find_pool(client)
             model, methods = client.meta.service_model, self.service.methods
             self._parser = Parser(self.service, model)
             inputs = {name: model.operation_model(name).input_shape.members for name in methods}
@@ -108,14 +108,14 @@ class LeanClient:
         return f"POST / HTTP/1.1\r\n{unsigned_lines}{lines}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _pool_of(client: Any) -> Pool:
+def _find_pool(client: Any) -> Pool:
     if client not in _pools:
-        config, session = client.meta.config, session_of(client)
+        config, session = client.meta.config, read_session(client)
         wiring = Wiring(
             connect_timeout=config.connect_timeout,
             read_timeout=config.read_timeout,
-            socket_options=socket_options_of(session),
-            verify=verify_of(session),
+            socket_options=read_socket_options(session),
+            verify=read_verify(session),
             client_certificate=config.client_cert,
         )
         _pools[client] = Pool(wiring, client)
@@ -141,15 +141,15 @@ class _Look:
 
     def by_client(self) -> bool:
         view = self._view
-        if view.registrations is not registrations_of(self._client) or not all(
-            map(is_, view.fingerprint, fingerprint_of(self._client))
+        if view.registrations is not read_registrations(self._client) or not all(
+            map(is_, view.fingerprint, read_fingerprint(self._client))
         ):
             view = self._view = self._look_again()
         return view.by_client or any(stub.enabled for stub in view.stand_ins)
 
     def _look_again(self) -> _View:
         service, client = self._service, self._client
-        registrations, fingerprint = registrations_of(client), fingerprint_of(client)
+        registrations, fingerprint = read_registrations(client), read_fingerprint(client)
         obstacles = refusal(service, client), *unknown_handlers(service, client)
         reasons = [reason for reason in obstacles if reason is not None]
         for reason in reasons:

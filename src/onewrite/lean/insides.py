@@ -23,31 +23,33 @@ _WRAPPED: tuple[tuple[type[Any], str], ...] = (
 )
 
 
-def credentials_of(client: Any) -> Any:
+def read_credentials(client: Any) -> Any:
     """Credentials as a provider has made them, which refresh themselves in `get_frozen_credentials()`. None: there are none."""
     return client._request_signer._credentials  # noqa: SLF001  # see above; this holds for the whole module
 
 
-def session_of(client: Any) -> Any:
+def read_session(client: Any) -> Any:
     """The HTTP session."""
     return client._endpoint.http_session  # noqa: SLF001
 
 
-def verify_of(session: Any) -> bool | str:
+def read_verify(session: Any) -> bool | str:
     """Whether and with what TLS is verified, as arguments, configuration and environment have it together."""
     return session._verify  # type: ignore[no-any-return]  # noqa: SLF001  # a session is of any type here
 
 
-def socket_options_of(session: Any) -> list[tuple[int, int, int]]:
+def read_socket_options(session: Any) -> list[tuple[int, int, int]]:
     return session._socket_options  # type: ignore[no-any-return]  # noqa: SLF001  # the same
 
 
-def proxy_for(session: Any, url: str) -> str | None:
+def find_proxy(session: Any, url: str) -> str | None:
     """The proxy that leads to this address, from configuration or environment."""
     return session._proxy_config.proxy_url_for(url)  # type: ignore[no-any-return]  # noqa: SLF001  # the same
 
 
-def endpoint_for(client: Any, operation: str, arguments: Mapping[str, Any], context: dict[str, Any]) -> tuple[str, Any, Any]:
+def find_endpoint(
+    client: Any, operation: str, arguments: Mapping[str, Any], context: dict[str, Any]
+) -> tuple[str, Any, Any]:
     """The URL that this request goes to, headers to add, and properties. What the signature depends on is put into `context`.
 
     It depends on the region, on FIPS and dualstack settings, and on the account of the credentials.
@@ -56,19 +58,19 @@ def endpoint_for(client: Any, operation: str, arguments: Mapping[str, Any], cont
     return client._resolve_endpoint_ruleset(model, arguments, context)  # type: ignore[no-any-return]  # noqa: SLF001  # the same
 
 
-def handlers_of(client: Any, event: str) -> list[Callable[..., Any]]:
+def read_handlers(client: Any, event: str) -> list[Callable[..., Any]]:
     """What is called when this event is emitted."""
     return list(client.meta.events._emitter._handlers.prefix_search(event))  # noqa: SLF001
 
 
-def registrations_of(client: Any) -> object:
+def read_registrations(client: Any) -> object:
     """Another object after each change of the event handlers."""
     return client.meta.events._emitter._lookup_cache  # noqa: SLF001
 
 
-def functions_of(client: Any, methods: Iterable[str]) -> dict[str, Callable[..., Any]]:
+def read_functions(client: Any, methods: Iterable[str]) -> dict[str, Callable[..., Any]]:
     """The functions that a request by these methods of botocore's own goes through, by name. Instrumentation puts others in their place."""
-    session, signer = session_of(client), client._request_signer  # noqa: SLF001
+    session, signer = read_session(client), client._request_signer  # noqa: SLF001
     owners: list[tuple[str, Any, tuple[str, ...]]] = [
         ("the client", client, (*methods, _CALL, "_make_request")),
         ("its Endpoint", client._endpoint, ("make_request", "_send_request", "_get_response", "_send")),  # noqa: SLF001
@@ -78,7 +80,7 @@ def functions_of(client: Any, methods: Iterable[str]) -> dict[str, Callable[...,
     return {f"{name} of {owner_name}": getattr(owner, name) for owner_name, owner, names in owners for name in names}
 
 
-def fingerprint_of(client: Any) -> tuple[object, ...]:
+def read_fingerprint(client: Any) -> tuple[object, ...]:
     """The same objects as long as nobody has put another function in the place of one that instrumentation wraps.
 
     They are taken from the classes' own dictionaries: what wrapt makes of a function is another object at each access, and equal to it.

@@ -12,7 +12,7 @@ from botocore.client import BaseClient
 from botocore.handlers import BUILTIN_HANDLERS
 from botocore.httpsession import URLLib3Session
 
-from onewrite.lean.insides import functions_of, handlers_of, proxy_for, session_of
+from onewrite.lean.insides import find_proxy, read_functions, read_handlers, read_session
 from onewrite.lean.service import Service
 
 _EVENTS = (
@@ -50,7 +50,7 @@ def refusal(service: Service, client: Any) -> str | None:
 
 def _refusals(service: Service, client: Any) -> Iterator[str]:
     yield from _settings(service, client)
-    for name, function in functions_of(client, service.methods.values()).items():
+    for name, function in read_functions(client, service.methods.values()).items():
         if not _is_own(function):
             # What wrapt wraps a function in says by itself only that it is wrapt's.
             yield f"{name_of(getattr(function, '_self_wrapper', function))} in the place of {name}"
@@ -60,7 +60,12 @@ def _refusals(service: Service, client: Any) -> Iterator[str]:
 
 
 def _settings(service: Service, client: Any) -> Iterator[str]:
-    model, config, session, url = client.meta.service_model, client.meta.config, session_of(client), client.meta.endpoint_url
+    model, config, session, url = (
+        client.meta.service_model,
+        client.meta.config,
+        read_session(client),
+        client.meta.endpoint_url,
+    )
     retries: dict[str, Any] = config.retries or {}
     if "json" not in (model.metadata["protocol"], *model.metadata.get("protocols", ())):
         yield f"the protocol {model.metadata['protocol']}, and lean requests speak JSON"
@@ -70,7 +75,7 @@ def _settings(service: Service, client: Any) -> Iterator[str]:
         yield "the retry mode 'adaptive', which limits the rate of requests"
     if type(session) is not URLLib3Session:
         yield f"{type(session).__module__}.{type(session).__name__} in the place of {URLLib3Session.__module__}'s HTTP session"
-    elif proxy_for(session, url) is not None:
+    elif find_proxy(session, url) is not None:
         yield f"a proxy for {url}, from the client's configuration or from the environment"
     if not is_plain(url):
         yield f"the endpoint {url!r}, which is more than a host and a port"
@@ -89,7 +94,7 @@ def handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[...,
     for operation in service.methods:
         for event in _EVENTS:
             name = f"{event}.{service.name}.{operation}"
-            for handler in handlers_of(client, name):
+            for handler in read_handlers(client, name):
                 if not _is_registered(service, event, handler) and not _is_built_in(name, handler):
                     yield name, handler
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from botocore.handlers import add_recursion_detection_header
 
-from onewrite.lean.insides import credentials_of, endpoint_for
+from onewrite.lean.insides import find_endpoint, read_credentials
 from onewrite.lean.refusals import is_plain
 from onewrite.lean.service import Service
 from onewrite.lean.signing import Identity, Signer
@@ -43,13 +43,13 @@ class Routes:
 
     def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
         """Frozen credentials are asked for each time: that is what refreshes them before they expire."""
-        credentials = credentials_of(self._client)
+        credentials = read_credentials(self._client)
         if credentials is None:
             raise UnknownRoute("the client has no credentials")
         identity, route = _identity(credentials.get_frozen_credentials()), self._last_route
         if route is None or route.identity != identity or route.place != arguments.get(self._place, ""):
             context: dict[str, Any] = {}
-            endpoint = endpoint_for(self._client, operation, arguments, context)
+            endpoint = find_endpoint(self._client, operation, arguments, context)
             route = self._last_route = self._route(identity, arguments, endpoint, context)
         return route
 
@@ -69,19 +69,19 @@ class Routes:
             if not part.isprintable():
                 raise UnknownRoute("the credentials have characters that no header has")
         signer = Signer(identity, region, service)
-        return Route(identity, arguments.get(self._place, ""), address_of(url), host_of(url), signer)
+        return Route(identity, arguments.get(self._place, ""), read_address(url), read_host(url), signer)
 
 
 def _identity(snapshot: Any) -> Identity:
     return Identity(snapshot.access_key, snapshot.secret_key, snapshot.token)
 
 
-def address_of(url: str) -> Address:
+def read_address(url: str) -> Address:
     parts = urlsplit(url)
     return Address(parts.hostname or "", parts.port or _PORTS[parts.scheme], is_encrypted=parts.scheme == "https")
 
 
-def host_of(url: str) -> str:
+def read_host(url: str) -> str:
     """The host as the header of this name says it: without a port that goes without saying."""
     parts = urlsplit(url)
     host = parts.hostname or ""

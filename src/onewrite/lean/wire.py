@@ -17,7 +17,7 @@ from urllib3.util import wait_for_read
 _context: Callable[..., ssl.SSLContext] = create_urllib3_context
 _bundle: Callable[[Any], Any] = get_cert_path
 
-_MOST = 1 << 16  # bytes of one receive, and of the headers of an answer
+_MAX_BYTES = 1 << 16  # bytes of one receive, and of the headers of an answer
 
 
 class Unanswered(Exception):
@@ -114,7 +114,7 @@ Receive: TypeAlias = Callable[[int], bytes]
 def read_answer(receive: Receive) -> Answer:
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
-        if len(data) > _MOST:
+        if len(data) > _MAX_BYTES:
             raise Unreadable("the headers of the answer do not end")
         data += _more(receive)
     status, headers = _read_head(data[:end].decode("latin-1"))
@@ -153,7 +153,7 @@ def _read_chunks(receive: Receive, data: bytes, encoding: str) -> tuple[bytes, b
     body = b""
     while True:
         while (end := data.find(b"\r\n")) < 0:
-            if len(data) > _MOST:
+            if len(data) > _MAX_BYTES:
                 raise Unreadable("a piece of the answer does not say how long it is")
             data += _more(receive)
         size = _number(data[:end].decode("latin-1"), 16)
@@ -174,7 +174,7 @@ def _fill(receive: Receive, data: bytes, size: int) -> bytes:
 
 
 def _more(receive: Receive) -> bytes:
-    data = receive(_MOST)
+    data = receive(_MAX_BYTES)
     if not data:
         raise Unanswered("the connection ended before the answer did")
     return data

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, NoReturn, Unpack
 
 from onewrite.core.clock import random_name, wall_clock
-from onewrite.core.event import Emit, Outbox, made_with_outbox
+from onewrite.core.event import Emit, Outbox, require_outboxes
 from onewrite.core.explaining import SilentClient, first_request, with_attributes
 from onewrite.core.flow import arun, run
 from onewrite.core.label import is_ours
@@ -137,7 +137,7 @@ class _Store:
     @property
     def outboxes(self) -> Outboxes:
         """What a relay asks of this collection."""
-        return made_with_outbox(self._outboxes)
+        return require_outboxes(self._outboxes)
 
 
 class GuardedCollection(_Store):

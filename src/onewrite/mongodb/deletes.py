@@ -12,7 +12,7 @@ from onewrite.core.flow import Flow, split_missing_ok
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.pipeline import send_write
-from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone
+from onewrite.core.tombstone import Tombstone, new_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
@@ -30,7 +30,7 @@ def delete(
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:
             raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
-    tombstones = made_with_tombstones(flows.tombstones)
+    tombstones = require_tombstones(flows.tombstones)
     write = flows.new_write(message, flows.read_key(native), NoStepAtAll(), emit=emit)
     terms, emission = write.entry.terms, write.emission
     tombstone = new_tombstone(tombstones, write.now, flows.attempts(), flows.key_fields)
@@ -59,16 +59,16 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
     parts = [_lasting_fields(terms, tombstone.key), _literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:
         parts.append(_expiry(tombstone, expires))
-    return _document_of(parts)
+    return _build_document(parts)
 
 
 def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """The stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
-    rest = _fields_where({"$not": _named(_any_of([OUTBOX.events, OUTBOX.due, *counts]))})
-    return _document_of([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
+    rest = _fields_where({"$not": _named(_match_any([OUTBOX.events, OUTBOX.due, *counts]))})
+    return _build_document([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
 
-def _document_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _build_document(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {"$replaceRoot": {"newRoot": {"$arrayToObject": {"$concatArrays": parts}}}}
 
 
@@ -86,7 +86,7 @@ def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
     """The fields that stay: the key, the set of the store's own ledger, and all that is ours."""
-    return _fields_where(_named(f"{OURS}|{_any_of([*key, *sorted(terms.plain_sets)])}"))
+    return _fields_where(_named(f"{OURS}|{_match_any([*key, *sorted(terms.plain_sets)])}"))
 
 
 def _named(pattern: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _named(pattern: str) -> dict[str, Any]:
     return {"$regexMatch": {"input": "$$field.k", "regex": f"^(?:{pattern})"}}
 
 
-def _any_of(names: Iterable[str]) -> str:
+def _match_any(names: Iterable[str]) -> str:
     # A "$" alone also matches in front of a last line break.
     return f"(?:{'|'.join(map(re.escape, names))})$(?!\\n)"
 

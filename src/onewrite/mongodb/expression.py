@@ -40,9 +40,9 @@ def identity(query: object, fields: Sequence[str] = (), terms: Terms | None = No
     conditions = [*_conditions(cast("Document", query))]
     names = {name for name, _ in conditions}
     if "_id" in names:
-        return {"_id": _value_of("_id", conditions)}
+        return {"_id": _find_value("_id", conditions)}
     if fields and names >= {*fields}:
-        return {name: _value_of(name, conditions) for name in fields}
+        return {name: _find_value(name, conditions) for name in fields}
     remedy = f"_id, or {', '.join(fields)}," if fields else "_id"
     raise InvalidUpdate(
         f"The filter has the fields {[*cast('Document', query)]!r}, and none that names one entity: a redelivery could take effect on another "
@@ -115,7 +115,7 @@ def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _value_of(name: str, conditions: list[tuple[str, Any]]) -> Any:
+def _find_value(name: str, conditions: list[tuple[str, Any]]) -> Any:
     """The one value that the field must have. Of several conditions on it one may name it, and the others ask more."""
     values = [value for field, value in conditions if field == name]
     for value in values[:-1]:
@@ -176,7 +176,7 @@ def paths_read(expression: object) -> Iterator[str]:
     elif isinstance(expression, Mapping):
         for name, value in cast("Document", expression).items():
             if name == "$getField":
-                yield _field_of(value)
+                yield _read_getter_field(value)
             if name != "$literal":
                 yield from paths_read(value)
     elif isinstance(expression, Sequence) and not isinstance(expression, bytes):
@@ -184,7 +184,7 @@ def paths_read(expression: object) -> Iterator[str]:
             yield from paths_read(value)
 
 
-def _field_of(getter: object) -> str:
+def _read_getter_field(getter: object) -> str:
     """The field that a $getField reads."""
     name = cast("Document", getter).get("field", getter) if isinstance(getter, Mapping) else getter
     if isinstance(name, Mapping) and list(cast("Document", name)) == ["$literal"]:

@@ -29,6 +29,7 @@ from onewrite.core.clock import random_name
 from onewrite.core.engine import Engine, Native
 from onewrite.core.event import Emission, Outbox, copy_of
 from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
+from onewrite.core.judging import check_emits, judge, judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
@@ -36,18 +37,7 @@ from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import MAX_TURNS, Landed, Refusal, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.write import (
-    NO_STEP,
-    Finishes,
-    Image,
-    Size,
-    StepPart,
-    Write,
-    check_emits,
-    judge,
-    of_creation,
-    too_large,
-)
+from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Write, too_large
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import (
@@ -73,12 +63,12 @@ from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, chec
 from onewrite.mongodb.layout import (
     Document,
     canonical,
-    codec_of,
     has_types,
     image_of,
+    measure_size,
     raw,
+    read_codec,
     read_raw,
-    size_of,
     without_ledger,
 )
 from onewrite.mongodb.native import FindOneAndUpdateArguments, UpdateOneArguments
@@ -119,7 +109,7 @@ class Flows(Engine):
         self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
         super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self.target, self.full_name = durable(collection, durability), getattr(collection, "full_name", "")
-        self._codec = codec_of(self.target)
+        self._codec = read_codec(self.target)
         self.raw_target = raw(self.target, self._codec) if has_types(self._codec) else None
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
 
@@ -365,20 +355,20 @@ class Flows(Engine):
     def without_ledger(self, document: Document) -> Entity:
         return without_ledger(self.ledger.terms, document)
 
-    def size_of(self, document: Document) -> int:
-        return size_of(document, self._codec)
+    def measure_size(self, document: Document) -> int:
+        return measure_size(document, self._codec)
 
     def exceeds_limit(self, document: Document) -> bool:
         """Is that why an insert was refused? The server's code for it, 2, is that of any bad value."""
-        return self.size_of(document) > LARGEST_DOCUMENT
+        return self.measure_size(document) > MAX_DOCUMENT_BYTES
 
     def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
         """`adds`: what the write would have added to the document."""
-        total, caller = (self.size_of(of) if of else 0 for of in (document, self.without_ledger(document)))
-        outbox = self.size_of({name: document[name] for name in OUTBOX if name in document}) - self.size_of({})
-        new_events = self.size_of({"": [*adds.events]}) if adds is not None and adds.events else 0
+        total, caller = (self.measure_size(of) if of else 0 for of in (document, self.without_ledger(document)))
+        outbox = self.measure_size({name: document[name] for name in OUTBOX if name in document}) - self.measure_size({})
+        new_events = self.measure_size({"": [*adds.events]}) if adds is not None and adds.events else 0
         size = Size(total, caller, outbox, new_events)
-        return too_large(f"MongoDB's {LARGEST_DOCUMENT} bytes", size, self.ledger.remedy)
+        return too_large(f"MongoDB's {MAX_DOCUMENT_BYTES} bytes", size, self.ledger.remedy)
 
 
 class CollectionAttempt(NamedTuple):
@@ -406,7 +396,7 @@ class CollectionAttempt(NamedTuple):
         try:
             document = yield from flows.look(write.key, self.shown or request.native, write.entry)
         except PyMongoError:  # if the write has failed as well, its failure is the one that is seen
-            if result is None or is_of_entity(result, write.key):
+            if result is None or is_entity_taken(result, write.key):
                 raise
             raise result from None
         return Refusal(write._replace(now=flows.clock()), flows.image_of(document), result)
@@ -421,7 +411,7 @@ class CollectionAttempt(NamedTuple):
             if turn == MAX_TURNS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
             return self
-        if failure is not None and not exists and not is_of_entity(failure, request.write.key):
+        if failure is not None and not exists and not is_entity_taken(failure, request.write.key):
             yield from self.flows.raise_failure(failure, request)
         upsert = is_next_upsert(request, turn, has_failed=failure is not None, exists=exists)
         is_single = not request.write.other_messages  # the messages of a fold are sent one by one next
@@ -456,7 +446,7 @@ class InsertAttempt(NamedTuple):
             try:
                 return Landed(response=(yield Call("insert_one", (self.new_document,), dict(native))))
             except DuplicateKeyError as error:
-                if not is_of_entity(error, key):
+                if not is_entity_taken(error, key):
                     raise
                 failure = error
             except (OperationFailure, DocumentTooLarge) as error:
@@ -490,7 +480,7 @@ class InsertAttempt(NamedTuple):
         if not isinstance(outcome, Rejected) or outcome.entity is None:
             return outcome
         # The driver may return the key in another form than it was given.
-        return of_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, keys=1)
+        return judge_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, keys=1)
 
 
 def _copy_options(native: Native) -> dict[str, Any]:
@@ -527,7 +517,7 @@ def is_next_upsert(request: GuardedUpdate, turn: int, *, has_failed: bool, exist
 # --- what MongoDB's errors mean ------------------------------------------------------------------------------------
 
 
-LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
 _TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
 # Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document. And where the
@@ -556,7 +546,7 @@ def may_be_of_projection(error: Exception, native: Document) -> bool:
     return not all(isinstance(part, int | float) or (isinstance(part, Mapping) and {*part} <= _LOOKING) for part in parts)
 
 
-def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
+def is_entity_taken(error: Exception, entity: Mapping[str, Any]) -> bool:
     """Is this a duplicate key, and the entity's own? A unique index of the caller's is the caller's business."""
     if not isinstance(error, DuplicateKeyError):
         return False

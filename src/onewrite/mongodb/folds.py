@@ -7,9 +7,9 @@ from typing import cast
 
 from pymongo.errors import DocumentTooLarge
 
-from onewrite.core.event import copy_of, emission_of_fold
+from onewrite.core.event import copy_of, make_fold_emission
 from onewrite.core.flow import Flow
-from onewrite.core.folding import FoldedWrites, Function, Native, entries_of, fold, join
+from onewrite.core.folding import FoldedWrites, Function, Native, fold, join, make_entries
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.write import NO_STEP, Write
 from onewrite.errors import EntityTooLarge, InvalidUpdate
@@ -22,7 +22,7 @@ from onewrite.outcome import Outcome
 
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
 # and every step is a condition of its own. And where one of them is refused, all are judged.
-_MOST = 100
+_MAX_MESSAGES = 100
 _RETURN_OPTIONS = frozenset(
     {"return_document", "projection", "maxTimeMS", "bypassDocumentValidation"}
 )  # what find_one_and_update alone takes
@@ -35,7 +35,7 @@ def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> 
 class Folds(FoldedWrites):
     """What a fold asks of a collection."""
 
-    most = _MOST
+    most = _MAX_MESSAGES
     too_much = (EntityTooLarge, DocumentTooLarge)  # the latter in a transaction, where nothing was sent
 
     def __init__(self, flows: Flows) -> None:
@@ -64,10 +64,10 @@ class Folds(FoldedWrites):
             arguments = {"upsert": may_create_by_record(arguments["filter"], flows.fields, arguments), **arguments}
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
-        entry = join(entries_of(flows.ledger, messages, moved, now))
+        entry = join(make_entries(flows.ledger, messages, moved, now))
         outbox_part = flows.empty_emission
         if emit is not None:
-            outbox_part = emission_of_fold(flows.emitter, messages, emit, now, flows.attempts())
+            outbox_part = make_fold_emission(flows.emitter, messages, emit, now, flows.attempts())
         key, others = flows.read_key(arguments), tuple(messages[1:])
         write = Write(messages[0], key, now, entry, NO_STEP, outbox_part, other_messages=others)
         writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & arguments.keys() else "update_one"

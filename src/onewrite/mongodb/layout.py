@@ -43,11 +43,11 @@ _OF_LEDGER = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
 
 def is_made_by(attribute: str, name: str) -> bool:
     """Whether this field belongs to the ledger that is known by that one."""
-    return _names_of_ledger(attribute).fullmatch(name) is not None
+    return _compile_names(attribute).fullmatch(name) is not None
 
 
 @lru_cache(maxsize=64)
-def _names_of_ledger(attribute: str) -> re.Pattern[str]:
+def _compile_names(attribute: str) -> re.Pattern[str]:
     pattern = f"{re.escape(prefix_of(attribute))}{_OF_LEDGER}" if is_ours(attribute) else re.escape(attribute)
     return re.compile(pattern)
 
@@ -118,7 +118,7 @@ _NEUTRAL: CodecOptions[Any] = CodecOptions(
 )
 
 
-def codec_of(collection: Any) -> CodecOptions[Any]:
+def read_codec(collection: Any) -> CodecOptions[Any]:
     """How the client reads and writes values. A stand-in keeps those of Python."""
     options: object = getattr(collection, "codec_options", None)
     return cast("CodecOptions[Any]", options) if isinstance(options, CodecOptions) else UUIDS
@@ -155,7 +155,7 @@ def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) 
 _READ_ONLY = UUIDS.with_options(type_registry=TypeRegistry(fallback_encoder=repr))
 
 
-def size_of(document: Document, codec: CodecOptions[Any]) -> int:
+def measure_size(document: Document, codec: CodecOptions[Any]) -> int:
     """Its bytes as the client writes them, and about as many where it cannot write what it has read."""
     try:
         return len(encode(document, codec_options=codec))

@@ -28,9 +28,9 @@ from onewrite.errors import ConfigurationError
 from onewrite.mongodb.deletes import empty_outbox
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import of_majority
-from onewrite.mongodb.layout import UUIDS, Document, canonical, codec_of, raw, with_codec
+from onewrite.mongodb.layout import UUIDS, Document, canonical, raw, read_codec, with_codec
 
-_MOST_EVENTS = 2**31 - 1  # more than an array can have: $slice wants a number
+_MAX_EVENTS = 2**31 - 1  # more than an array can have: $slice wants a number
 
 
 class Outboxes:
@@ -43,7 +43,7 @@ class Outboxes:
         self.watched = with_codec(majority, STORED_CODEC.with_options(unicode_decode_error_handler="replace"))
         self.outbox = outbox
         self._fields = tuple(fields)
-        self._callers, self._codec = codec_of(collection), codec_of(self.target)
+        self._callers, self._codec = read_codec(collection), read_codec(self.target)
 
     def entity(self, filter: object, key: object) -> Document:
         """Which document is meant."""
@@ -86,7 +86,7 @@ class Outboxes:
                 query[f"{TOMBSTONE}.by"] = box.tombstone.by
                 update = [empty_outbox(counts, box.tombstone, box.tombstone.expiry(now))]
         else:
-            later_events = {"$slice": [f"${OUTBOX.events}", count, _MOST_EVENTS]}
+            later_events = {"$slice": [f"${OUTBOX.events}", count, _MAX_EVENTS]}
             literal = {name: {"$literal": value} for name, value in counts.items()}
             update = [{"$set": {**literal, OUTBOX.events: later_events, OUTBOX.due: {"$literal": box.events[count].time}}}]
         return (yield from self._change(box, query, update))

@@ -16,12 +16,12 @@ from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
 from onewrite.core.pipeline import pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
-from onewrite.core.write import NO_STEP, Write, token_of
+from onewrite.core.write import NO_STEP, Write, make_token
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_insert
 from onewrite.mongodb.expression import names_id
-from onewrite.mongodb.flows import CollectionAttempt, Flows, InsertAttempt, is_of_entity
+from onewrite.mongodb.flows import CollectionAttempt, Flows, InsertAttempt, is_entity_taken
 from onewrite.mongodb.layout import UUIDS, Document, lookup, with_codec
 from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Unmet
 
@@ -93,7 +93,7 @@ class Action(TransactionWrite):
 
     def has_met(self, error: DuplicateKeyError) -> bool:
         """Whether an insert has met its own entity. A unique index of the caller's is the caller's business."""
-        return isinstance(self.attempt, InsertAttempt) and is_of_entity(error, self.entity)
+        return isinstance(self.attempt, InsertAttempt) and is_entity_taken(error, self.entity)
 
     def look(self) -> Flow[Document | None]:
         """The entity as a majority has it, outside of any transaction."""
@@ -213,7 +213,7 @@ def inbox_flows(inbox: Inbox, store: Flows) -> Flows:
 
 def inbox_actions(inbox: Inbox, store: Flows, message: Message, name: str) -> list[Action]:
     """Return what remembers the message in the inbox, as writes of the transaction of that name in this store."""
-    flows, token = inbox_flows(inbox, store), token_of(name)
+    flows, token = inbox_flows(inbox, store), make_token(name)
     now, actions = flows.clock(), list[Action]()
     other_fields = {inbox.ttl_attribute: datetime.fromtimestamp(inbox.expires(now), UTC), TOKEN: token}
     for mark in inbox.marks(message):

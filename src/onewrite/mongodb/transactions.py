@@ -87,7 +87,7 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
 
     def new_session(self) -> Any:
         try:
-            return _client_of(self.flows.target).start_session()
+            return _read_client(self.flows.target).start_session()
         except NotImplementedError as error:
             raise ConfigurationError(
                 "This client has no sessions, which a transaction needs. In a test, run the handler in explore(...), which brings "
@@ -245,7 +245,7 @@ def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> N
     """Refuse those of several clients, and two of one document."""
     stores = [write.flows for write in participants]
     stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
-    client, *other_clients = [_client_of(store.target) for store in stores]
+    client, *other_clients = [_read_client(store.target) for store in stores]
     if not all(_is_same(client, other_client) for other_client in other_clients):
         raise ConfigurationError(
             "A transaction belongs to one client: make all these collections with the same MongoClient."
@@ -258,7 +258,7 @@ def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> N
         documents.add(document)
 
 
-def _client_of(collection: Any) -> Any:
+def _read_client(collection: Any) -> Any:
     return collection.database.client
 
 

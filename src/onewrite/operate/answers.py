@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from onewrite.core.event import moment
+from onewrite.core.judging import judge_message
 from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, label_of, ledger_name
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.step import no_step
-from onewrite.core.write import NO_STEP, Image, Write, kept_out
+from onewrite.core.write import NO_STEP, Image, Write
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
 from onewrite.operate.image import EntityImage, EntityLedger, held_ledgers, kept_as, moved_here, sets_of_texts
@@ -153,7 +154,7 @@ def _outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> 
         raise no_step()
     is_gone = TOMBSTONE in image.fields
     stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, null_is_absent=True)
-    refusal = kept_out(Write(message, {}, now, entry, NO_STEP), stored)
+    refusal = judge_message(Write(message, {}, now, entry, NO_STEP), stored)
     if refusal is None:
         return "Applied", "nothing here keeps it out. If your own condition holds, it takes effect"
     if isinstance(refusal, Busy | Uncertain):  # the ledger is not asked

@@ -30,7 +30,7 @@ from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Lookup
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.ring import Span, span_at, window
-from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
+from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION, UNITS
 from onewrite.core.step import Step, found_step
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
@@ -277,7 +277,7 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
             with suppress(
                 ConfigurationError, OverflowError, ValueError
             ):  # a name that looks like ours, and is of no span that we take
-                retention = int(match["count"]) * UNITS[match["unit"]] if match["unit"] else LONGEST_SQS_RETENTION
+                retention = int(match["count"]) * UNITS[match["unit"]] if match["unit"] else MAX_SQS_RETENTION
                 ledger = SeenIds(retention, name=name, readable=bool(match["text"]))
                 yield _ring_ids(image, slot, ledger, now)
 

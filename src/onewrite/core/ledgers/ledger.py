@@ -70,10 +70,10 @@ def check_ledger(ledger: object) -> None:
 # --- what all entries of a ledger have in common ----------------------------------------------------------------------
 
 
-def terms_of(ledger: Ledger) -> Terms:
+def make_terms(ledger: Ledger) -> Terms:
     """What all writes under this ledger ask, whatever their message."""
     by_attribute: dict[str, dict[str, Ledger]] = {}
-    for member in (ledger, *ledgers_before(ledger.also)):
+    for member in (ledger, *list_earlier_ledgers(ledger.also)):
         by_attribute.setdefault(member.attribute, {}).setdefault(f"{FORMAT} {member.layout}", member)
     attributes = tuple(by_attribute)
     labels = [
@@ -98,16 +98,16 @@ def _label(present: str, attribute: str, texts: tuple[str, ...], attributes: tup
     return Label(Slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved_texts])), texts[0])
 
 
-def ledgers_before(also: object) -> list[Ledger]:
+def list_earlier_ledgers(also: object) -> list[Ledger]:
     """The ledgers before this one, and those before them."""
     ledgers = cast("tuple[object, ...]", also if isinstance(also, tuple) else (also,))
     for ledger in ledgers:
         check_ledger(ledger)
     members = cast("tuple[Ledger, ...]", ledgers)
-    return [member for ledger in members for member in (ledger, *ledgers_before(ledger.also))]
+    return [member for ledger in members for member in (ledger, *list_earlier_ledgers(ledger.also))]
 
 
-def looks_of(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
+def make_looks(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
     return tuple([look(message, now) for look in terms.looks])
 
 

@@ -13,7 +13,7 @@ from typing import cast
 
 from onewrite.core.label import Slot, check_name, label_of, prefix_of
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, ledgers_before, looks_of, terms_of
+from onewrite.core.ledgers.ledger import Ledger, check_message, list_earlier_ledgers, make_looks, make_terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message, full_name
 
@@ -51,7 +51,7 @@ class HighWaterMark(_OfSources):
     def __post_init__(self) -> None:
         check_name(self.name)
         object.__setattr__(self, "attribute", label_of(self.name))
-        object.__setattr__(self, "terms", terms_of(self))
+        object.__setattr__(self, "terms", make_terms(self))
 
     @property
     def layout(self) -> str:
@@ -72,7 +72,7 @@ class HighWaterMark(_OfSources):
             )
         _check_source(message, "HighWaterMark")
         own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
-        return Entry(self.terms, own, looks_of(self.terms, message, now) if self.terms.looks else ())
+        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.looks else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class InSequence(_OfSources):
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
         check_name(self.name)
         object.__setattr__(self, "attribute", label_of(self.name))
-        self._check_before(ledgers_before(self.also))
-        object.__setattr__(self, "terms", terms_of(self))
+        self._check_before(list_earlier_ledgers(self.also))
+        object.__setattr__(self, "terms", make_terms(self))
 
     def _check_before(self, ledgers: Sequence[Ledger]) -> None:
         """Refuse a ledger that would wait forever for a message that was done already, because its mark stands elsewhere."""
@@ -122,7 +122,7 @@ class InSequence(_OfSources):
         return Entry(
             self.terms,
             Advance(look.slot, look.mark, rule, self.first),
-            looks_of(self.terms, message, now) if self.terms.looks else (),
+            make_looks(self.terms, message, now) if self.terms.looks else (),
         )
 
     def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it

@@ -11,14 +11,14 @@ from typing import cast
 
 from onewrite.core.label import BY_HAND, Slot, check_attribute, check_name, label_of, plain, prefix_of
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, looks_of, terms_of
+from onewrite.core.ledgers.ledger import Ledger, check_message, make_looks, make_terms
 from onewrite.core.ledgers.ring import Present, Ring, Window, next_change, ring_of, window
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, digest_of, named_by
 
-LONGEST_SQS_RETENTION = timedelta(days=14)
+MAX_SQS_RETENTION = timedelta(days=14)
 _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
-_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
+_MIN_RETENTION, _MAX_RETENTION = timedelta(seconds=1), timedelta(days=36_525)
 
 
 class _LedgerOfIds(ABC):
@@ -54,7 +54,7 @@ class SeenIds(_LedgerOfIds):
     56th of the retention.
     """
 
-    retention: timedelta | None = LONGEST_SQS_RETENTION
+    retention: timedelta | None = MAX_SQS_RETENTION
     name: str = field(default="", kw_only=True)
     readable: bool = field(default=False, kw_only=True)
     also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
@@ -69,15 +69,15 @@ class SeenIds(_LedgerOfIds):
             raise ConfigurationError(
                 f"SeenIds(retention={retention!r}): give a timedelta, as in timedelta(days=14), or None to never forget."
             )
-        if self.retention is not None and not _SHORTEST <= self.retention <= _LONGEST:
+        if self.retention is not None and not _MIN_RETENTION <= self.retention <= _MAX_RETENTION:
             raise ConfigurationError(
                 f"SeenIds(retention={self.retention!r}): an id is kept for a second at least, and a hundred years at most. Give None "
                 "to never forget."
             )
         check_name(self.name)
         object.__setattr__(self, "attribute", label_of(self.name))
-        object.__setattr__(self, "terms", terms_of(self))
-        span = self.retention or LONGEST_SQS_RETENTION
+        object.__setattr__(self, "terms", make_terms(self))
+        span = self.retention or MAX_SQS_RETENTION
         object.__setattr__(self, "_window", window(span, span / _SKEW_SHARE))
         object.__setattr__(self, "_present", Present())
 
@@ -101,7 +101,7 @@ class SeenIds(_LedgerOfIds):
         if not since <= moment < until:
             sets = self._sets_at(moment)
         own = Remember(sets, _text(message) if self.readable else digest_of(named_by(message)))
-        return Entry(self.terms, own, looks_of(self.terms, message, now) if self.terms.looks else ())
+        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.looks else ())
 
     def _sets_at(self, moment: int) -> Sets:
         """The sets as this moment sees them. They are kept until the ring turns."""
@@ -131,7 +131,7 @@ class MessageIDs(_LedgerOfIds):
     def __post_init__(self) -> None:
         check_attribute(self.attribute)
         object.__setattr__(self, "attribute", plain(self.attribute))
-        object.__setattr__(self, "terms", terms_of(self))
+        object.__setattr__(self, "terms", make_terms(self))
 
     @property
     def skew(self) -> timedelta | None:
@@ -152,7 +152,7 @@ class MessageIDs(_LedgerOfIds):
             alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
             aliases = tuple([spelling for spelling in alone if spelling != text])
         own = Remember(_by_hand(self.attribute), text, aliases)
-        return Entry(self.terms, own, looks_of(self.terms, message, now) if self.terms.looks else ())
+        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.looks else ())
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class MessageIDs(_LedgerOfIds):
 @lru_cache(maxsize=256)
 def _bounded_sets(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
     # What nearly all have is said by the label alone: names are paid for in every write.
-    is_usual = retention == LONGEST_SQS_RETENTION and not readable
+    is_usual = retention == MAX_SQS_RETENTION and not readable
     prefix = "" if is_usual else f"{_duration(retention)}{'t' if readable else ''}_"
     group = f"{prefix_of(attribute)}{prefix}r"
     live, dead = ([Slot(group, slot) for slot in slots] for slots in (ring.live, ring.dead))

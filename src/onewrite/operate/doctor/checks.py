@@ -9,7 +9,7 @@ from typing import NamedTuple
 from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
-from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION
+from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
@@ -117,7 +117,7 @@ def life(facts: Facts) -> Life:
     dead = require(facts.dead_letters, "--queue")
     longer = max(queue.retention, dead.retention)
     seconds = queue.retention + dead.retention if queue.fifo else longer
-    enough = max(longer, min(seconds, int(LONGEST_SQS_RETENTION.total_seconds())))
+    enough = max(longer, min(seconds, int(MAX_SQS_RETENTION.total_seconds())))
     how = "and then" if queue.fifo else "and, counted from when it was sent,"
     text = f"{queue.name} keeps a message for {span(queue.retention)}, {how} {dead.name} for {span(dead.retention)}: {span(seconds)} in all"
     return Life(seconds, enough, text, dead)

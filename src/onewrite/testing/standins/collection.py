@@ -30,7 +30,7 @@ from mongomock.store import ServerStore
 from pymongo.errors import DuplicateKeyError, PyMongoError, WriteError
 from pymongo.results import BulkWriteResult, UpdateResult
 
-from onewrite.mongodb.flows import LARGEST_DOCUMENT
+from onewrite.mongodb.flows import MAX_DOCUMENT_BYTES
 from onewrite.testing.errors import StandInLies
 from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, signature_of
 
@@ -219,8 +219,8 @@ def _all_or_nothing(document: dict[str, Any]) -> Generator[None, None, None]:
 
 
 def _check_size(document: Document) -> None:
-    if len(bson.encode(document)) > LARGEST_DOCUMENT:
-        raise _write_error(17419, f"Resulting document after update is larger than {LARGEST_DOCUMENT}")
+    if len(bson.encode(document)) > MAX_DOCUMENT_BYTES:
+        raise _write_error(17419, f"Resulting document after update is larger than {MAX_DOCUMENT_BYTES}")
 
 
 @contextmanager

@@ -43,8 +43,8 @@ from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.dynamodb.responses import DynamoHandler
 
-from onewrite.dynamodb.expression import LONGEST_EXPRESSION, read_update
-from onewrite.dynamodb.size import LARGEST_ITEM
+from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, read_update
+from onewrite.dynamodb.size import MAX_ITEM_BYTES
 from onewrite.testing.errors import StandInLies
 
 # --- patches ----------------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ LIES: Mapping[str, Callable[[str, Request], bool]] = {
             action == "batch_write_item" and sum(map(len, request["RequestItems"].values())) > _MOST_WRITES
         )
     ),
-    f"accepts an expression of more than {LONGEST_EXPRESSION} bytes": lambda _, request: any(
-        name.endswith("Expression") and len(text.encode()) > LONGEST_EXPRESSION for name, text in request.items()
+    f"accepts an expression of more than {MAX_EXPRESSION_BYTES} bytes": lambda _, request: any(
+        name.endswith("Expression") and len(text.encode()) > MAX_EXPRESSION_BYTES for name, text in request.items()
     ),
 }
 
@@ -213,7 +213,7 @@ def _all_or_nothing(
 
 def _check_size(item: Any) -> None:
     """moto knows a limit for attributes that are set, and none for what is added to a set or a list."""
-    if item.size() > LARGEST_ITEM:
+    if item.size() > MAX_ITEM_BYTES:
         raise ItemSizeToUpdateTooLarge
 
 

@@ -143,7 +143,7 @@ def send_lean_requests_by_tapped_clients() -> None:
         "list[Any]", [import_module(f"onewrite.lean.{name}") for name in ("client", "refusals")]
     )  # they need botocore
     look = cast("Any", vars(lean)["_Look"])
-    by_client, functions_of = cast("Function", look.by_client), refusals.functions_of
+    by_client, read_functions = cast("Function", look.by_client), refusals.read_functions
 
     def is_tap(function: Any) -> bool:
         return str(refusals.home_of(function)).startswith("onewrite.testing.")
@@ -156,9 +156,9 @@ def send_lean_requests_by_tapped_clients() -> None:
         return below_taps(function.__wrapped__) if is_tap(function) else function
 
     def functions_below_taps(client: Any, methods: Iterable[str]) -> dict[str, Function]:
-        return {name: below_taps(function) for name, function in functions_of(client, methods).items()}
+        return {name: below_taps(function) for name, function in read_functions(client, methods).items()}
 
-    look.by_client, refusals.functions_of = sends_by_client, functions_below_taps
+    look.by_client, refusals.read_functions = sends_by_client, functions_below_taps
 
 
 def _put_on(patch: Patch) -> tuple[Any, str, Any]:
