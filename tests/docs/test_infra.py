@@ -23,7 +23,7 @@ from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 from onewrite import Applied, Deferred, Message, Rejected
 from onewrite.aws_lambda import sqs_handler
 from onewrite.testing import lambda_context, sqs_event
-from order_history import create_table, feed
+from order_history import feed
 from tests.support import deployment as deployed
 from tests.support.alarms import UNSETTLED, counted_lines
 from tests.support.deployment import REGION, Deployment, sdk
@@ -91,8 +91,6 @@ def test_cfn_lint_finds_nothing() -> None:
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS..Logs..MetricFilter:UserWarning")
 def test_the_example_runs_through_the_stack(stack: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     deployed.run_the_example(stack, monkeypatch)
-    created = create_table(sdk.resource("dynamodb"), "by-hand")
-    assert deployed.described_table(stack.table_name) == deployed.described_table(created.name)
 
 
 def test_queue_hides_messages_for_six_timeouts() -> None:

@@ -147,11 +147,6 @@ def test_so_does_one_of_a_table_that_is_named(folder: Path) -> None:
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=verb), "relay")
 
 
-def test_so_does_the_console_script(folder: Path) -> None:
-    script = "import sys; from onewrite.operate import main; sys.exit(main())"
-    assert_stopped_in_order(run(folder, "import typer", signal.SIGTERM, start=("-c", script)))
-
-
 @pytest.fixture(scope="session")
 def namespace() -> list[str]:
     """What runs a command as process 1 of its own namespace."""

@@ -17,7 +17,6 @@ from moto import mock_aws
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from onewrite.operate import main
 from onewrite.operate.early import EarlySignals
 from onewrite.operate.stores import relay_of
@@ -195,19 +194,6 @@ def test_a_restart_of_what_is_not_there_does_nothing(
     monkeypatch.setattr(module.relay, "restart", lambda **_: None)
     assert main(["relay", NAME, "--restart", "shop/orders/_id=N:1", "--yes"]) == 3
     assert "deleted meanwhile" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("options", [["--once"], ["--stuck"], ["--skip", "id"], ["--restart", "shop/orders/_id=N:1"]])
-def test_a_database_that_fails_ends_what_is_done_once_with_exit_code_1(
-    module: Any, options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: Any) -> Any:
-        raise ConnectionError("down")
-
-    for method in ("finder", "read"):
-        monkeypatch.setattr(CollectionOutboxes, method, fails)
-    assert main(["relay", NAME, *options]) == 1
-    assert "fails: ConnectionError: down" in capsys.readouterr().err
 
 
 def test_what_cannot_be_run_as_it_was_asked_for_has_exit_code_2(

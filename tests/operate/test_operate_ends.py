@@ -368,17 +368,3 @@ def test_a_later_format_is_named_and_never_interpreted(capsys: pytest.CaptureFix
         assert "'ow2 14d fancy'" in told(*verb, *ORDERS, code=2)
     assert "ow2" not in told("doctor", "--table", "orders", code=0)
     assert "ow2 outbox o" in told("relay", "--table", "orders", "--outbox", "o", "--stuck", code=5)
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"])
-@pytest.mark.parametrize("verb", ["inspect --key a", "steps"])
-def test_a_mongodb_that_cannot_be_reached_is_said_in_one_short_line(
-    verb: str, hosts: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*verb.split(), "--collection", f"mongodb://{hosts}/shop.orders?serverSelectionTimeoutMS=20"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    start = "onewrite: The database or the network fails: ServerSelectionTimeoutError: "
-    assert line.startswith(start)
-    refusals = {f"{host}: [Errno 111] Connection refused" for host in hosts.split(",")}
-    assert {*line.removeprefix(start).split(",")} == refusals

@@ -123,6 +123,7 @@ def test_a_verb_says_in_a_line_that_no_one_answers(
     out, err = capsys.readouterr()
     told = out if verb == "doctor" else err
     assert endpoint.host in told
+    assert "configured timeouts" not in told  # with which pymongo fills half a page
     assert len(err.splitlines()) == (verb != "doctor")
 
 

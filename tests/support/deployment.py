@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -121,25 +121,6 @@ def senders(policy: str | None) -> set[tuple[str, str, str]]:
 
 def _list(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
-
-
-def described_table(name: str) -> dict[str, Any]:
-    table = sdk.client("dynamodb").describe_table(TableName=name)["Table"]
-    return {**_only(table, _TABLE), "indexes": [_only(index, _INDEX) for index in table.get("GlobalSecondaryIndexes", [])]}
-
-
-_TABLE = ("KeySchema", "AttributeDefinitions", "BillingModeSummary", "StreamSpecification")
-_INDEX = ("IndexName", "KeySchema", "Projection")
-
-
-def _only(description: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    values = {key: description.get(key) for key in keys}
-    if definitions := values.get("AttributeDefinitions"):  # a set, in whatever order
-        values["AttributeDefinitions"] = sorted(definitions, key=lambda definition: definition["AttributeName"])
-    projection = values.get("Projection") or {}
-    if included := projection.get("NonKeyAttributes"):  # as these are
-        values["Projection"] = {**projection, "NonKeyAttributes": sorted(included)}
-    return values
 
 
 # ---------------------------------------------------------------- driven
