@@ -21,12 +21,14 @@ DRAIN = 1.0
 SLACK = 10.0  # seconds for the end of the interpreter on a busy machine, and far less than what is silent would take
 
 SHOP = """
-import os, socket
+import logging.config, os, socket
 from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Relay
 from onewrite.testing.standins.collection import StandInClient
+
+logging.config.dictConfig({"version": 1})  # which silences the loggers that it does not name
 
 def ask(_=None):
     with socket.create_connection(("127.0.0.1", int(os.environ["PORT"]))) as plug:

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +40,6 @@ def by_body(record):
 def ship(message):
     shipped.append(message.id)
     return Applied(message)
-
-@sqs_handler(by_body, group_by=lambda message: 0)
-def ship_together(messages):
-    shipped.append(" ".join(message.id for message in messages))
 
 @kinesis_handler(by_body)
 def stream(message):
@@ -107,13 +102,6 @@ def test_it_runs_a_handler_from_the_current_directory_until_the_queue_is_empty(s
     assert sqs.messages == []
 
 
-def test_it_gathers_the_messages_of_a_group_for_as_long_as_it_is_told(sqs: FakeSqs) -> None:
-    sqs.send("a")
-    sqs.send("b")
-    assert run("--stop-when-empty", "--gather", "2.5", handler="corner_shop:ship_together") == 0
-    assert (shipped(), sqs.time.now >= 2.5) == (["a b"], True)
-
-
 def test_its_options_are_those_of_the_worker(
     sqs: FakeSqs, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +128,7 @@ def test_its_options_are_those_of_the_worker(
     chosen: dict[str, Any] = {"lean": True, "in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60}
     chosen |= {"drain_seconds": 2.5, "stop_when_empty": True}
     chosen |= {"health_port": 81, "health_host": "::1"}
-    assert given[1] == ([URL, f"{URL}-2"], {"client": sqs, "on_outcome": None, "gather": timedelta(), **chosen})
+    assert given[1] == ([URL, f"{URL}-2"], {"client": sqs, "on_outcome": None, **chosen})
 
 
 def test_the_environment_gives_what_the_command_line_does_not(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Literal, get_args
 
 from hypothesis import given
@@ -115,17 +114,15 @@ class World:
             outcomes.append(Deferred(message, 1) if waits else self.handle(message))
         return outcomes
 
-    def work(self, gather: float | None = None) -> None:
-        """With `gather` the handler takes groups."""
+    def work(self, has_groups: bool) -> None:
         one: Any = sqs_handler(lambda record: Message(record["body"]), clock=self.sqs.time)
         several: Any = sqs_handler(lambda record: Message(record["body"]), group_by=group_of, clock=self.sqs.time)
-        handler = one(self.handle) if gather is None else several(self.handle_group)
+        handler = several(self.handle_group) if has_groups else one(self.handle)
         for _ in range(_ROUNDS):
             if not self.sqs.messages:
                 return
             self.dead = False
             options: dict[str, Any] = {"wait": 20, "stop_when_empty": True, "backoff": steady}
-            options |= {"gather": timedelta(seconds=gather or 0)}
             with suppress(Died, ConfigurationError):  # SQS may not be there at the start, for too long
                 worker_in(self.sqs.time, URL, handler, client=self.sqs, **options).run()
         raise AssertionError("the queue is never empty")
@@ -136,10 +133,10 @@ class World:
     faults=st.lists(st.sampled_from(get_args(Fault)), max_size=30),
     troubles=st.lists(st.sampled_from(get_args(Trouble)), max_size=30),
     fifo=st.booleans(),
-    gather=st.sampled_from([None, None, 0, 4, 45]),
+    has_groups=st.booleans(),
 )
 def test_every_effect_is_in_exactly_once_and_the_queue_is_empty(
-    bodies: list[int], faults: list[Fault], troubles: list[Trouble], fifo: bool, gather: float | None
+    bodies: list[int], faults: list[Fault], troubles: list[Trouble], fifo: bool, has_groups: bool
 ) -> None:
     """With handlers of one message and of groups. On a FIFO queue the effects of a message group are also in its order."""
     sqs = FakeSqs(VirtualTime(), fifo=fifo)
@@ -150,7 +147,7 @@ def test_every_effect_is_in_exactly_once_and_the_queue_is_empty(
         name = f"{body % 3}-{number - number % 2:03}"  # some are sent twice
         sqs.send(name, group=name[0])
         sent.append(name)
-    world.work(gather)
+    world.work(has_groups)
     assert Counter(world.effects) == Counter(set(sent))
     if fifo:
         for group in "012":

@@ -6,14 +6,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, Duplicate, Message
+from onewrite import Answer, Applied, Busy, Deferred, Duplicate, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.order import MOST
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
 from onewrite.sqs.state import Ending, QueueTerms, WorkerState
@@ -166,73 +164,12 @@ def test_an_asynchronous_function_has_groups_too(sqs: FakeSqs, time: VirtualTime
     assert [stored.body for stored in sqs.messages] == ["a2"]
 
 
-# ---------------------------------------------------------------- gathering
-
-
-def test_the_first_message_of_a_group_waits_for_others_that_come_later(sqs: FakeSqs, time: VirtualTime) -> None:
-    def later() -> None:
-        if len(sqs.requests_of("receive_message")) == 2:
-            time.sleep(1)
-            send(sqs, "a2", "b1")
-
-    sqs.before = lambda method: later() if method == "receive_message" else None
-    send(sqs, "a1")
-    shop = Shop(time)
-    worker(sqs, shop, gather=timedelta(seconds=2)).run()
-    assert shop.calls == [(2, "a1 a2"), (3, "b1")]
-
-
-def test_without_gather_nothing_waits(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "a1", "a2")
+def test_a_call_has_as_many_messages_as_are_at_hand(sqs: FakeSqs, time: VirtualTime) -> None:
+    send(sqs, *[f"a{number}" for number in range(1, 26)])
     shop = Shop(time)
     worker(sqs, shop).run()
-    assert shop.calls == [(0, "a1 a2")]
-
-
-def test_a_group_that_is_full_begins_at_once(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, *[f"a{number}" for number in range(1, MOST + 6)])
-    shop = Shop(time)
-    worker(sqs, shop, gather=timedelta(seconds=60)).run()
-    assert [(moment, len(names.split())) for moment, names in shop.calls] == [(0, MOST), (60, 5)]
-
-
-def test_the_messages_of_a_fifo_queue_do_not_wait(fifo: FakeSqs, time: VirtualTime) -> None:
-    send(fifo, "a1", "a2")
-    shop = Shop(time)
-    worker(fifo, shop, gather=timedelta(seconds=60)).run()
-    assert shop.calls == [(0, "a1 a2")]
-
-
-def test_what_waits_for_others_stays_hidden(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "a1")
-    shop = Shop(time)
-    worker(sqs, shop, gather=timedelta(seconds=100)).run()
-    assert shop.calls == [(100, "a1")]
-    assert len(sqs.requests_of("change_message_visibility_batch")) >= 3
-    assert sqs.messages == []
-
-
-def test_a_worker_that_stops_gives_back_at_once_what_it_has_gathered(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "a1", "a2", "b1")
-    shop = Shop(time)
-    stopped = worker(sqs, shop, gather=timedelta(seconds=60), stop_when_empty=False)
-    sqs.after = lambda method: stopped.stop() if method == "receive_message" and len(sqs.requests) > 2 else None
-    assert stopped.run() is True
-    assert shop.calls == []
-    assert {stored.visible_at for stored in sqs.messages} <= {time.now}
-
-
-def test_gather_without_groups_is_refused(sqs: FakeSqs) -> None:
-    handler = sqs_handler(by_place)(lambda message: Applied(message))  # noqa: PLW0108  # a class is refused as a function
-    with pytest.raises(ConfigurationError, match="group_by"):
-        Worker(URL, handler, client=sqs, gather=timedelta(seconds=1))
-    Worker(URL, handler, client=sqs, gather=timedelta())
-
-
-@pytest.mark.parametrize("gather", [timedelta(seconds=-1), timedelta(minutes=6), 5, None])
-def test_gather_is_a_time_that_is_not_too_long(gather: Any, sqs: FakeSqs, time: VirtualTime) -> None:
-    with pytest.raises(ConfigurationError, match="give a timedelta from 0 to 5 minutes"):
-        worker(sqs, Shop(time), gather=gather)
+    assert sum(len(names.split()) for names in shop.names) == 25
+    assert len(shop.names) <= 3
 
 
 # ---------------------------------------------------------------- what becomes of each message
@@ -408,8 +345,8 @@ def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, 
 # ---------------------------------------------------------------- at any time that a test chooses
 
 
-def worker_state(*, fifo: bool = False, gather: float = 0.0) -> WorkerState:
-    return WorkerState([QueueTerms(30, fifo)], limits(slots=2, gather=gather))
+def worker_state(*, fifo: bool = False) -> WorkerState:
+    return WorkerState([QueueTerms(30, fifo)], limits(slots=2, has_groups=True))
 
 
 def bring(found: WorkerState, *names: str, now: float = 0.0) -> None:
@@ -417,7 +354,7 @@ def bring(found: WorkerState, *names: str, now: float = 0.0) -> None:
     request = found.to_receive(now)
     assert request is not None
     messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": "g"}} for name in names]
-    found.take_in(request, messages, now, now, [(name[0], None) for name in names])
+    found.take_in(request, messages, now, now, [name[0] for name in names])
 
 
 def handles(load: Load | None) -> list[str]:
@@ -428,8 +365,7 @@ def lose(found: WorkerState, name: str) -> None:
     """SQS says at a sweep that it knows the message no longer."""
     hide = found.to_hide(11.0)
     assert hide is not None
-    found.note_hidden(hide, {name: True}, 11.0)
-    found.end_hiding()
+    found.end_hiding(hide, {name: True}, 11.0)
 
 
 def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:
@@ -464,7 +400,14 @@ def test_what_was_not_processed_of_a_group_goes_back_at_once(fifo: bool) -> None
     back = found.to_hide(1.0)
     assert back is not None
     assert [(message.handle, seconds) for message, seconds in back.messages] == [("a2", 0), ("a3", 0)]
-    assert found.counts() == {"waiting": 0, "under_way": 0, "deferred": 0, "done": 1, "lost_slots": 0}
+    assert found.counts() == {
+        "waiting": 0,
+        "under_way": 0,
+        "deferred": 0,
+        "done": 1,
+        "lost_slots": 0,
+        "bytes_at_hand": found.bytes_at_hand,
+    }
 
 
 def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_way_of_it() -> None:
@@ -480,12 +423,3 @@ def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_wa
     back = found.to_hide(1.0)
     assert back is not None
     assert [message.handle for message, _ in back.messages] == ["a2"]
-
-
-def test_more_than_a_call_may_have_begins_in_two() -> None:
-    found = worker_state(gather=10.0)
-    names = [f"a{number}" for number in range(MOST + 10)]
-    for first in range(0, len(names), 10):
-        bring(found, *names[first : first + 10])
-    assert handles(found.to_begin(0.0)) == names[:MOST]
-    assert handles(found.to_begin(0.0)) == names[MOST:]

@@ -50,8 +50,7 @@ def test_what_sqs_has_let_go_is_not_given_back() -> None:
     load = begun(found)
     hide = found.to_hide(20.0)
     assert hide is not None
-    found.note_hidden(hide, {"a": True}, 20.0)
-    found.end_hiding()
+    found.end_hiding(hide, {"a": True}, 20.0)
     assert found.to_give_up(300.0) == [load]
     assert found.to_hide(300.0) is None
     assert found.counts()["under_way"] == 0

@@ -11,7 +11,6 @@ from datetime import timedelta
 from math import inf
 from multiprocessing import get_context
 from time import monotonic, sleep
-from types import SimpleNamespace
 from typing import Any, cast
 
 import boto3
@@ -1085,46 +1084,3 @@ def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     with pytest.raises(ConfigurationError, match="region"):
         Worker(URL, sqs_handler(by_body)(plain_function)).run()
-
-
-# ---------------------------------------------------------------- what only a race shows
-
-
-class Blocked(Worker):
-    """Its work does not end before the test says so."""
-
-    threads: Any = None
-
-    def _work(self) -> None:
-        self._threads = self.threads
-        self.stop()
-        assert RELEASED.wait(PATIENCE)
-
-
-RELEASED = threading.Event()
-
-
-@pytest.mark.parametrize(
-    "threads", [None, SimpleNamespace(failure=None, is_busy=False, look=lambda: None)], ids=["early", "late"]
-)
-def test_a_worker_whose_threads_do_not_end_but_that_has_nothing_in_hand_has_stopped(threads: Any, sqs: FakeSqs) -> None:
-    RELEASED.clear()
-    blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
-    blocked.threads = threads
-    try:
-        assert blocked.run() is True
-    finally:
-        RELEASED.set()
-
-
-def test_what_went_wrong_while_it_stopped_is_raised_though_its_threads_do_not_end(sqs: FakeSqs) -> None:
-    RELEASED.clear()
-    blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
-    blocked.threads = SimpleNamespace(
-        failure=WorkerStuck("all slots hang"), is_busy=False, look=lambda: None, abandon=lambda: None
-    )
-    try:
-        with pytest.raises(WorkerStuck, match="all slots hang"):
-            blocked.run()
-    finally:
-        RELEASED.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onewrite.sqs.state import Limits
 
 
-def limits(*, slots: int, gather: float | None = None) -> Limits:
+def limits(*, slots: int, has_groups: bool = False) -> Limits:
     return Limits(
         slots,
         timeout=300.0,
@@ -13,6 +13,6 @@ def limits(*, slots: int, gather: float | None = None) -> Limits:
         wait=20,
         most_deferred=10,
         stop_when_empty=False,
-        gather=gather,
+        has_groups=has_groups,
         backoff=lambda tries: 2.0**tries,
     )

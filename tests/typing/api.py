@@ -324,7 +324,6 @@ def handlers_of_groups() -> None:
 
     assert_type(settle.each([Message("m1")]), list[Outcome])
     assert_type(settle({"Records": []}), dict[str, list[dict[str, Any]]])
-    Worker("https://queue", settle, gather=timedelta(seconds=1))
     Worker("https://queue", settle, lean=True)
 
     @kinesis_handler(json_body(id="id"), group_by=lambda message: message.body["orderId"])

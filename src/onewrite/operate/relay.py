@@ -43,6 +43,7 @@ from onewrite.operate.report import (
     count_of,
     end,
     escape,
+    keep_log,
     log_to_stderr,
     record,
     record_unknown_result,
@@ -159,9 +160,11 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
         early.drain(options["drain_seconds"])
 
     def run_act() -> int:
+        level = Level.INFO if acts else log_level  # What was done is written at any level.
+        if early.owns_process:
+            keep_log(log_format, level)
         relay = _chosen_relay(name, given, options, publishes=not acts)
-        # After the import of the user's module, which may have set up logging of its own. What was done is written at any level.
-        log_to_stderr(log_format, Level.INFO if acts else log_level)
+        log_to_stderr(log_format, level)  # for other loggers, unless the user's module has set up logging of its own
         if options["stuck"]:
             return list_stuck(relay, timedelta(seconds=options["older_than"]), as_json=options["as_json"])
         if options["skip"]:

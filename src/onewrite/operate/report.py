@@ -213,10 +213,40 @@ class Level(Enum):
 
 def log_to_stderr(style: LogFormat = LogFormat.TEXT, level: Level = Level.INFO) -> None:
     """A logging of the user's own, set up by the module of the handler, is left as it is."""
+    logging.basicConfig(level=level.value, handlers=[_stderr_lines(style)])
+
+
+def keep_log(style: LogFormat, level: Level) -> None:
+    """Write the log of this process in this style from now on, whatever a module of the user's does to logging.
+
+    `dictConfig` disables the loggers that it does not name, and takes away the handlers of those that it names.
+    """
+    kept: Any = logging.getLogger("onewrite")
+    kept.__class__ = KeptLogger
+    kept.kept_handler, kept.kept_level = _stderr_lines(style), logging.getLevelNamesMapping()[level.value]
+
+
+def _stderr_lines(style: LogFormat) -> logging.Handler:
     handler = logging.StreamHandler()
     text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     handler.setFormatter(TextLines(text) if style is LogFormat.TEXT else JsonLines())
-    logging.basicConfig(level=level.value, handlers=[handler])
+    return handler
+
+
+class KeptLogger(logging.Logger):
+    """A logger with one handler and one level, which no configuration changes."""
+
+    kept_handler: logging.Handler
+    kept_level: int
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  # logging's own name
+        """Whether a line of this level is written."""
+        return level >= self.kept_level
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Write the line, unless a filter of the user's is against it."""
+        if self.filter(record):
+            self.kept_handler.handle(record)
 
 
 class TextLines(logging.Formatter):

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
@@ -20,7 +19,7 @@ from onewrite.metrics import Hook, Reported, emf, opentelemetry
 from onewrite.operate.early import DRAIN, INTERRUPTED, EarlySignals, end_at_last, leave
 from onewrite.operate.modules import HANDLER, find
 from onewrite.operate.options import MetricsKind, VersionOption, global_meter, option
-from onewrite.operate.report import Level, LogFormat, log_to_stderr
+from onewrite.operate.report import Level, LogFormat, keep_log, log_to_stderr
 
 logger = logging.getLogger("onewrite")
 
@@ -50,12 +49,6 @@ Lean: TypeAlias = Annotated[bool, _option("lean", "Send the frequent requests wi
 InFlight: TypeAlias = Annotated[int, _option("in-flight", "How many messages are processed at a time.", min=1, max=10_000)]
 Timeout: TypeAlias = Annotated[
     float, _option("timeout", "Seconds after which a message that has not ended is given back.", min=0.001, max=43_200)
-]
-Gather: TypeAlias = Annotated[
-    float,
-    _option(
-        "gather", "Seconds that the first message of a group waits for others, if the handler has group_by.", min=0, max=300
-    ),
 ]
 Wait: TypeAlias = Annotated[
     int | None, _option("wait", "Seconds to wait for messages; by default 20, or 3 with --stop-when-empty.", min=0, max=20)
@@ -95,7 +88,6 @@ def worker(
     lean: Lean = False,
     in_flight: InFlight = 10,
     timeout: Timeout = 300,
-    gather: Gather = 0,
     wait: Wait = None,
     visibility_timeout: VisibilityTimeout = None,
     drain_seconds: DrainSeconds = DRAIN,
@@ -121,11 +113,12 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], **opt
     early.drain(options["drain_seconds"])
     style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
     region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
+    if early.owns_process:
+        keep_log(style, level)
     function = find(handler, quiet=False)
-    log_to_stderr(style, level)  # after the import of the handler's module, which may have set up logging of its own
+    log_to_stderr(style, level)  # for other loggers, unless the handler's module has set up logging of its own
     with _explain_errors(style):
         options["on_outcome"] = hook_for(kinds or (), getattr(function, "__name__", ""))
-        options["gather"] = timedelta(seconds=options["gather"])
         options["client"] = _client(queue_url, region, endpoint_url)
         if not run(function, queue_url, options, early):
             leave(INTERRUPTED)

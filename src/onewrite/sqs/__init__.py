@@ -5,7 +5,7 @@ from onewrite.core.extras import installed_by
 with installed_by("aws", "onewrite.sqs"):
     from onewrite.batch.report import backoff
     from onewrite.sqs.queue import QueueRefused
-    from onewrite.sqs.threads import WorkerStuck
+    from onewrite.sqs.watch import WorkerStuck
     from onewrite.sqs.worker import Worker
 
 __all__ = ["QueueRefused", "Worker", "WorkerStuck", "backoff"]

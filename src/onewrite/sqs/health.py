@@ -7,18 +7,20 @@ text format of Prometheus.
 from __future__ import annotations
 
 import json
-import selectors
 import socket
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
 from logging import DEBUG, INFO, WARNING
+from socketserver import ThreadingTCPServer
 from typing import Any, cast
 
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Failure, Result
+from onewrite.core.forking import undone_in_children
 from onewrite.core.log import log, logger
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name, printable
@@ -165,158 +167,96 @@ class Journal:
 
 
 _MOST_CONNECTIONS = 16  # probes ask one at a time; each one takes a file descriptor that a request to SQS could need
-_LONGEST_CONNECTION = 5.0  # seconds
-_LONGEST_REQUEST = 8192  # bytes
-_BACKLOG = 128  # connections that the system keeps until they are accepted; they take no file descriptor
-_PAUSE = 0.1  # seconds after a connection that the system refuses to accept
+_LONGEST_CONNECTION = 5.0  # seconds without a byte
 
 
-class HealthPages:
-    """Serves the two pages. `counts` says what is at hand, `journal` what has ended, and `trouble` why the worker is of no use, if it is.
+class _Page(BaseHTTPRequestHandler):
+    """Answers one request. The connection is closed then, whatever the client would like to keep."""
 
-    One thread does it, for a few connections at a time and for seconds at most. One more closes the oldest, so a probe is always
-    answered, and idle connections take neither threads nor file descriptors from the worker.
+    timeout = _LONGEST_CONNECTION
+
+    def do_GET(self) -> None:
+        status, kind, text = cast("_Server", self.server).answer(self.path.partition("?")[0])
+        body = text.encode()
+        self.send_response(status)
+        for name, value in (("Content-Type", kind), ("Content-Length", str(len(body)))):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """A probe is no news."""
+
+
+class _Server(ThreadingTCPServer):
+    """A thread for each of a few connections. One more closes the oldest, so a probe is answered however many are idle."""
+
+    allow_reuse_address, daemon_threads, block_on_close = True, True, False
+    request_queue_size = 128  # connections that the system keeps until they are accepted; they take no file descriptor
+
+    def __init__(self, host: str, port: int, answer: Callable[[str], tuple[HTTPStatus, str, str]]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.answer, self._connections = answer, list[Any]()
+        super().__init__((host, port), _Page)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.append(request)
+        if len(self._connections) > _MOST_CONNECTIONS:
+            with suppress(OSError):  # it is closed by now
+                self._connections.pop(0).shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with suppress(ValueError):  # one more has closed it
+            self._connections.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """The client has gone."""
+
+
+@contextmanager
+def health_pages(
+    host: str, port: int, journal: Journal, counts: Callable[[], Mapping[str, int]], trouble: Callable[[], str | None]
+) -> Generator[int, None, None]:
+    """Serve the two pages at the port that is returned. `counts` says what is at hand, `journal` what has ended, and `trouble` why the
+    worker is of no use, if it is.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        journal: Journal,
-        counts: Callable[[], Mapping[str, int]],
-        trouble: Callable[[], str | None],
-    ) -> None:
-        self._journal, self._counts, self._trouble = journal, counts, trouble
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            self._listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        except OSError as error:
-            raise ConfigurationError(
-                f"The health endpoint cannot listen on {host}:{port}: {error}. Give another health_host or health_port."
-            ) from error
-        self.port: int = self._listener.getsockname()[1]
-        self._listener.setblocking(False)
-        self._close_receiver, self._close_sender = socket.socketpair()
-        self._connections: dict[
-            socket.socket, tuple[bytearray, float]
-        ] = {}  # what each has sent, since when; the oldest one first
-        self._selector = selectors.DefaultSelector()
-        for plug in (self._listener, self._close_receiver):
-            self._selector.register(plug, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._serve, name="onewrite-health", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._close_sender.send(b".")
-        self._thread.join()
-        self._close_sender.close()
-
-    def _serve(self) -> None:
-        while True:
-            ready_plugs = [cast("socket.socket", key.fileobj) for key, _ in self._selector.select(self._next_timeout())]
-            if self._close_receiver in ready_plugs:
-                break
-            for plug in ready_plugs:
-                if plug is not self._listener:
-                    self._receive(plug)
-            if self._listener in ready_plugs:  # after the others, because it may close some of them
-                self._accept()
-            while self._connections and self._next_timeout() == 0.0:
-                self._end(next(iter(self._connections)))
-        for plug in [*self._connections]:
-            self._end(plug)
-        self._selector.close()
-        self._listener.close()
-        self._close_receiver.close()
-
-    def _next_timeout(self) -> float | None:
-        _, oldest = next(iter(self._connections.values()), (b"", None))
-        return None if oldest is None else max(0.0, oldest + _LONGEST_CONNECTION - time.monotonic())
-
-    def _accept(self) -> None:
-        for _ in range(_MOST_CONNECTIONS):  # and then those that were accepted have their turn
-            try:
-                plug, _address = self._listener.accept()
-            except BlockingIOError:  # There are no more.
-                return
-            except OSError:  # No file descriptor is left, or the client has gone.
-                for connection in [*self._connections]:
-                    self._end(connection)
-                time.sleep(_PAUSE)
-                return
-            if len(self._connections) >= _MOST_CONNECTIONS:
-                self._end(next(iter(self._connections)))
-            plug.setblocking(False)
-            self._connections[plug] = bytearray(), time.monotonic()
-            self._selector.register(plug, selectors.EVENT_READ)
-
-    def _receive(self, plug: socket.socket) -> None:
-        """Answer the request once it is complete. The connection is closed then, whatever the client would like to keep."""
-        request, _ = self._connections[plug]
-        try:
-            chunk = plug.recv(_LONGEST_REQUEST)
-            request += chunk
-            if chunk and len(request) <= _LONGEST_REQUEST:
-                if b"\r\n\r\n" not in request and b"\n\n" not in request:
-                    return
-                method, _, remainder = bytes(request).partition(b" ")
-                plug.sendall(
-                    self._answer(remainder.partition(b" ")[0].decode("latin-1") if method in (b"GET", b"HEAD") else "")
-                )
-                plug.shutdown(socket.SHUT_WR)
-        except (
-            Exception
-        ) as error:  # The client has gone, or what it sent is no request. Whatever it is, the page goes on for others.
-            if isinstance(error, BlockingIOError):
-                return
-        self._end(plug)
-
-    def _end(self, plug: socket.socket) -> None:
-        self._selector.unregister(plug)
-        del self._connections[plug]
-        plug.close()
-
-    def _answer(self, target: str) -> bytes:
-        path = target.partition("?")[0]
+    def answer(path: str) -> tuple[HTTPStatus, str, str]:
         if path == "/health":
-            trouble = self._trouble()
-            reason = {} if trouble is None else {"why": trouble}
-            status = HTTPStatus.OK if trouble is None else HTTPStatus.SERVICE_UNAVAILABLE
-            return _page(status, "application/json", json.dumps({"alive": trouble is None, **reason, **self._counts()}))
+            why = trouble()
+            status = HTTPStatus.OK if why is None else HTTPStatus.SERVICE_UNAVAILABLE
+            reason = {} if why is None else {"why": why}
+            return status, "application/json", json.dumps({"alive": why is None, **reason, **counts()})
         if path == "/metrics":
-            text = exposition(self._journal, self._counts())
-            return _page(HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", text)
-        return _page(HTTPStatus.NOT_FOUND, "text/plain", "The pages are /health and /metrics.\n")
+            return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", exposition(journal, counts())
+        return HTTPStatus.NOT_FOUND, "text/plain", "The pages are /health and /metrics.\n"
+
+    try:
+        server = _Server(host, port, answer)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The health endpoint cannot listen on {host}:{port}: {error}. Give another health_host or health_port."
+        ) from error
+    threading.Thread(target=server.serve_forever, args=(0.05,), name="onewrite-health", daemon=True).start()
+    with server, undone_in_children(server.socket.close):
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
 
 
 def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
-    """The metrics in the text format of Prometheus."""
-    lines = ["# HELP onewrite_messages_total What became of messages.", "# TYPE onewrite_messages_total counter"]
-    lines += [
-        f'onewrite_messages_total{{outcome="{kind.lower()}"}} {number}' for kind, number in sorted(journal.ends.items())
-    ]
-    for name, kind, text, value in (
-        ("received_total", "counter", "Messages that were received.", journal.receive_count),
-        ("timeouts_total", "counter", "Messages that were given back because they did not end in time.", journal.timeouts),
-        ("processing_seconds_total", "counter", "How long messages were worked on, together.", round(journal.seconds, 6)),
-        ("waiting", "gauge", "Messages at hand that wait for a slot.", counts.get("waiting")),
-        ("under_way", "gauge", "Messages that are being worked on.", counts.get("under_way")),
-        (
-            "deferred",
-            "gauge",
-            "Messages at hand that wait for an earlier one, or for the end of a step.",
-            counts.get("deferred"),
-        ),
-        ("done", "gauge", "Messages that are done and not yet deleted.", counts.get("done")),
-        ("lost_slots", "gauge", "Slots that are held by messages that hang.", counts.get("lost_slots")),
-    ):
-        if value is None:  # nobody could count just now
-            continue
-        lines += [f"# HELP onewrite_{name} {text}", f"# TYPE onewrite_{name} {kind}", f"onewrite_{name} {value}"]
+    """The metrics in the text format of Prometheus. The counts are missing where nobody could count just now."""
+    ends = [f'onewrite_messages_total{{outcome="{kind.lower()}"}} {number}' for kind, number in sorted(journal.ends.items())]
+    lines = ["# TYPE onewrite_messages_total counter", *ends]
+    totals = {
+        "received": journal.receive_count,
+        "timeouts": journal.timeouts,
+        "processing_seconds": round(journal.seconds, 6),
+    }
+    for name, value in ({f"{name}_total": value for name, value in totals.items()} | dict(counts)).items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# TYPE onewrite_{name} {kind}", f"onewrite_{name} {value}"]
     return "\n".join(lines) + "\n"
-
-
-def _page(status: HTTPStatus, kind: str, text: str) -> bytes:
-    body = text.encode()
-    head = f"HTTP/1.0 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body

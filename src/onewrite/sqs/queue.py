@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -108,7 +107,6 @@ class SqsQueue:
         visibility: int | None,
         attempts: Callable[[], str],
         sleep: Callable[[float], None],
-        clock: Callable[[], float],
     ) -> None:
         attributes = _attributes(client, url, sleep)
         self.url = url
@@ -124,24 +122,10 @@ class SqsQueue:
         self._attempts = attempts
         self._unanswered_attempts: deque[str] = deque()  # attempts whose answer was lost
         self._sleep = sleep
-        self._clock = clock
-        self._calls: dict[int, tuple[str, float]] = {}  # by their threads: the requests under way, and when each began
         policy = json.loads(attributes.get("RedrivePolicy") or "{}")
         most_receives = policy.get("maxReceiveCount")
         self.most_receives = None if most_receives is None else int(most_receives)
         self.dead_letter_queue = str(policy.get("deadLetterTargetArn", "")).rpartition(":")[2]
-
-    def hanging_request(self, since: float) -> tuple[int, str] | None:
-        """The thread and the name of a request that is under way since then or longer."""
-        return next(((thread, name) for thread, (name, began) in [*self._calls.items()] if began <= since), None)
-
-    def _ask(self, method: str, **request: Any) -> Any:
-        me = threading.get_ident()
-        self._calls[me] = method, self._clock()
-        try:
-            return getattr(self._client, method)(QueueUrl=self.url, **request)
-        finally:
-            del self._calls[me]
 
     def receive(self, most: int, wait: int) -> Sequence[SqsMessage] | None:
         """The messages that SQS gives within `wait` seconds. None: the request failed, and another one may not."""
@@ -152,7 +136,7 @@ class SqsQueue:
         if self.fifo:  # If an answer is lost, a request with the same name gets the same messages.
             attempt = options["ReceiveRequestAttemptId"] = self._attempt()
         try:
-            answer = self._ask("receive_message", **options)
+            answer = self._client.receive_message(QueueUrl=self.url, **options)
         except (BotoCoreError, ClientError) as error:
             if attempt is not None:
                 self._unanswered_attempts.append(attempt)
@@ -175,7 +159,7 @@ class SqsQueue:
         """
         entries = _visibility_entries(messages)
         try:
-            answer = self._ask("change_message_visibility_batch", Entries=entries)
+            answer = self._client.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
         except (BotoCoreError, ClientError) as error:  # If a message is redelivered meanwhile, its write is guarded.
             log(WARNING, "%s: messages cannot be hidden for longer: %s", self.url, error)
             return {entry["ReceiptHandle"]: False for entry in entries}
@@ -205,7 +189,7 @@ class SqsQueue:
 
     def _try_batch(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
         try:
-            return self._ask(method, Entries=entries)  # type: ignore[no-any-return]  # as above
+            return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # as above
         except (BotoCoreError, ClientError) as error:
             self._log_or_raise(error)
             return {"Failed": entries}

@@ -13,32 +13,31 @@ A message is received, perhaps waits, is under way in a slot, and ends. With `gr
 All that is at hand stays hidden from other workers, for as long as SQS allows that. But where nothing has begun for `SILENCE`
 seconds, because all slots are busy or the event loop stands still, what waits to begin is given back, and nothing is received until
 something can begin again: another worker may have nothing to do.
+
+The messages at hand take `LARGEST_AT_HAND` bytes at most, together with those that the requests under way are expected to bring; those that
+are deferred, with what waits behind them, take half of it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from math import ceil, inf
 from operator import attrgetter
 from types import NoneType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
+from onewrite.batch.order import MOST
 from onewrite.batch.report import Result
 from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
-from onewrite.sqs.waiting import MOST_MESSAGES, PATIENCE, Deferrals, GroupLines, Load, QueueMessage, SqsMessage, WaitingLines
+from onewrite.sqs.waiting import MOST_MESSAGES, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, size_of
+from onewrite.sqs.watch import SILENCE
 
 LONGEST_HIDDEN = 12 * 3600  # seconds that SQS hides a message after it was received, however often that is extended
 
 Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", "superseded", "untouched"]
-
-
-BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
-# Seconds. A worker does its rounds at every beat, so it is no accident of a busy machine if whatever does the work has not
-# stirred for as long as this. Then its health page says so, and what cannot begin goes back to the queue.
-SILENCE = 30.0
 
 
 def extension(visibility: int, since: float) -> int:
@@ -58,8 +57,8 @@ class QueueTerms:
 class Limits:
     """What is decided by the worker. A message that ends within `grace` seconds after its timeout costs no slot.
 
-    `wait`: for how many seconds SQS waits for messages. `gather`: for how many seconds the first message of a group waits for others;
-    None if the handler has no groups. `backoff(tries)`: how many seconds something waits for its next try.
+    `wait`: for how many seconds SQS waits for messages. `has_groups`: a slot takes the messages of a group at once. `backoff(tries)`: how many
+    seconds something waits for its next try.
     """
 
     slots: int
@@ -68,7 +67,7 @@ class Limits:
     wait: int
     most_deferred: int
     stop_when_empty: bool
-    gather: float | None
+    has_groups: bool
     backoff: Callable[[int], float]
 
 
@@ -104,15 +103,14 @@ def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
     """`clock` gives epoch seconds. None: the message was not processed."""
     if result is None:
         return Ending("untouched")
-    unsettled_answer, message = result.unsettled, result.message
+    answer, message = result.unsettled, result.message
     # A function may return any number, also one that is none: then the message is tried again soon.
-    wait = min(max(0.0, unsettled_answer.until - clock()), LONGEST_HIDDEN) if isinstance(unsettled_answer, Busy) else 0.0
+    wait = min(max(0.0, answer.until - clock()), LONGEST_HIDDEN) if isinstance(answer, Busy) else 0.0
     source, sequence = (None, None) if message is None else (message.source, message.sequence)
     if not source and sequence is None:  # Such messages have nothing in common, though all have the source "".
         source = None
-    kind = "failed" if result.error is not None else _KINDS.get(type(result.unsettled), "deferred")
-    expected = unsettled_answer.expected if isinstance(unsettled_answer, Deferred) else None
-    return Ending(kind, source, sequence, wait, expected)
+    kind = "failed" if result.error is not None else _KINDS.get(type(answer), "deferred")
+    return Ending(kind, source, sequence, wait, answer.expected if isinstance(answer, Deferred) else None)
 
 
 ReturnReason: TypeAlias = Literal[
@@ -157,58 +155,32 @@ class Receive:
     receipts: int | None
 
 
-class Intake:
-    """How many requests for messages may be under way at a time follows the answers.
+@dataclass(slots=True)
+class Queue:
+    """The requests of one queue: those that receive, and those that delete.
 
-    One more after each that brought as many messages as it asked for, and a single one after an answer without messages: an
-    empty queue is asked by one request that waits.
+    How many may be under way at a time follows the answers: one more after each that brought as many messages as it asked for, and a single
+    one after an answer without messages. An empty queue is asked by one request that waits.
     """
 
-    __slots__ = (
-        "_backoff",
-        "_failures",
-        "_under_way",
-        "is_empty",
-        "most_requests",
-        "reserved_messages",
-        "resumes",
-    )
+    terms: QueueTerms
+    most_requests: int = 1
+    receive_requests: int = 0
+    reserved_messages: int = 0  # that the requests under way may bring
+    failures: int = 0
+    resumes: float = 0.0  # when the pause after a failure ends
+    is_empty: bool = False
+    settled_messages: deque[SqsMessage] = field(default_factory=deque[SqsMessage])
+    delete_at: float = inf
+    delete_requests: int = 0
 
-    def __init__(self, backoff: Callable[[int], float]) -> None:
-        self._backoff = backoff
-        self.most_requests = 1
-        self._under_way = 0
-        self._failures = 0
-        self.reserved_messages = 0  # messages that the requests under way may bring
-        self.resumes = 0.0  # when the pause after a failure ends
-        self.is_empty = False
+    def begin(self, number: int) -> None:
+        self.receive_requests += 1
+        self.reserved_messages += number
 
-    def may_ask(self, now: float) -> bool:
-        return self._under_way < self.most_requests and now >= self.resumes
-
-    def ask(self, request: Receive) -> None:
-        self._under_way += 1
-        self.reserved_messages += request.number
-
-    def end(self, request: Receive, messages: int, began: float, *, is_empty: bool) -> None:
-        self._release(request)
-        self._failures = 0
-        if not messages:
-            self.most_requests = 1
-            self.is_empty = is_empty
-            self.resumes = max(self.resumes, began + _LEAST_PAUSE)
-        elif messages == request.number:
-            self.most_requests = min(self.most_requests + 1, MOST_REQUESTS)
-
-    def fail(self, request: Receive, now: float) -> None:
-        self._release(request)
-        self.most_requests = 1
-        self._failures += 1
-        self.resumes = now + min(max(_LEAST_PAUSE, self._backoff(self._failures)), _LONGEST_PAUSE)
-
-    def _release(self, request: Receive) -> None:
-        self._under_way -= 1
-        self.reserved_messages -= request.number
+    def end(self, number: int) -> None:
+        self.receive_requests -= 1
+        self.reserved_messages -= number
 
 
 # --- what is under way in the slots, and which slots are lost to what hangs -------------------------------------------
@@ -225,7 +197,7 @@ class Slots:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._under_way: dict[Load, None] = {}  # in the order in which they began
-        self._overdue_loads: dict[Load, float] = {}  # and when they became so
+        self._overdue: dict[Load, float] = {}  # and when they became so
         self.pace: float | None = None  # the mean seconds of a message
         self.messages = 0  # that are under way
         self._late_ids: set[str] = set()  # messages that were given up since one has last ended in time
@@ -238,15 +210,11 @@ class Slots:
     @property
     def number(self) -> int:
         """Those that are not lost."""
-        return self._limits.slots - len(self._overdue_loads)
+        return self._limits.slots - len(self._overdue)
 
     @property
     def free(self) -> int:
-        return max(0, self._limits.slots - len(self._overdue_loads) - len(self._under_way))
-
-    @property
-    def overdue_count(self) -> int:
-        return len(self._overdue_loads)
+        return max(0, self._limits.slots - len(self._overdue) - len(self._under_way))
 
     def begin(self, load: Load, now: float) -> None:
         load.began = now
@@ -255,27 +223,28 @@ class Slots:
         for message in load.members:
             message.is_under_way = True
 
+    def _leave(self, load: Load) -> None:
+        del self._under_way[load]
+        self.messages -= len(load.members)
+        for message in load.members:
+            message.is_under_way = False
+
     def end(self, load: Load, now: float) -> bool:
         """False: it was overdue, and its messages were given back before."""
-        if self._overdue_loads.pop(load, None) is not None:
+        if self._overdue.pop(load, None) is not None:
             return False
         self._leave(load)
-        if self._late_ids:
-            self._late_ids.clear()
+        self._late_ids.clear()
         seconds = (now - load.began) / len(load.members)
         self.pace = seconds if self.pace is None else self.pace + (seconds - self.pace) * _PACE_WEIGHT
         return True
 
     def to_give_up(self, now: float) -> list[Load]:
         """What has just become overdue."""
-        late_loads: list[Load] = []
-        for load in self._under_way:
-            if now < load.began + self._limits.timeout:
-                break
-            late_loads.append(load)
+        late_loads = [*takewhile(lambda load: now >= load.began + self._limits.timeout, self._under_way)]
         for load in late_loads:
             self._leave(load)
-            self._overdue_loads[load] = now
+            self._overdue[load] = now
             self._late_since = self._late_since if self._late_ids else now
             self._late_ids.update(message.content["MessageId"] for message in load.members)
         return late_loads
@@ -287,44 +256,34 @@ class Slots:
         """The process itself stood still, so nothing could end."""
         for load in self._under_way:
             load.began = now
-        self._overdue_loads = dict.fromkeys(self._overdue_loads, now)
+        self._overdue = dict.fromkeys(self._overdue, now)
         self._late_ids.clear()
-
-    @property
-    def late_count(self) -> int:
-        """Messages that did not end in time, one after the other."""
-        return len(self._late_ids)
-
-    def is_starved(self, now: float) -> bool:
-        """Nothing ends in time any more, although what is given up costs no slot: maybe all wait for what is never free again."""
-        return len(self._late_ids) >= _MANY_LATE and now >= self._late_since + _LATE_FOR * self._limits.timeout
-
-    def _leave(self, load: Load) -> None:
-        del self._under_way[load]
-        self.messages -= len(load.members)
-        for message in load.members:
-            message.is_under_way = False
 
     def lost_loads(self, now: float) -> list[Load]:
         """What has a slot that is lost."""
-        return [load for load, since in self._overdue_loads.items() if now >= since + self._limits.grace]
+        return [load for load, since in self._overdue.items() if now >= since + self._limits.grace]
 
-    def is_stuck(self, now: float) -> bool:
-        """More than half of the slots are lost."""
-        return 2 * len(self.lost_loads(now)) > self._limits.slots
+    def late_count(self, now: float) -> int:
+        """Messages that did not end in time, one after the other, although what is given up costs no slot: maybe all wait for what is never
+        free again. 0: they are too few, or it is too early to tell.
+        """
+        is_long = now >= self._late_since + _LATE_FOR * self._limits.timeout
+        return len(self._late_ids) if is_long and len(self._late_ids) >= _MANY_LATE else 0
 
     def next_due(self, now: float) -> float:
         """When something becomes overdue, or a slot lost."""
         first_load = next(iter(self._under_way), None)
-        loss_times = [since + self._limits.grace for since in self._overdue_loads.values()]
         timeout = inf if first_load is None else first_load.began + self._limits.timeout
-        return min([timeout, *(moment for moment in loss_times if moment > now)])
+        losses = [since + self._limits.grace for since in self._overdue.values()]
+        return min([timeout, *(moment for moment in losses if moment > now)])
 
 
 # --- the messages at hand ---------------------------------------------------------------------------------------------
 
 
 DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take. What is deleted later may come again.
+LARGEST_AT_HAND = 64 << 20  # bytes of messages: an eighth of a container of 512 MiB, and 64 messages of the largest kind
+_LARGEST_DEFERRED = LARGEST_AT_HAND // 2  # bytes, so what is deferred leaves room for what it waits for
 _LEAST_AHEAD = 20  # messages, so one request for ten is under way while ten others wait
 # Seconds of work that wait in advance at most. More would keep messages from other workers, which may have nothing to do.
 _SECONDS_AHEAD = 1.0
@@ -333,7 +292,6 @@ _MOST_DONE = 1_000  # that wait to be deleted. If SQS deletes nothing, more woul
 _LONGEST_BUSY = 900.0
 # Seconds after the end of a lease, so it has ended. A store whose clock is behind the worker's is asked this often.
 _AFTER_LEASE = 1.0
-_LARGEST_DEFERRED = 64 << 20  # characters of their bodies together: 64 MiB of memory and more
 _SWEEPS_PER_TIMEOUT = 6  # looks at what must be hidden for longer. It is done with a third of the time gone.
 
 
@@ -341,24 +299,22 @@ class WorkerState:
     """Each method that begins with `to_` takes out the next thing to do, if there is one."""
 
     def __init__(self, queues: Sequence[QueueTerms], limits: Limits) -> None:
-        self._queues, self._limits, self._backoff = queues, limits, limits.backoff
-        self._lines = WaitingLines(len(queues)) if limits.gather is None else GroupLines(len(queues), limits.gather)
+        self._queues, self._limits = tuple(Queue(terms) for terms in queues), limits
+        self._lines = WaitingLines(len(queues), MOST if limits.has_groups else 1)
+        self._most_ahead = max(_LEAST_AHEAD, limits.slots)
         self.slots = Slots(limits)
         self._deferrals = Deferrals(limits.backoff)
-        self._deferred_size = 0
-        self._intakes = tuple(Intake(limits.backoff) for _ in queues)
         self._turn = 0
         self._receipts = 0  # requests that have brought messages
         self._messages: dict[QueueMessage, None] = {}  # what waits, is under way, or is deferred
-        self._settled_messages = tuple(deque[QueueMessage]() for _ in queues)
-        self._delete_at = [inf for _ in queues]
+        self.bytes_at_hand = 0
+        self._mean_size = 0.0  # bytes of a message
         self._to_give_back: deque[tuple[QueueMessage, int]] = deque()
         self._returns: list[Return] = []
         self._begun_at = -inf  # when something last began
         self.is_silent = False  # the event loop stands still, so nothing would begin whatever is free
         self._sweep: deque[QueueMessage] = deque()
         self.next_sweep = 0.0
-        self._delete_requests = [0 for _ in queues]  # requests that delete, under way
         self._hide_requests = 0  # that hide, under way
         self.is_stopping = False
 
@@ -369,19 +325,17 @@ class WorkerState:
             return None
         for _ in self._queues:
             self._turn = (self._turn + 1) % len(self._queues)
-            intake = self._intakes[self._turn]
-            if self._may_ask(intake, now) and (number := self._room(self._turn)):
-                request = Receive(self._turn, number, self._receipts if self._is_alone() else None)
-                intake.ask(request)
-                return request
+            if number := self._room(self._turn, now):
+                self._queues[self._turn].begin(number)
+                return Receive(self._turn, number, self._receipts if self._is_alone() else None)
         return None
 
     def has_request(self, now: float) -> bool:
         """Whether there may be something to delete or to receive."""
-        for queue, intake in enumerate(self._intakes):  # after each message, so it is made for speed
+        for number, queue in enumerate(self._queues):  # after each message, so it is made for speed
             if self._is_due(queue, now):
                 return True
-            if self._may_ask(intake, now) and not self.is_stopping and self._has_space() and self._room(queue):
+            if not self.is_stopping and self._room(number, now) and self._has_space():
                 return self._can_begin(now)
         return False
 
@@ -389,81 +343,93 @@ class WorkerState:
         """Whether what is received now will begin before long."""
         return not self.is_silent and (now < self._begun_at + SILENCE or self.slots.free > 0)
 
+    def _is_due(self, queue: Queue, now: float) -> bool:
+        count = len(queue.settled_messages)
+        if not count or queue.delete_requests >= queue.most_requests:
+            return False
+        return count >= MOST_MESSAGES or now >= queue.delete_at or self.is_stopping
+
+    def _has_space(self) -> bool:
+        """Many may wait behind the first one of their group, and none has a size before it has come."""
+        waiting_count = len(self._messages) - self.slots.messages
+        reserved_bytes = self._mean_size * sum([queue.reserved_messages for queue in self._queues])
+        return (
+            self.bytes_at_hand + reserved_bytes <= LARGEST_AT_HAND
+            and waiting_count <= MOST_MESSAGES * self._most_ahead + self._limits.most_deferred
+            and sum([len(queue.settled_messages) for queue in self._queues]) <= _MOST_DONE
+        )
+
+    def _room(self, number: int, now: float) -> int:
+        """For how many messages to ask. Requests for few are made only while slots are idle: ten at a time cost less."""
+        queue = self._queues[number]
+        if queue.receive_requests >= queue.most_requests or now < queue.resumes:
+            return 0
+        if self._limits.stop_when_empty and queue.is_empty:
+            return 0
+        demand = self.slots.free * (MOST_MESSAGES if self._limits.has_groups else 1)
+        pace = self.slots.pace  # How many may wait in advance is not known before it is known how long one takes.
+        ahead = 0 if pace is None else int(min(self._most_ahead, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
+        waiting = self._lines.waiting_counts
+        room = min(MOST_MESSAGES, demand + ahead - waiting[number] - queue.reserved_messages)
+        expected = sum(waiting) + sum([each.reserved_messages for each in self._queues])
+        return room if room == MOST_MESSAGES or (room > 0 and demand > expected) else 0
+
     def take_in(
         self,
         request: Receive,
         messages: Sequence[SqsMessage],
         began: float,
         now: float,
-        states: Sequence[tuple[Hashable, Any]] | None = None,
+        keys: Sequence[Hashable] | None = None,
     ) -> None:
-        """Take in the messages of a request that began at `began`. A worker that stops gives all back at once.
-
-        `states` are the groups of the messages, each with what the handler has read.
-        """
-        self._receipts += bool(messages)
-        self._intakes[request.queue].end(request, len(messages), began, is_empty=request.receipts == self._receipts)
-        terms = self._queues[request.queue]
+        """Take in the messages of a request that began at `began`, with their groups. A worker that stops gives all back at once."""
+        queue = self._queues[request.queue]
+        queue.end(request.number)
+        queue.failures = 0
+        if not messages:
+            queue.most_requests = 1
+            queue.is_empty = request.receipts == self._receipts
+            queue.resumes = max(queue.resumes, began + _LEAST_PAUSE)
+            return
+        self._receipts += 1
+        if len(messages) == request.number:
+            queue.most_requests = min(queue.most_requests + 1, MOST_REQUESTS)
         for number, content in enumerate(messages):
             # Those whose group a stand-in does not say might be of the same group.
-            group = content.get("Attributes", {}).get("MessageGroupId", "") if terms.fifo else None
-            message = QueueMessage(content, request.queue, group, began, now + terms.visibility)
-            if states is not None:
-                message.key, message.record_state = states[number]
+            group = content.get("Attributes", {}).get("MessageGroupId", "") if queue.terms.fifo else None
+            key = None if keys is None else keys[number]
+            hidden_until = now + queue.terms.visibility
+            message = QueueMessage(content, request.queue, group, began, hidden_until, size_of(content), key)
+            self._messages[message] = None
+            self.bytes_at_hand += message.size
+            self._mean_size += (message.size - self._mean_size) * _PACE_WEIGHT
             if self.is_stopping:
-                self._give_back(message, 0, "stopping")
+                self._leave(message, "stopping", 0)
             else:
-                self._messages[message] = None
-                self._lines.add(message, now)
-        if messages:
-            self._ask_all_again()
+                self._lines.add(message)
+        self._ask_all_again()
 
     def _ask_all_again(self) -> None:
         """Something has happened, and a queue that was empty may be so no longer."""
-        for intake in self._intakes:
-            intake.is_empty = False
+        for queue in self._queues:
+            queue.is_empty = False
 
     def note_failure(self, request: Receive, now: float) -> None:
-        self._intakes[request.queue].fail(request, now)
-
-    def _is_due(self, queue: int, now: float) -> bool:
-        count = len(self._settled_messages[queue])
-        if self._delete_requests[queue] >= self._intakes[queue].most_requests:
-            return False
-        return count >= MOST_MESSAGES or (count > 0 and (now >= self._delete_at[queue] or self.is_stopping))
-
-    def _may_ask(self, intake: Intake, now: float) -> bool:
-        return intake.may_ask(now) and not (self._limits.stop_when_empty and intake.is_empty)
-
-    def _has_space(self) -> bool:
-        waiting_count = len(self._messages) - self.slots.messages  # Many may wait behind the first one of their group.
-        most_waiting = MOST_MESSAGES * self._most_ahead + self._limits.most_deferred
-        return sum(map(len, self._settled_messages)) <= _MOST_DONE and waiting_count <= most_waiting
-
-    def _room(self, queue: int) -> int:
-        """For how many messages to ask. Requests for few are made only while slots are idle: ten at a time cost less."""
-        reserved_messages = sum(intake.reserved_messages for intake in self._intakes)
-        demand = self.slots.free * self._lines.per_slot
-        pace = self.slots.pace  # How many may wait in advance is not known before it is known how long one takes.
-        ahead = 0 if pace is None else int(min(self._most_ahead, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
-        room = min(MOST_MESSAGES, demand + ahead - self._lines.waiting_of(queue) - self._intakes[queue].reserved_messages)
-        return room if room == MOST_MESSAGES or demand > self._lines.waiting_count + reserved_messages else 0
-
-    @property
-    def _most_ahead(self) -> int:
-        return max(_LEAST_AHEAD, self._limits.slots)
-
-    def _is_alone(self) -> bool:
-        return not (self.is_busy or self._lines.waiting_count)
+        queue = self._queues[request.queue]
+        queue.end(request.number)
+        queue.most_requests = 1
+        queue.failures += 1
+        queue.resumes = now + min(max(_LEAST_PAUSE, self._limits.backoff(queue.failures)), _LONGEST_PAUSE)
 
     # ------------------------------------------------------------ beginning and ending
 
     @property
-    def has_ready(self) -> bool:
-        return self._lines.ready_count > 0 and self.slots.free > 0
+    def ready_count(self) -> int:
+        """How many loads may begin now."""
+        return min(self._lines.ready_count, self.slots.free)
 
     def to_begin(self, now: float) -> Load | None:
-        while self.has_ready:
+        while self.ready_count:
             load = self._without_lost(self._lines.take(), now)
             if load.members:
                 for message in load.members:
@@ -478,7 +444,7 @@ class WorkerState:
         while self._lines.ready_count and not self._can_begin(now):
             members = self._lines.take().members
             for message in members if members[0].group is None else members[:1]:
-                self._give_back_group(message, 0, "stalled")
+                self._leave_with_group(message, "stalled", 0)
 
     def _without_lost(self, load: Load, now: float) -> Load:
         """Another worker may have a message by now, so the rest of its FIFO group must not begin here."""
@@ -488,57 +454,61 @@ class WorkerState:
         first = lost_messages[0]
         if first.group is None:
             for message in lost_messages:
-                self._drop(message, "lost")
+                self._leave(message, "lost")
             return Load(tuple(message for message in load.members if message not in lost_messages))
         if first is load.members[0]:
-            self._drop(first, "lost")
-            self._give_back_all(self._lines.fail(first), 0, "behind")
+            self._leave(first, "lost")
+            for message in self._lines.fail(first):
+                self._leave(message, "behind", 0)
         return Load(tuple(takewhile(lambda message: message is not first, load.members)))
 
     def end(self, load: Load, endings: Sequence[Ending], now: float) -> None:
-        if not self.slots.end(load, now):
-            for message, ending in zip(load.members, endings, strict=True):
-                if ending.kind == "settled":
-                    self._done_with(message, now + DELETED_WITHIN)
-            return
-        self._ask_all_again()
+        is_in_time = self.slots.end(load, now)
+        if is_in_time:
+            self._ask_all_again()
         for message, ending in zip(load.members, endings, strict=True):
             if ending.kind == "settled":
-                self._settle(message, ending, now, goes_on=message is load.members[-1])
-                continue
-            self._let_go_or_defer(message, ending, now)
-            if message.group is not None:
-                break  # The rest of its group waits behind it, or has left the lines with it.
+                self._settle(message, ending, now, is_in_time=is_in_time, goes_on=message is load.members[-1])
+            elif is_in_time:
+                self._let_go_or_defer(message, ending, now)
+                if message.group is not None:
+                    break  # The rest of its group waits behind it, or has left the lines with it.
+
+    def _settle(self, message: QueueMessage, ending: Ending, now: float, *, is_in_time: bool, goes_on: bool) -> None:
+        """The last one of a FIFO group is deleted at once: then SQS gives out the next of the group."""
+        is_last = False
+        if is_in_time:
+            self._forget(message)
+            is_last = self._lines.settle(message, goes_on=goes_on)
+        queue = self._queues[message.queue]
+        queue.settled_messages.append({"ReceiptHandle": message.handle})
+        queue.delete_at = min(queue.delete_at, now if is_last else now + DELETED_WITHIN)
+        if is_in_time and ending.source is not None:
+            self._try_again(self._deferrals.progress(ending.source, ending.sequence))
 
     def _let_go_or_defer(self, message: QueueMessage, ending: Ending, now: float) -> None:
-        if ending.kind == "failed":
-            self._drop(message, "failed")
-            for member in self._lines.fail(message):
-                self._drop(member, "behind")
-        elif ending.kind in ("uncertain", "superseded"):
-            self._let_go(message, ending.kind, tries=1 if ending.kind == "superseded" else message.receives)
-        elif self.is_stopping or ending.kind == "untouched":
-            self._give_back_group(message, 0, "stopping" if self.is_stopping else "untouched")
-        elif ending.kind == "busy":
-            self._wait_for_step(message, ending.wait + _AFTER_LEASE, now)
-        else:
-            self._defer(message, ending, now)
-
-    def _settle(self, message: QueueMessage, ending: Ending, now: float, *, goes_on: bool) -> None:
-        self._drop(message)
-        group_has_ended = self._lines.settle(
-            message, goes_on=goes_on
-        )  # and SQS gives out the next of the group when these are deleted
-        self._done_with(message, now if group_has_ended else now + DELETED_WITHIN)
-        if ending.source is not None:
-            self._try_again(self._deferrals.progress(ending.source, ending.sequence))
+        match ending.kind:
+            case "failed":
+                self._leave_with_group(message, "failed")
+            case "uncertain":
+                self._leave_with_group(message, "uncertain", self._pause(message.receives))
+            case "superseded":
+                self._leave_with_group(message, "superseded", self._pause(1))
+            case _ if self.is_stopping:
+                self._leave_with_group(message, "stopping", 0)
+            case "busy":
+                self._wait_for_step(message, ending.wait + _AFTER_LEASE, now)
+            case "deferred":
+                self._defer(message, ending, now)
+            case _:
+                self._leave_with_group(message, "untouched", 0)
 
     def to_give_up(self, now: float) -> list[Load]:
         """What has just become overdue."""
         late_loads = self.slots.to_give_up(now)
         for load in late_loads:
             for message in load.members:
-                self._give_back_group(message, 0, "overdue")
+                self._leave_with_group(message, "overdue", 0)
                 if message.group is not None:
                     break  # The rest of the load is of its group.
         return late_loads
@@ -546,7 +516,6 @@ class WorkerState:
     # ------------------------------------------------------------ what is deferred
 
     def retry_due(self, now: float) -> None:
-        self._lines.end_gathering(now)
         self._try_again(self._deferrals.take_due(now))
 
     def _defer(self, message: QueueMessage, ending: Ending, now: float) -> None:
@@ -554,108 +523,92 @@ class WorkerState:
             self._lines.make_ready(message)
         elif now < message.deferred_since + PATIENCE and self._has_room(message):
             self._deferrals.add(message, ending.source, ending.sequence, now)
-            self._deferred_size += _size(message)
         else:
-            self._let_go(message, "deferred", tries=message.receives)
+            self._leave_with_group(message, "deferred", self._pause(message.receives))
 
     def _wait_for_step(self, message: QueueMessage, seconds: float, now: float) -> None:
         hidden_for = extension(ceil(seconds), now - message.since)
         if seconds <= min(_LONGEST_BUSY, hidden_for) and self._has_room(message):
             self._deferrals.wait(message, now + seconds)
-            self._deferred_size += _size(message)
         else:
-            self._give_back_group(message, hidden_for, "busy")
+            self._leave_with_group(message, "busy", hidden_for)
 
     def _has_room(self, message: QueueMessage) -> bool:
-        size = self._deferred_size + _size(message)
-        return len(self._deferrals) < self._limits.most_deferred and size <= _LARGEST_DEFERRED
+        """Whether it may be held, with what waits behind it."""
+        message.held_bytes = message.size + sum([each.size for each in self._lines.behind(message)])
+        held_bytes = self._deferrals.held_bytes + message.held_bytes
+        return len(self._deferrals) < self._limits.most_deferred and held_bytes <= _LARGEST_DEFERRED
 
     def _try_again(self, messages: Iterable[QueueMessage]) -> None:
         for message in messages:
-            self._deferred_size -= _size(message)
             self._lines.make_ready(message)
 
-    def _let_go(self, message: QueueMessage, reason: ReturnReason, *, tries: int) -> None:
-        self._give_back_group(message, min(max(0, ceil(self._backoff(tries))), LONGEST_HIDDEN), reason)
+    def _pause(self, tries: int) -> int:
+        return min(max(0, ceil(self._limits.backoff(tries))), LONGEST_HIDDEN)
 
     # ------------------------------------------------------------ deleting and hiding
 
-    def to_delete(self, now: float) -> tuple[int, list[QueueMessage]] | None:
-        for queue, messages in enumerate(self._settled_messages):
+    def to_delete(self, now: float) -> tuple[int, list[SqsMessage]] | None:
+        for number, queue in enumerate(self._queues):
             if self._is_due(queue, now):
+                messages = queue.settled_messages
                 batch = [messages.popleft() for _ in range(min(len(messages), MOST_MESSAGES))]
                 if not messages:
-                    self._delete_at[queue] = inf
-                self._delete_requests[queue] += 1
-                return queue, batch
+                    queue.delete_at = inf
+                queue.delete_requests += 1
+                return number, batch
         return None
 
     def to_hide(self, now: float) -> Hide | None:
         """What goes back, and else what must be hidden for longer. Ask again only after `end_hiding`, in order."""
-        if self._to_give_back:
-            queue = self._to_give_back[0][0].queue
-            batch: list[tuple[QueueMessage, int]] = []
-            while self._to_give_back and len(batch) < MOST_MESSAGES and self._to_give_back[0][0].queue == queue:
+        batch: list[tuple[QueueMessage, int]] = []
+        if gives_back := bool(self._to_give_back):
+            while self._to_give_back and _fits(self._to_give_back[0][0], batch):
                 batch.append(self._to_give_back.popleft())
-            self._hide_requests += 1
-            return Hide(queue, tuple(batch), gives_back=True)
-        if not self._sweep and now >= self.next_sweep:
-            self.next_sweep = now + min(terms.visibility for terms in self._queues) / _SWEEPS_PER_TIMEOUT
+        elif not self._sweep and now >= self.next_sweep:
+            self.next_sweep = now + min(queue.terms.visibility for queue in self._queues) / _SWEEPS_PER_TIMEOUT
             for message in sorted(self._messages, key=attrgetter("queue")):
-                visibility = self._queues[message.queue].visibility
+                visibility = self._queues[message.queue].terms.visibility
                 if not message.is_lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9:
                     self._sweep.append(message)
-        batch = []
-        while self._sweep and len(batch) < MOST_MESSAGES and (not batch or self._sweep[0].queue == batch[0][0].queue):
+        while not gives_back and self._sweep and _fits(self._sweep[0], batch):
             message = self._sweep.popleft()
-            if message not in self._messages or message.is_lost:
-                continue
-            seconds = extension(self._queues[message.queue].visibility, now - message.since)
-            message.is_lost = not seconds
-            if seconds:
-                batch.append((message, seconds))
+            if message in self._messages and not message.is_lost:
+                seconds = extension(self._queues[message.queue].terms.visibility, now - message.since)
+                message.is_lost = not seconds
+                batch += [(message, seconds)] if seconds else []
         self._hide_requests += bool(batch)
-        return Hide(batch[0][0].queue, tuple(batch), gives_back=False) if batch else None
-
-    def end_hiding(self) -> None:
-        """A request that hides has ended."""
-        self._hide_requests -= 1
+        return Hide(batch[0][0].queue, tuple(batch), gives_back) if batch else None
 
     def end_deleting(self, queue: int) -> None:
         """A request that deletes has ended."""
-        self._delete_requests[queue] -= 1
+        self._queues[queue].delete_requests -= 1
 
-    def note_hidden(self, hide: Hide, failures: Mapping[str, bool], now: float) -> None:
-        """`now` is the time before the request; `failures` are the handles it did not hide, and whether SQS no longer takes each for received."""
+    def end_hiding(self, hide: Hide, failures: Mapping[str, bool], began: float) -> None:
+        """A request that hides has ended. `failures` are the handles it did not hide, and whether SQS no longer takes each for received."""
+        self._hide_requests -= 1
         for message, seconds in hide.messages:
             if message.handle in failures:
                 message.is_lost = failures[message.handle]
-            else:
-                message.hidden_until = now + seconds
+            elif not hide.gives_back:
+                message.hidden_until = began + seconds
 
-    def _done_with(self, message: QueueMessage, at: float) -> None:
-        self._settled_messages[message.queue].append(message)
-        self._delete_at[message.queue] = min(self._delete_at[message.queue], at)
-
-    def _give_back_group(self, message: QueueMessage, seconds: int, reason: ReturnReason) -> None:
+    def _leave_with_group(self, message: QueueMessage, reason: ReturnReason, seconds: int | None = None) -> None:
         """The message, and the rest of its group."""
-        self._give_back_all([message], seconds, reason)
-        self._give_back_all(self._lines.fail(message), seconds, "behind")
+        self._leave(message, reason, seconds)
+        for member in self._lines.fail(message):
+            self._leave(member, "behind", seconds)
 
-    def _give_back_all(self, messages: Iterable[QueueMessage], seconds: int, reason: ReturnReason) -> None:
-        for message in messages:
-            self._drop(message)
-            self._give_back(message, seconds, reason)
-
-    def _give_back(self, message: QueueMessage, seconds: int, reason: ReturnReason) -> None:
+    def _leave(self, message: QueueMessage, reason: ReturnReason, seconds: int | None = None) -> None:
+        """It is at hand no more, and comes again after these seconds; None: when its visibility timeout ends."""
+        self._forget(message)
         self._returns.append(Return(message, reason))
-        if not message.is_lost:
+        if seconds is not None and not message.is_lost:
             self._to_give_back.append((message, seconds))
 
-    def _drop(self, message: QueueMessage, reason: ReturnReason | None = None) -> None:
-        self._messages.pop(message, None)
-        if reason is not None:
-            self._returns.append(Return(message, reason))
+    def _forget(self, message: QueueMessage) -> None:
+        del self._messages[message]
+        self.bytes_at_hand -= message.size
 
     def to_log(self) -> list[Return]:
         """What is at hand no more although it is not settled."""
@@ -668,22 +621,21 @@ class WorkerState:
         """Nothing more is received or begun. What waits is given back; what is under way may end."""
         if not self.is_stopping:
             self.is_stopping = True
-            self._give_back_all([*self._deferrals.clear(), *self._lines.clear()], 0, "stopping")
+            for message in [*self._deferrals.clear(), *self._lines.clear()]:
+                self._leave(message, "stopping", 0)
 
     @property
     def is_busy(self) -> bool:
         """Whether something is under way, or done and not yet told to SQS."""
-        return bool(
-            len(self.slots)
-            or self._to_give_back
-            or self._hide_requests
-            or any(self._settled_messages)
-            or any(self._delete_requests)
-        )
+        tells = any(queue.settled_messages or queue.delete_requests for queue in self._queues)
+        return bool(len(self.slots) or self._to_give_back or self._hide_requests or tells)
 
     @property
     def waits_for_messages(self) -> bool:
-        return any(intake.reserved_messages for intake in self._intakes)
+        return any(queue.reserved_messages for queue in self._queues)
+
+    def _is_alone(self) -> bool:
+        return not self.is_busy and not sum(self._lines.waiting_counts)
 
     def has_nothing_to_do(self, now: float) -> bool:
         """Whether all queues are empty, nothing is at hand, and no deferred message is due before a queue has been asked once more.
@@ -691,7 +643,7 @@ class WorkerState:
         An empty response says nothing while another request is in flight: that one may have taken all the messages there were.
         """
         is_last = self._limits.stop_when_empty and not self.waits_for_messages
-        empty = is_last and all(intake.is_empty for intake in self._intakes)
+        empty = is_last and all(queue.is_empty for queue in self._queues)
         return empty and self._is_alone() and self._deferrals.next_due() > now + self._limits.wait
 
     @property
@@ -700,18 +652,8 @@ class WorkerState:
 
     def next_due(self, now: float) -> float:
         """When there is something to do again, if nothing happens before."""
-        return min(
-            self._deferrals.next_due(),
-            self._lines.next_due(),
-            self.slots.next_due(now),
-            min((moment for moment in self._delete_at if moment > now), default=inf),
-            min((intake.resumes for intake in self._intakes if intake.resumes > now), default=inf),
-        )
-
-    @property
-    def ready_to_begin(self) -> int:
-        """How many loads may begin now."""
-        return min(self._lines.ready_count, self.slots.free)
+        moments = [moment for queue in self._queues for moment in (queue.delete_at, queue.resumes) if moment > now]
+        return min([self._deferrals.next_due(), self.slots.next_due(now), *moments])
 
     def counts(self) -> dict[str, int]:
         """How many messages there are of each kind, for those who watch."""
@@ -719,10 +661,12 @@ class WorkerState:
             "waiting": len(self._messages) - self.slots.messages - len(self._deferrals),
             "under_way": self.slots.messages,
             "deferred": len(self._deferrals),
-            "done": sum(map(len, self._settled_messages)),
-            "lost_slots": self.slots.overdue_count,
+            "done": sum(len(queue.settled_messages) for queue in self._queues),
+            "lost_slots": self._limits.slots - self.slots.number,
+            "bytes_at_hand": self.bytes_at_hand,
         }
 
 
-def _size(message: QueueMessage) -> int:
-    return len(message.content.get("Body", ""))
+def _fits(message: QueueMessage, batch: Sequence[tuple[QueueMessage, int]]) -> bool:
+    """Whether it may be in one request with the others."""
+    return not batch or (len(batch) < MOST_MESSAGES and message.queue == batch[0][0].queue)

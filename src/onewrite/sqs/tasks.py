@@ -8,32 +8,31 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 from onewrite.batch.function import where_coroutine_stands, where_thread_stands
-from onewrite.sqs.state import BEAT, Results
+from onewrite.sqs.state import Results
 from onewrite.sqs.waiting import Load
+from onewrite.sqs.watch import BEAT, SILENCE, Watch
+
+_LOOP = "loop"
+_SILENT = (
+    "No message can go on or begin, because an `async` function does what blocks (await it, or do it by asyncio.to_thread): the event loop has "
+    "not gone round"
+)
 
 
 class Loads(Protocol):
     """Where the tasks get loads, and bring the results. None of this waits, but `aprocess` for the function."""
 
-    def ready_count(self) -> int:
-        """How many loads may begin."""
-        ...
+    watch: Watch
 
+    def ready_count(self) -> int: ...
     def take(self, *, is_last: bool) -> Load | None: ...
-
     async def aprocess(self, load: Load) -> Results: ...
-
-    def failure_results(self, load: Load, error: BaseException) -> Results: ...
-
+    def failed_results(self, load: Load, error: BaseException) -> Results: ...
     def bring(self, load: Load, results: Results) -> None: ...
-
     def look(self) -> None: ...
-
-    def fail(self, error: BaseException) -> None: ...
-
     def loop_ended(self, error: BaseException) -> None: ...
 
 
@@ -44,19 +43,18 @@ class Tasks:
     will not begin.
     """
 
-    def __init__(self, loads: Loads, function: Callable[..., Any]) -> None:
-        self._loads, self._function = loads, function
-        self._tasks: dict[Load, asyncio.Task[None]] = {}
+    def __init__(self, worker: Loads, function: Callable[..., object], timeout: float) -> None:
+        self._worker, self._function, self._longest_silence = worker, function, max(timeout, SILENCE)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_woken = False
         self._coming_count = 0  # tasks that have not run yet
-        self._sign_wanted: float | None = None  # when the loop was asked for a sign, if it has not given one since
-        self._last_sign = -inf  # when it was last asked, or gave one
+        self._is_sign_wanted = False
+        self._last_sign = -inf  # when the loop was last asked for a sign
         self._end: Future[None] = Future()
 
     def wake(self) -> None:
-        """Messages are ready. The lock of the loads is held."""
+        """Messages are ready. The lock of the worker is held."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
@@ -72,50 +70,36 @@ class Tasks:
 
     def cancel(self, load: Load) -> None:
         """A task that has ended meanwhile is not touched."""
-        task = self._tasks.get(load)
-        if task is not None:
-            self._call_soon(task.cancel)
-
-    # ------------------------------------------------------------ whether the loop goes round
+        if load.task is not None:
+            self._call_soon(load.task.cancel)
 
     def ask_for_a_sign(self, now: float) -> None:
         """Now and then. The sign goes through the loop as the messages do: one call that blocks holds up both."""
-        if self._loop is not None and self._sign_wanted is None and now >= self._last_sign + BEAT:
-            self._sign_wanted = self._last_sign = now
+        if self._thread is None or self._is_sign_wanted or now < self._last_sign + BEAT:
+            return
+        self._is_sign_wanted, self._last_sign = True, now
+        self._worker.watch.begin(_LOOP, _SILENT, self._longest_silence, self._thread.ident, is_vital=True)
 
-            def give_sign() -> None:
-                self._sign_wanted = None
-                self._loads.look()
+        def give_sign() -> None:
+            self._is_sign_wanted = False
+            self._worker.watch.end(_LOOP)
+            self._worker.look()
 
-            self._call_soon(give_sign)
+        self._call_soon(give_sign)
+
+    def place_of(self, load: Load) -> str | None:
+        """The line of the user's code at which a task waits, or at which it keeps the loop from going round."""
+        if load.task is None or self._thread is None:
+            return None
+        if asyncio.current_task(self._loop) is load.task:
+            return where_thread_stands(self._thread.ident, self._function)
+        return where_coroutine_stands(load.task.get_coro(), self._function)
 
     def _call_soon(self, act: Callable[[], object]) -> None:
         """In the loop, unless it has ended."""
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(act)
-
-    def silence(self, now: float) -> float:
-        """For how many seconds the loop has not answered. It takes no lock."""
-        since = self._sign_wanted
-        return 0.0 if since is None else now - since
-
-    def count_anew(self, now: float) -> None:
-        """The process itself stood still."""
-        if self._sign_wanted is not None:
-            self._sign_wanted = now
-
-    def where_loop_stands(self) -> str | None:
-        return None if self._thread is None else where_thread_stands(self._thread.ident, self._function)
-
-    def place_of(self, load: Load) -> str | None:
-        """The line of the user's code at which a task waits, or at which it keeps the loop from going round."""
-        task = self._tasks.get(load)
-        if task is None:
-            return None
-        if asyncio.current_task(self._loop) is task:
-            return self.where_loop_stands()
-        return where_coroutine_stands(task.get_coro(), self._function)
 
     # ------------------------------------------------------------ in the loop
 
@@ -127,30 +111,23 @@ class Tasks:
             try:
                 runner.run(until_over())
             except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
-                if isinstance(error, Exception | asyncio.CancelledError):
-                    self._loads.loop_ended(error)
-                else:
-                    self._loads.fail(error)
+                self._worker.loop_ended(error)
 
     def _begin(self) -> None:
         self._is_woken = False  # before the look, so what becomes ready during it is not missed
-        for _ in range(self._loads.ready_count() - self._coming_count):
+        for _ in range(self._worker.ready_count() - self._coming_count):
             self._coming_count += 1
-            asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then we do.
+            asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then its load.
 
     async def _process(self) -> None:
         self._coming_count -= 1
-        load = self._loads.take(is_last=not self._coming_count)
-        task = asyncio.current_task()
-        if load is None or task is None:  # It was given back meanwhile.
+        load = self._worker.take(is_last=not self._coming_count)
+        if load is None:  # It was given back meanwhile.
             return
-        self._tasks[load] = task
-        results: Results
+        load.task = asyncio.current_task()
         try:
-            results = await self._loads.aprocess(load)
+            results = await self._worker.aprocess(load)
         except BaseException as error:  # Whatever is raised here would end the loop, and with it all other tasks.
-            if not isinstance(error, Exception | asyncio.CancelledError):
-                self._loads.fail(error)
-            results = self._loads.failure_results(load, error)
-        self._loads.bring(load, results)
-        del self._tasks[load]
+            results = self._worker.failed_results(load, error)
+        self._worker.bring(load, results)
+        load.task = None

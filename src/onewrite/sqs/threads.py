@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -26,15 +27,12 @@ from onewrite.batch.function import where_thread_stands
 from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
 from onewrite.batch.report import Result
-from onewrite.errors import OnewriteError
 from onewrite.identity import record_id
 from onewrite.sqs.health import Journal, name_of
 from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import (
-    BEAT,
     DELETED_WITHIN,
     MOST_REQUESTS,
-    SILENCE,
     Hide,
     Limits,
     QueueTerms,
@@ -44,16 +42,15 @@ from onewrite.sqs.state import (
     ending_of,
 )
 from onewrite.sqs.waiting import Load, QueueMessage, SqsMessage
+from onewrite.sqs.watch import ADVICE, BEAT, SILENCE, Watch, WorkerStuck
 
 if TYPE_CHECKING:
     from onewrite.sqs.tasks import Tasks
 
-
 Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
 """Makes what threads wait on, around a lock. `threading.Condition` is one."""
 
-
-Job: TypeAlias = Load | Receive | tuple[int, list[QueueMessage]]
+Job: TypeAlias = Load | Receive | tuple[int, list[SqsMessage]]
 """To process, to ask for messages, or to delete those of a queue."""
 
 
@@ -112,6 +109,7 @@ class ThreadPool:
 # --- the threads of a worker ------------------------------------------------------------------------------------------
 
 
+ROUNDS = "rounds"
 _MOST_NAMED = 10  # messages in an error
 # Seconds. With its defaults botocore gives up a request after eleven minutes: five tries, each of which may take a minute to connect
 # and another one to wait for the answer.
@@ -119,15 +117,8 @@ _LONGEST_REQUEST = 900.0
 _PATIENCE_FOR_LOCK = 1.0  # seconds that a page waits for it
 
 
-class WorkerStuck(OnewriteError):
-    """What does the work of a worker stirs no more: start it anew, and mend what hangs."""
-
-
 class WorkerThreads:
-    """Runs the handler on the messages of the queues.
-
-    `beat` is called at least every ten seconds while all is well. `is_to_stop` says whether the worker is to stop, and `stop` asks for it.
-    """
+    """Runs the handler on the messages of the queues. `is_to_stop` says whether the worker is to stop, and `stop` asks for it."""
 
     def __init__(
         self,
@@ -137,36 +128,30 @@ class WorkerThreads:
         limits: Limits,
         journal: Journal,
         time: Time,
-        beat: Callable[[], None],
         is_to_stop: Callable[[], bool],
         stop: Callable[[], None],
     ) -> None:
-        self._queues, self._limits, self._journal = queues, limits, journal
-        self._clock, self._beat, self._is_to_stop, self._stop = time.clock, beat, is_to_stop, stop
+        self._queues, self._handler, self._limits, self._journal = queues, handler, limits, journal
+        self._clock, self._is_to_stop, self._stop = time.clock, is_to_stop, stop
+        self.watch = Watch(time.clock, handler.each)
         self._lock = threading.Lock()
-        self._handler = handler
         self._tasks: Tasks | None = None
         if handler.is_async:
-            from onewrite.sqs.tasks import Tasks  # noqa: PLC0415  # asyncio is slow to import, and only these need it
+            from onewrite.sqs.tasks import Tasks  # noqa: PLC0415  # only these need an event loop
 
-            self._tasks = Tasks(self, handler.each)
+            self._tasks = Tasks(self, handler.each, limits.timeout)
         self._state = WorkerState([QueueTerms(queue.visibility, queue.fifo) for queue in queues], limits)
         most_threads = limits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
         self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, most_threads, self._work)
         self._visibility, self._timer = time.conditions(self._lock), time.conditions(self._lock)
         self._looks_at = inf  # when the timer looks again by itself
         self._last_look = inf  # when it has last looked
-        self._timer_thread: int | None = None
-        self._threads: dict[Load, int] = {}  # which thread has a load
-        self._reading: dict[int, float] = {}  # by their threads: since when the groups of messages are read
-        self._last_resumption = -inf  # when the process has last gone on after it stood still
         self.failure: BaseException | None = None
-        self.is_over = False
-        self._is_abandoned = False
+        self._is_over = False
 
     @property
     def is_busy(self) -> bool:
-        return not self.is_over and self._state.is_busy
+        return not self._is_over and self._state.is_busy
 
     def counts(self) -> dict[str, int]:
         """None of them while something holds the lock that should not."""
@@ -175,47 +160,40 @@ class WorkerThreads:
 
     def trouble(self) -> str | None:
         """Why the worker is of no use, as far as that is known without the lock."""
-        if self.failure is not None:
-            return f"The worker ends: {self.failure}"
-        silence = self._loop_silence(self._clock())
-        return self._silence_words(silence) if silence >= SILENCE else None
-
-    def _loop_silence(self, now: float) -> float:
-        return 0.0 if self._tasks is None else self._tasks.silence(now)
+        return self.watch.trouble() if self.failure is None else f"The worker ends: {self.failure}"
 
     def under_way(self) -> list[QueueMessage]:
         """What has begun and not ended."""
         with self._lock_in_time() as is_held:
             return self._state.slots.under_way() if is_held else []
 
-    def where_rounds_stand(self) -> str | None:
-        return where_thread_stands(self._timer_thread, self._handler.each)
-
     def run(self) -> None:
         """Until the worker has stopped. An error that is no message's own ends the work and is raised."""
         hiding = threading.Thread(target=copy_context().run, args=(self._hide,), name="onewrite-visibility", daemon=True)
         hiding.start()
-        self._timer_thread, self._last_look = threading.get_ident(), self._clock()
+        me, self._last_look = threading.get_ident(), self._clock()
         try:
-            while not self._look():
-                self._beat()
+            while not self._is_over:
+                longest = max(self._limits.timeout, SILENCE)
+                self.watch.begin(ROUNDS, "The worker has done no rounds", longest, me, is_vital=True)
+                self._journal.sum_up()
+                self._look()
         finally:
-            self._end_threads()
+            self.watch.end(ROUNDS)
+            self.abandon()
         if self.failure is not None:
             raise self.failure
 
     def abandon(self) -> None:
-        """The worker has ended by an error, and nothing waits for what is under way: it must not go on by itself, should it be released."""
-        self._is_abandoned = True
-        self.look()
-
-    def _end_threads(self) -> None:
-        with self._lock:
-            self.is_over = True
-            self._workers.wake_all()
-            self._visibility.notify_all()
+        """Nothing waits for what is under way any more: it must not go on by itself, should it be released."""
+        self._is_over = True
         if self._tasks is not None:
             self._tasks.close()
+        with self._lock_in_time() as is_held:
+            if is_held:
+                self._workers.wake_all()
+                self._visibility.notify_all()
+                self._timer.notify()
 
     def look(self) -> None:
         """Something has happened that the timer does not know of. It looks by itself soon enough if the lock is not free."""
@@ -235,81 +213,76 @@ class WorkerThreads:
 
     # ------------------------------------------------------------ watching the time
 
-    def _look(self) -> bool:
-        """Do what is due, and wait until more is. True: the work is over."""
+    def _look(self) -> None:
+        """Do what is due, and wait until more is."""
         with self._lock:
             now = self._clock()
-            self._notice_pause(now)
+            if now - self._last_look > SILENCE:  # Nobody could look, so the process itself stood still.
+                self._state.slots.count_anew(now)
+                self.watch.count_anew(now)
+            self._last_look = now
             news = self._listen(now)
             overdue_loads = self._state.to_give_up(now)
             self._decide_to_stop(now)  # before anything is begun in the slots that are left
             self._state.retry_due(now)
             self._state.give_back_what_cannot_begin(now)
             self._wake(now)
-            is_over = self._is_over()
+            if self._state.is_stopping and not self._state.is_busy:
+                self._is_over = self._is_over or self.failure is not None or not self._state.waits_for_messages
             returns = self._state.to_log()
-            if not (overdue_loads or returns or news or is_over):
+            if not (overdue_loads or returns or news or self._is_over):
                 self._looks_at = min(self._state.next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._looks_at - now))
                 self._looks_at = inf
-        if news:
-            self._journal.warn(news)
+        for text in news:
+            self._journal.warn(text)
         for load in overdue_loads:
             self._journal.log_overdue(load.members, self._limits.timeout, self._place_of(load))
             if self._tasks is not None:
                 self._tasks.cancel(load)
-        if stalled_count := sum(reason == "stalled" for _, reason in returns):
-            self._journal.warn(
-                f"{stalled_count} messages that wait to begin go back to the queue, and no more are received until one can begin: nothing has begun "
-                f"for {SILENCE:g} seconds."
-            )
         for message, reason in returns:
             self._journal.log_return(message, reason, self._queues[message.queue])
-        return is_over
 
-    def _notice_pause(self, now: float) -> None:
-        """If nobody has looked for long, the process itself stood still, as a container does that is frozen. It proves nothing against what is under way."""
-        if now - self._last_look > SILENCE:
-            self._last_resumption = now
-            self._state.slots.count_anew(now)
-            if self._tasks is not None:
-                self._tasks.count_anew(now)
-        self._last_look = now
-
-    def _listen(self, now: float) -> str | None:
+    def _listen(self, now: float) -> list[str]:
         """Does the event loop go round? The answer is for the log, if it has changed."""
         if self._tasks is None:
-            return None
+            return []
         self._tasks.ask_for_a_sign(now)
-        silence = self._tasks.silence(now)
-        was_silent, self._state.is_silent = self._state.is_silent, silence >= SILENCE
+        trouble, was_silent = self.watch.trouble(), self._state.is_silent
+        self._state.is_silent = trouble is not None
         if was_silent == self._state.is_silent:
-            return None
-        return "The event loop goes round again." if was_silent else self._silence_words(silence)
-
-    def _silence_words(self, silence: float) -> str:
-        place = None if self._tasks is None else self._tasks.where_loop_stands()
-        return (
-            f"The event loop has not gone round for {silence:.0f} seconds, and no message can go on or begin: it stands at {place}. Await "
-            "what takes long, or do it by asyncio.to_thread."
-        )
+            return []
+        return [trouble or "The event loop goes round again."]
 
     def _decide_to_stop(self, now: float) -> None:
         if self._state.is_stopping:
             return
-        if self.failure is None and (stuck := self._stuck(now)) is not None:
-            self.failure = WorkerStuck(stuck)
+        if self.failure is None and (hang := self._hang(now)) is not None:
+            self.failure = WorkerStuck(hang)
             self._stop()
         if self._is_to_stop() or self.failure is not None or self._state.has_nothing_to_do(now):
             self._state.stop()
 
-    def loop_ended(self, error: BaseException) -> None:
-        """The loop of the tasks has ended, and not by us."""
-        stuck = WorkerStuck(
-            f"Code that the function runs has ended the event loop, by {error!r}: no message can go on or begin."
-        )
-        stuck.__cause__ = error
-        self.fail(stuck)
+    def _hang(self, now: float) -> str | None:
+        """Why nothing gets done any more, if that is so."""
+        slots, timeout = self._state.slots, self._limits.timeout
+        if (hang := self.watch.hang()) is not None:
+            return hang
+        lost_loads = slots.lost_loads(now)
+        if 2 * len(lost_loads) > self._limits.slots:
+            places = "; ".join(
+                [f"{name_of(load.members[0])} at {self._place_of(load)}" for load in lost_loads[:_MOST_NAMED]]
+            )
+            return self.watch.trouble() or (
+                f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that have not ended {timeout:g} seconds "
+                f"after they began: {places}{'; ...' * (len(lost_loads) > _MOST_NAMED)}. {ADVICE}; if it only takes long, give the worker a longer timeout."
+            )
+        if late_count := slots.late_count(now):
+            return (
+                f"{late_count} messages, one after the other, have not ended {timeout:g} seconds after they began, and none has in between. Maybe "
+                f"all of them wait for something that is never free again, as a pool of threads or connections. {ADVICE}."
+            )
+        return None
 
     def fail(self, error: BaseException) -> None:
         """The worker cannot go on. What is done is still told to SQS, within the drain's seconds."""
@@ -319,24 +292,36 @@ class WorkerThreads:
             self._timer.notify()
         self._stop()
 
+    @contextmanager
+    def _failing(self) -> Generator[None, None, None]:
+        """Around a request: an error that will come again ends the worker. What is done is still told to SQS."""
+        try:
+            yield
+        except BaseException as error:  # of any kind: `run` raises it
+            self.fail(error)
+
+    def loop_ended(self, error: BaseException) -> None:
+        """The loop of the tasks has ended, and not by us."""
+        if isinstance(error, Exception | CancelledError):
+            stuck = WorkerStuck(
+                f"Code that the function runs has ended the event loop, by {error!r}: no message can go on or begin."
+            )
+            stuck.__cause__ = error
+            error = stuck
+        self.fail(error)
+
     def _stop_if_asked(self) -> None:
         """Before anything is begun, so nothing is begun after a stop was asked for."""
         if self._is_to_stop():
             self._state.stop()
 
-    def _is_over(self) -> bool:
-        if self._is_abandoned:
-            return True
-        if not self._state.is_stopping or self._state.is_busy:
-            return False
-        return self.failure is not None or not self._state.waits_for_messages
-
     def _wake(self, now: float) -> None:
         """After a change: wake whoever has something to do now. The lock is held."""
-        if self._tasks is not None and self._state.has_ready:
+        has_ready = self._state.ready_count > 0
+        if has_ready and self._tasks is not None:
             self._tasks.wake()
         if self._workers.may_come and (  # first, because it is quick to ask, and this is done for each message
-            (self._tasks is None and self._state.has_ready) or self._state.has_request(now)
+            (has_ready and self._tasks is None) or self._state.has_request(now)
         ):
             self._workers.wake()
         if self._state.gives_back:
@@ -352,76 +337,28 @@ class WorkerThreads:
         """At which line of the user's code it stands."""
         if self._tasks is not None:
             return self._tasks.place_of(load)
-        return where_thread_stands(self._threads.get(load), self._handler.each)
-
-    def _stuck(self, now: float) -> str | None:
-        """Why nothing gets done any more, if that is so."""
-        slots, timeout = self._state.slots, self._limits.timeout
-        advice = "Start the worker anew, and give what hangs a timeout of its own"
-        silence = self._loop_silence(now)
-        if silence >= max(timeout, SILENCE) or (silence >= SILENCE and slots.is_stuck(now)):
-            return f"{self._silence_words(silence)} {advice}."
-        if slots.is_stuck(now):
-            lost_loads = slots.lost_loads(now)
-            places = "; ".join(f"{name_of(load.members[0])} at {self._place_of(load)}" for load in lost_loads[:_MOST_NAMED])
-            return (
-                f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that have not ended {timeout:g} seconds "
-                f"after they began: {places}{'; ...' * (len(lost_loads) > _MOST_NAMED)}. {advice}; if it only takes long, give the worker a longer timeout."
-            )
-        if slots.is_starved(now):
-            return (
-                f"{slots.late_count} messages, one after the other, have not ended {timeout:g} seconds after they began, and none has in between. Maybe "
-                f"all of them wait for something that is never free again, as a pool of threads or connections. {advice}."
-            )
-        for queue in self._queues:
-            if now >= self._last_resumption + _LONGEST_REQUEST and (
-                request := queue.hanging_request(now - _LONGEST_REQUEST - self._limits.wait)
-            ):
-                place = where_thread_stands(request[0], self._handler.each)
-                return f"{queue.url}: {request[1]} has not ended after {_LONGEST_REQUEST / 60:g} minutes: it stands at {place}. {advice}."
-        for thread, began in [*self._reading.items()]:
-            if now >= max(began, self._last_resumption) + timeout:
-                place = where_thread_stands(thread, self._handler.each)
-                return f"The groups of messages have not been read within {timeout:g} seconds: that stands at {place}. {advice}."
-        return None
+        return where_thread_stands(load.thread, self._handler.each)
 
     # ------------------------------------------------------------ messages
 
     def _work(self) -> None:
-        me, load_and_results = threading.get_ident(), None
+        ended: tuple[Load, Results] | None = None
         with self._failing():
-            while (job := self._next_job(load_and_results)) is not None:
-                load_and_results = None
+            while (job := self._next_job(ended)) is not None:
+                ended = None
                 if isinstance(job, Load):
-                    self._threads[job] = me
-                    load_and_results = job, self._process(job)
-                    del self._threads[job]
+                    ended = job, self._process(job)
                 elif isinstance(job, Receive):
                     self._receive(job)
                 else:
                     self._delete(*job)
 
-    def _process(self, load: Load) -> Results:
-        """Process a load. What is no Exception ends the worker, and the messages of the load are not settled."""
-        results: Results
-        try:
-            results = self._handler.process_together(self._records(load), **self._options(load))
-        except BaseException as error:
-            self.fail(error)
-            results = self.failure_results(load, error)
-        self._tell(load, results)
-        return results
-
-    def _tell(self, load: Load, results: Results) -> None:
-        with self._failing():
-            self._journal.tell(load.members, results, self._queues[load.members[0].queue])
-
-    def _next_job(self, load_and_results: tuple[Load, Results] | None) -> Job | None:
+    def _next_job(self, ended: tuple[Load, Results] | None) -> Job | None:
         with self._lock:
             now = self._clock()
-            if load_and_results is not None:
-                self._end(*load_and_results, now)
-            while not self.is_over:
+            if ended is not None:
+                self._end(*ended, now)
+            while not self._is_over:
                 self._stop_if_asked()
                 load = self._take(now) if self._tasks is None else None
                 job: Job | None = load or self._state.to_delete(now) or self._state.to_receive(now)
@@ -439,9 +376,56 @@ class WorkerThreads:
             self._look_by(now + self._limits.timeout)
         return load
 
+    def _process(self, load: Load) -> Results:
+        load.thread = threading.get_ident()
+        try:
+            results: Results = self._handler.process_together(self._records(load), **self._options(load))
+        except BaseException as error:
+            results = self.failed_results(load, error)
+        load.thread = None
+        self._tell(load, results)
+        return results
+
+    def _tell(self, load: Load, results: Results) -> None:
+        with self._failing():
+            self._journal.tell(load.members, results, self._queues[load.members[0].queue])
+
+    def _records(self, load: Load) -> list[RecordState]:
+        states: list[RecordState] = []
+        for message in load.members:
+            states.append(self._handler.read(lambda_record(message.content, self._queues[message.queue].arn)))
+            message.messages = states[-1].messages
+        return states
+
+    def _options(self, load: Load) -> dict[str, Any]:
+        """How the handler is to process it. A worker that stops begins nothing more."""
+
+        def time_left() -> float:
+            return -inf if self._is_to_stop() else load.began + self._limits.timeout - self._clock()
+
+        return {"in_order": load.members[0].group is not None, "time_left": time_left}
+
+    def failed_results(self, load: Load, error: BaseException) -> Results:
+        """The results of a load that ended with an error outside of the handler. What is no Exception ends the worker as well."""
+        if not isinstance(error, Exception | CancelledError):
+            self.fail(error)
+        records = [lambda_record(message.content, self._queues[message.queue].arn) for message in load.members]
+        return [Result(record, record_id(record), None, (), error, 0.0) for record in records]
+
+    def _end(self, load: Load, results: Results, now: float) -> None:
+        self._journal.count(results)
+        endings = [ending_of(result, self._handler.clock) for result in results]
+        self._state.end(load, endings, now)
+        waits = any(ending.kind in ("deferred", "busy") for ending in endings)
+        self._look_by(self._state.next_due(now) if waits else now + DELETED_WITHIN)
+        if self._state.is_stopping:
+            self._timer.notify()
+
+    # ------------------------------------------------------------ for the tasks
+
     def ready_count(self) -> int:
-        """How many loads may begin, for the tasks."""
-        return self._state.ready_to_begin
+        """How many loads may begin."""
+        return self._state.ready_count
 
     def take(self, *, is_last: bool) -> Load | None:
         """What a task that has just begun to run is to process, if there still is something. `is_last`: no other task will ask at once."""
@@ -454,31 +438,8 @@ class WorkerThreads:
                 self._wake(now)
         return load
 
-    def _records(self, load: Load) -> list[RecordState]:
-        """What the handler has read of its messages. What was read before is used once only, because the function may change it."""
-        states: list[RecordState] = []
-        for message in load.members:
-            state, message.record_state = message.record_state, None
-            states.append(state or self._handler.read(lambda_record(message.content, self._queues[message.queue].arn)))
-            message.messages = states[-1].messages
-        return states
-
-    def _options(self, load: Load) -> dict[str, Any]:
-        """How the handler is to process it. A worker that stops begins nothing more."""
-
-        def time_left() -> float:
-            return -inf if self._is_to_stop() else load.began + self._limits.timeout - self._clock()
-
-        return {"in_order": load.members[0].group is not None, "time_left": time_left}
-
     async def aprocess(self, load: Load) -> Results:
-        """For the tasks."""
         return await self._handler.aprocess_together(self._records(load), **self._options(load))
-
-    def failure_results(self, load: Load, error: BaseException) -> Results:
-        """The results of a load that ended with an error outside of the handler."""
-        records = [lambda_record(message.content, self._queues[message.queue].arn) for message in load.members]
-        return [Result(record, record_id(record), None, (), error, 0.0) for record in records]
 
     def bring(self, load: Load, results: Results) -> None:
         """A task has ended."""
@@ -488,23 +449,20 @@ class WorkerThreads:
             self._end(load, results, now)
             self._wake(now)
 
-    def _end(self, load: Load, results: Results, now: float) -> None:
-        self._journal.count(results)
-        endings = [ending_of(result, self._handler.clock) for result in results]
-        self._state.end(load, endings, now)
-        waits = any(ending.kind in ("deferred", "busy") for ending in endings)
-        self._look_by(self._state.next_due(now) if waits else now + DELETED_WITHIN)
-        if self._state.is_stopping:
-            self._timer.notify()
-
     # ------------------------------------------------------------ requests
 
+    def _requesting(self, method: str, queue: int) -> Any:
+        return self.watch.doing(f"{self._queues[queue].url}: {method} has not ended", _LONGEST_REQUEST + self._limits.wait)
+
     def _receive(self, request: Receive) -> None:
-        began, messages, states = self._clock(), None, None
+        queue, messages, keys = self._queues[request.queue], None, None
+        began = self._clock()
         with self._failing():
-            messages = self._queues[request.queue].receive(request.number, self._limits.wait)
+            with self._requesting("receive_message", request.queue):
+                messages = queue.receive(request.number, self._limits.wait)
             if messages and self._handler.has_groups:
-                states = self._read_groups(messages, request.queue)
+                with self.watch.doing("The groups of messages have not been read", self._limits.timeout):
+                    keys = [self._key_of(message, queue) for message in messages]
         with self._lock:
             now = self._clock()
             self._stop_if_asked()
@@ -512,24 +470,18 @@ class WorkerThreads:
                 self._state.note_failure(request, now)
             else:
                 self._journal.receive_count += len(messages)
-                self._state.take_in(request, messages, began, now, states)
+                self._state.take_in(request, messages, began, now, keys)
             self._timer.notify()  # The queue may be empty, or a pause may have begun.
             self._wake(now)
 
-    def _read_groups(self, messages: Sequence[SqsMessage], queue: int) -> list[tuple[Hashable, RecordState]]:
-        """The group of each message, which is told by code of the user's, and what was read of it."""
-        me = threading.get_ident()
-        self._reading[me] = self._clock()
-        try:
-            states = [self._handler.read(lambda_record(message, self._queues[queue].arn)) for message in messages]
-        finally:
-            del self._reading[me]
-        # What has no messages is done by itself. What has several belongs to the group of the first one.
-        return [(state.keys[0] if state.keys else object(), state) for state in states]
+    def _key_of(self, message: SqsMessage, queue: SqsQueue) -> Hashable:
+        """What has no messages is done by itself. What has several belongs to the group of the first one."""
+        state = self._handler.read(lambda_record(message, queue.arn))
+        return state.keys[0] if state.keys else object()
 
-    def _delete(self, queue: int, messages: list[QueueMessage]) -> None:
-        with self._failing():
-            self._queues[queue].delete([message.content for message in messages])
+    def _delete(self, queue: int, messages: list[SqsMessage]) -> None:
+        with self._failing(), self._requesting("delete_message_batch", queue):
+            self._queues[queue].delete(messages)
         with self._lock:
             self._state.end_deleting(queue)
             self._wake(self._clock())
@@ -539,30 +491,21 @@ class WorkerThreads:
             while (hide := self._next_to_hide()) is not None:
                 now, queue = self._clock(), self._queues[hide.queue]
                 messages = [(message.content, seconds) for message, seconds in hide.messages]
-                with self._failing():
+                failures: dict[str, bool] = {}
+                with self._failing(), self._requesting("change_message_visibility_batch", hide.queue):
                     if hide.gives_back:
                         queue.hide(messages)
                     else:
                         failures = queue.extend(messages)
-                        with self._lock:
-                            self._state.note_hidden(hide, failures, now)
                 with self._lock:
-                    self._state.end_hiding()
+                    self._state.end_hiding(hide, failures, now)
                     self._wake(self._clock())
 
     def _next_to_hide(self) -> Hide | None:
         with self._lock:
-            while not self.is_over:
+            while not self._is_over:
                 now = self._clock()
                 if (hide := self._state.to_hide(now)) is not None:
                     return hide
                 self._visibility.wait(max(0.0, self._state.next_sweep - now))
         return None
-
-    @contextmanager
-    def _failing(self) -> Generator[None, None, None]:
-        """Around a request: an error that will come again ends the worker. What is done is still told to SQS."""
-        try:
-            yield
-        except BaseException as error:  # of any kind: `run` raises it
-            self.fail(error)

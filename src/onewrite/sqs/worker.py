@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
 from logging import ERROR, INFO
 from math import inf
 from queue import Empty, SimpleQueue
@@ -27,10 +26,11 @@ from onewrite.core.forking import STOP_SIGNALS, undone_in_children
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
-from onewrite.sqs.health import HealthPages, Journal, names_of
+from onewrite.sqs.health import Journal, health_pages, names_of
 from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client
-from onewrite.sqs.state import LONGEST_HIDDEN, SILENCE, Limits
-from onewrite.sqs.threads import Time, WorkerStuck, WorkerThreads
+from onewrite.sqs.state import LONGEST_HIDDEN, Limits
+from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
+from onewrite.sqs.watch import WorkerStuck
 
 _LONGEST_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it
 _GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
@@ -47,7 +47,6 @@ TIMEOUT = 300.0
 MOST_DEFERRED = 2_000  # to keep so many hidden takes some 15 requests a second if their visibility timeout is 30 seconds
 # Seconds without a message after which a queue is taken for empty. A request that waits asks all of SQS's servers.
 _WAIT_TO_BE_EMPTY = 3
-_LONGEST_GATHER = timedelta(minutes=5)  # as long as Lambda gathers a batch at most
 _MOST_IN_FLIGHT = 10_000
 _MOST_PORT = 65_535
 
@@ -70,9 +69,6 @@ class Worker:
     - `timeout`: seconds after which a message that has not ended is given back to the queue, and a task is cancelled. What
       does not end even then holds a slot. When it holds more than half of them, `run` raises `WorkerStuck`; so it does when an event
       loop has not gone round for as long, and when nothing ends in time any more.
-    - `gather`: for a handler with `group_by`: how long the first message of a group waits at hand for others, so one call has
-      more of them. By default it does not wait. The messages of a FIFO queue never do, because SQS gives out no more of a
-      message group while some of it is at hand.
     - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
     - `visibility_timeout`: seconds until a message that failed is redelivered; by default the queue's own. It is extended while a
       message is at hand, up to the 12 hours that SQS allows.
@@ -101,7 +97,6 @@ class Worker:
     backoff: Callable[[int], float] = backoff
     most_deferred: int = MOST_DEFERRED
     drain_seconds: float = DRAIN
-    gather: timedelta = timedelta()
     stop_when_empty: bool = False
     on_outcome: Hook | None = None
     health_port: int | None = None
@@ -110,7 +105,6 @@ class Worker:
     _handler: Handler[Any] = field(init=False, repr=False)
     _stop: StopRequest = field(init=False, repr=False)
     _threads: WorkerThreads | None = field(init=False, repr=False, default=None)
-    _last_beat: float | None = field(init=False, repr=False, default=None)  # None: there are no rounds
 
     def __post_init__(self) -> None:
         self._handler = _handler_of_queues(self._urls, self.handler)
@@ -130,14 +124,6 @@ class Worker:
         if not isinstance(pause, int | float) or not pause < inf:
             raise ConfigurationError(
                 f"backoff={self.backoff!r}: give a function of the number of tries that returns a number of seconds."
-            )
-        gather = cast("object", self.gather)
-        if not isinstance(gather, timedelta) or not timedelta() <= gather <= _LONGEST_GATHER:
-            raise ConfigurationError(f"gather={gather!r}: give a timedelta from 0 to 5 minutes.")
-        if gather and not self._handler.has_groups:
-            raise ConfigurationError(
-                "gather= is for a handler that takes several messages in a call, and this one takes one: decorate a function of a list of "
-                "messages with @sqs_handler(identity, group_by=...), or leave gather out."
             )
         self._stop = StopRequest(self.drain_seconds, self._time.clock)
 
@@ -163,10 +149,9 @@ class Worker:
         elif threads is not None and threads.failure is not None:
             threads.abandon()
             raise threads.failure
-        elif threads is not None and self._is_lost():
-            silence = self._silence_words
+        elif threads is not None and (hang := threads.watch.hang(ROUNDS)) is not None:
             threads.abandon()
-            raise WorkerStuck(f"{silence}. Start the worker anew, and mend what hangs.")
+            raise WorkerStuck(hang)
         elif threads is not None and self._is_busy():
             names = names_of(threads.under_way())
             log(ERROR, "%s: not everything has ended in time: what has not is redelivered: %s", self._name, names)
@@ -189,24 +174,7 @@ class Worker:
 
     def _is_lost(self) -> bool:
         """Whether the rounds have ended without a word. It takes no lock, because that may be what they wait for."""
-        return self._silence >= max(self.timeout, SILENCE)
-
-    @property
-    def _silence(self) -> float:
-        """The seconds since the last round."""
-        last_beat = self._last_beat
-        return 0.0 if last_beat is None else self._time.clock() - last_beat
-
-    @property
-    def _silence_words(self) -> str:
-        place = None if self._threads is None else self._threads.where_rounds_stand()
-        return f"The worker has done no rounds for {self._silence:.0f} seconds: its thread stands at {place}"
-
-    def _trouble(self) -> str | None:
-        """Why it is of no use, for the health page."""
-        if self._silence >= SILENCE:
-            return self._silence_words
-        return None if self._threads is None else self._threads.trouble()
+        return self._threads is not None and self._threads.watch.hang(ROUNDS) is not None
 
     def _is_busy(self) -> bool:
         return self._threads is not None and self._threads.is_busy
@@ -225,12 +193,9 @@ class Worker:
         journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self._time.clock)
         with ExitStack() as stack:
             threads = self._threads = self._make_threads(journal)
-            self._last_beat = self._time.clock()  # Only now are there rounds. Until now the client's own timeouts count.
-            stack.callback(setattr, self, "_last_beat", None)
             if self.health_port is not None:
-                pages = HealthPages(self.health_host, self.health_port, journal, threads.counts, self._trouble)
-                stack.callback(pages.close)
-                log(INFO, "%s: health and metrics at %s:%s", self._name, self.health_host, pages.port)
+                pages = health_pages(self.health_host, self.health_port, journal, threads.counts, threads.trouble)
+                log(INFO, "%s: health and metrics at %s:%s", self._name, self.health_host, stack.enter_context(pages))
             log(INFO, "%s: the worker begins", self._name)
             threads.run()
             journal.sum_up(is_last=True)
@@ -244,13 +209,9 @@ class Worker:
             wait=wait,
             most_deferred=self.most_deferred,
             stop_when_empty=self.stop_when_empty,
-            gather=self.gather.total_seconds() if self._handler.has_groups else None,
+            has_groups=self._handler.has_groups,
             backoff=self.backoff,
         )
-
-        def beat() -> None:
-            self._last_beat = self._time.clock()
-            journal.sum_up()
 
         return WorkerThreads(
             self._open_queues(),
@@ -258,7 +219,6 @@ class Worker:
             limits=limits,
             journal=journal,
             time=self._time,
-            beat=beat,
             is_to_stop=lambda: self._stop.is_wanted,
             stop=self._stop.ask,
         )
@@ -266,7 +226,7 @@ class Worker:
     def _open_queues(self) -> list[SqsQueue]:
         client = default_client(self._urls[0]) if self.client is None else self.client
         options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": new_attempt}
-        options |= {"sleep": self._time.sleep, "clock": self._time.clock}
+        options["sleep"] = self._time.sleep
         return [SqsQueue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
 
 

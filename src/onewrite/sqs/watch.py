@@ -1,0 +1,75 @@
+"""Whether a worker hangs: what it is about, since when, and at which line that stands. Nothing here takes a lock, because a lock may be what hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from onewrite.batch.function import where_thread_stands
+from onewrite.errors import OnewriteError
+
+BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
+# Seconds. A worker does its rounds at every beat, so it is no accident of a busy machine if whatever does the work has not
+# stirred for as long as this. Then its health page says so, and what cannot begin goes back to the queue.
+SILENCE = 30.0
+ADVICE = "Start the worker again, and give what hangs a timeout of its own"
+
+
+class WorkerStuck(OnewriteError):
+    """What does the work of a worker stirs no more: start it again, and mend what hangs."""
+
+
+class _Activity(NamedTuple):
+    text: str  # what is said of it while it goes on
+    began: float
+    longest: float  # seconds, after which the worker hangs
+    thread: int | None
+    is_vital: bool  # nothing else goes on meanwhile
+
+
+class Watch:
+    """What the threads of a worker do that may hang. `function` is the user's, which is looked for where a thread stands."""
+
+    def __init__(self, clock: Callable[[], float], function: Callable[..., object]) -> None:
+        self._clock, self._function = clock, function
+        self._activities: dict[Hashable, _Activity] = {}
+
+    def begin(self, name: Hashable, text: str, longest: float, thread: int | None, *, is_vital: bool = False) -> None:
+        """For what is vital the page shows trouble before the worker hangs."""
+        self._activities[name] = _Activity(text, self._clock(), longest, thread, is_vital)
+
+    def end(self, name: Hashable) -> None:
+        self._activities.pop(name, None)
+
+    @contextmanager
+    def doing(self, text: str, longest: float) -> Generator[None, None, None]:
+        """Around something that this thread does."""
+        me = threading.get_ident()
+        self.begin(me, text, longest, me)
+        try:
+            yield
+        finally:
+            self.end(me)
+
+    def count_anew(self, now: float) -> None:
+        """The process itself stood still, as a container does that is frozen. That proves nothing against what is under way."""
+        self._activities.update({name: each._replace(began=now) for name, each in [*self._activities.items()]})
+
+    def trouble(self) -> str | None:
+        """What has not stirred for long, although nothing else goes on meanwhile."""
+        return self._say(lambda each, seconds: each.is_vital and seconds >= SILENCE)
+
+    def hang(self, *names: Hashable) -> str | None:
+        """What has gone on for so long that it will not end; of these names, or of all."""
+        hanging = self._say(lambda each, seconds: seconds >= each.longest, names)
+        return None if hanging is None else f"{hanging} {ADVICE}."
+
+    def _say(self, is_long: Callable[[_Activity, float], bool], names: tuple[Hashable, ...] = ()) -> str | None:
+        now = self._clock()
+        for name, each in [*self._activities.items()]:
+            if is_long(each, now - each.began) and (not names or name in names):
+                place = where_thread_stands(each.thread, self._function)
+                return f"{each.text} for {now - each.began:.0f} seconds: it stands at {place}."
+        return None

@@ -1,0 +1,34 @@
+"""What a worker holds is bounded by bytes, whatever the size of messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from onewrite import Answer, Deferred, Message
+from onewrite.aws_lambda import sqs_handler
+from onewrite.sqs.state import LARGEST_AT_HAND
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.seams import worker_in
+
+GROUP = 10  # messages, which SQS gives out together: nine of them wait behind a deferred one
+REQUESTS = 10  # that may be under way before the first messages show their size
+
+
+@pytest.mark.parametrize(("count", "size"), [(5_000, 250 << 10), (1_500, 1 << 20)])
+@pytest.mark.parametrize("fifo", [False, True])
+def test_large_deferred_messages_are_bounded_by_bytes(count: int, size: int, fifo: bool, time: VirtualTime) -> None:
+    sqs, body, seen, held = FakeSqs(time, fifo=fifo, visibility=3600), "x" * size, set[str](), list[int]()
+    for number in range(count):
+        sqs.send(body, group=str(number // GROUP))
+
+    def defer(message: Message) -> Answer:
+        seen.add(message.id)
+        held.append(stopping._threads.counts()["bytes_at_hand"])  # type: ignore[union-attr]  # it runs
+        if len(seen) == (count // GROUP if fifo else count):
+            stopping.stop()
+        return Deferred(message, 1)
+
+    handler = sqs_handler(lambda record: Message(record["messageId"]))(defer)
+    stopping = worker_in(time, URL, handler, client=sqs, most_deferred=count, backoff=lambda _: 1e6)
+    stopping.run()
+    assert LARGEST_AT_HAND / 3 < max(held) <= LARGEST_AT_HAND + REQUESTS * GROUP * size
