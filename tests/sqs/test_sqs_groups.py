@@ -12,9 +12,10 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, Deferred, Duplicate, Message
 from onewrite.aws_lambda import sqs_handler
+from onewrite.batch.report import Result
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
-from onewrite.sqs.state import Ending, QueueTerms, WorkerState
+from onewrite.sqs.state import Queue, WorkerState
 from onewrite.sqs.waiting import Load
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import measure_by, worker_in
@@ -346,7 +347,14 @@ def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, 
 
 
 def worker_state(*, fifo: bool = False) -> WorkerState:
-    return WorkerState([QueueTerms(30, fifo)], limits(slots=2, has_groups=True))
+    return WorkerState([Queue(30, fifo)], limits(slots=2, has_groups=True))
+
+
+MESSAGE = Message("m")
+
+
+def ended(*outcomes: Answer) -> Result:
+    return Result({}, "r", MESSAGE, outcomes, None, 0.0)
 
 
 def bring(found: WorkerState, *names: str, now: float = 0.0) -> None:
@@ -383,7 +391,7 @@ def test_in_a_fifo_group_nothing_begins_behind_what_sqs_has_let_go() -> None:
     load = found.to_begin(12.0)
     assert load is not None
     assert handles(load) == ["a1"]
-    found.end(load, [Ending("settled")], 13.0)
+    found.end(load, [ended()], 13.0, lambda: 0.0)
     assert found.to_begin(13.0) is None
     back = found.to_hide(13.0)
     assert back is not None
@@ -396,7 +404,7 @@ def test_what_was_not_processed_of_a_group_goes_back_at_once(fifo: bool) -> None
     bring(found, "a1", "a2", "a3")
     load = found.to_begin(0.0)
     assert load is not None
-    found.end(load, [Ending("settled"), Ending("untouched"), Ending("untouched")], 1.0)
+    found.end(load, [ended(), None, None], 1.0, lambda: 0.0)
     back = found.to_hide(1.0)
     assert back is not None
     assert [(message.handle, seconds) for message, seconds in back.messages] == [("a2", 0), ("a3", 0)]
@@ -419,7 +427,8 @@ def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_wa
     back = found.to_hide(0.0)
     assert back is not None
     assert sorted(message.handle for message, _ in back.messages) == ["b1", "b2"]
-    found.end(load, [Ending("settled"), Ending("deferred", "s", 2)], 1.0)
+    found.end_hiding(back, {}, 0.0)
+    found.end(load, [ended(), ended(Deferred(MESSAGE, 1))], 1.0, lambda: 0.0)
     back = found.to_hide(1.0)
     assert back is not None
     assert [message.handle for message, _ in back.messages] == ["a2"]

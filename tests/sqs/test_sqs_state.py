@@ -7,16 +7,14 @@ from itertools import pairwise
 import pytest
 
 from onewrite.sqs import backoff
-from onewrite.sqs.state import Ending, Hide, QueueTerms, WorkerState, extension
+from onewrite.sqs.state import Hide, Queue, WorkerState, extension
 from onewrite.sqs.waiting import Load
 from tests.support.worker_limits import limits
-
-SETTLED, DEFERRED = Ending("settled"), Ending("deferred", "source", 2)
 
 
 def worker_state(*, fifo: bool = False) -> WorkerState:
     """One queue with a visibility timeout of 30 seconds, and 20 slots."""
-    return WorkerState([QueueTerms(30, fifo)], limits(slots=20))
+    return WorkerState([Queue(30, fifo)], limits(slots=20))
 
 
 def bring(found: WorkerState, *names: str) -> None:

@@ -12,9 +12,7 @@ import pytest
 
 from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, SeenIds, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.report import Result
 from onewrite.mongodb import GuardedCollection
-from onewrite.sqs.state import ending_of
 from onewrite.testing import mongomock_collection
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
@@ -248,23 +246,27 @@ def test_waiting_for_a_step_is_not_logged(sqs: FakeSqs, time: VirtualTime, caplo
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "kind", "wait"),
+    ("outcomes", "seconds"),
     [
-        ((Applied(MESSAGE),), "settled", 0.0),
-        ((), "settled", 0.0),
-        ((Deferred(MESSAGE, 1), Busy(MESSAGE, EPOCH + 20), Busy(MESSAGE, EPOCH + 50), Busy(MESSAGE, EPOCH)), "busy", 50.0),
-        ((Superseded(MESSAGE), Busy(MESSAGE, EPOCH + 20)), "busy", 20.0),
-        ((Busy(MESSAGE, EPOCH + 20), uncertain()), "uncertain", 0.0),
-        ((uncertain(), begun()), "failed", 0.0),
-        ((Deferred(MESSAGE, 1), Superseded(MESSAGE)), "deferred", 0.0),
-        ((Superseded(MESSAGE), Deferred(MESSAGE, 1)), "superseded", 0.0),
-        ((Rejected(MESSAGE, settled=False),), "deferred", 0.0),
-        ((Busy(MESSAGE, nan),), "busy", 0.0),
-        ((Busy(MESSAGE, EPOCH - 5),), "busy", 0.0),
+        ((Deferred(MESSAGE, 1), Busy(MESSAGE, EPOCH + 20), Busy(MESSAGE, EPOCH + 50), Busy(MESSAGE, EPOCH)), 51),
+        ((Superseded(MESSAGE), Busy(MESSAGE, EPOCH + 20)), 21),
+        ((Busy(MESSAGE, EPOCH + 20), uncertain()), 7),
+        ((uncertain(), begun()), 40),
+        ((Deferred(MESSAGE, 1), Superseded(MESSAGE)), 7),
+        ((Rejected(MESSAGE, settled=False),), 7),
+        ((Busy(MESSAGE, nan),), 1),
+        ((Busy(MESSAGE, EPOCH - 5),), 1),
     ],
 )
 def test_of_several_answers_the_one_that_says_most_decides_and_of_several_leases_the_last(
-    outcomes: tuple[Answer, ...], kind: str, wait: float
+    outcomes: tuple[Answer, ...], seconds: int, sqs: FakeSqs, time: VirtualTime
 ) -> None:
-    ending = ending_of(Result({}, "r", MESSAGE, outcomes, None, 0.0), lambda: EPOCH)
-    assert (ending.kind, ending.wait) == (kind, wait)
+    moments: list[float] = []
+
+    def answer(message: Message) -> list[Answer]:
+        moments.append(time.now)
+        return [Applied(message)] if len(moments) > 1 else [*outcomes]
+
+    sqs.send("m")
+    work(sqs, answer, visibility_timeout=40, backoff=lambda _: 7.0)
+    assert moments == [0, seconds]

@@ -21,12 +21,11 @@ are deferred, with what waits behind them, take half of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import ceil, inf
 from operator import attrgetter
-from types import NoneType
 from typing import Literal, NamedTuple, TypeAlias
 
 from onewrite.batch.order import MOST
@@ -37,20 +36,10 @@ from onewrite.sqs.watch import SILENCE
 
 LONGEST_HIDDEN = 12 * 3600  # seconds that SQS hides a message after it was received, however often that is extended
 
-Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", "superseded", "untouched"]
-
 
 def extension(visibility: int, since: float) -> int:
     """For how many seconds from now to hide a message that was received so many seconds ago. 0: SQS hides it no longer."""
     return max(0, min(visibility, int(LONGEST_HIDDEN - since)))
-
-
-@dataclass(frozen=True, slots=True)
-class QueueTerms:
-    """What is decided by the queue."""
-
-    visibility: int
-    fifo: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,44 +62,6 @@ class Limits:
 
 Results: TypeAlias = Sequence[Result | None]
 """For each message of a load; None for one that was not processed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a message ended, and which message of which source it is. None if it has neither a source nor a sequence.
-
-    `wait`: the seconds until the step is free that the message is busy with. `expected`: the number for which it waits. Untouched: it was
-    not processed.
-    """
-
-    kind: Kind
-    source: str | None = None
-    sequence: int | str | None = None
-    wait: float = 0.0
-    expected: object = None
-
-
-_KINDS: dict[type, Kind] = {
-    NoneType: "settled",
-    Begun: "failed",
-    Busy: "busy",
-    Superseded: "superseded",
-    Uncertain: "uncertain",
-}  # by what is not settled
-
-
-def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
-    """`clock` gives epoch seconds. None: the message was not processed."""
-    if result is None:
-        return Ending("untouched")
-    answer, message = result.unsettled, result.message
-    # A function may return any number, also one that is none: then the message is tried again soon.
-    wait = min(max(0.0, answer.until - clock()), LONGEST_HIDDEN) if isinstance(answer, Busy) else 0.0
-    source, sequence = (None, None) if message is None else (message.source, message.sequence)
-    if not source and sequence is None:  # Such messages have nothing in common, though all have the source "".
-        source = None
-    kind = "failed" if result.error is not None else _KINDS.get(type(answer), "deferred")
-    return Ending(kind, source, sequence, wait, answer.expected if isinstance(answer, Deferred) else None)
 
 
 ReturnReason: TypeAlias = Literal[
@@ -163,7 +114,8 @@ class Queue:
     one after an answer without messages. An empty queue is asked by one request that waits.
     """
 
-    terms: QueueTerms
+    visibility: int
+    is_fifo: bool
     most_requests: int = 1
     receive_requests: int = 0
     reserved_messages: int = 0  # that the requests under way may bring
@@ -298,8 +250,8 @@ _SWEEPS_PER_TIMEOUT = 6  # looks at what must be hidden for longer. It is done w
 class WorkerState:
     """Each method that begins with `to_` takes out the next thing to do, if there is one."""
 
-    def __init__(self, queues: Sequence[QueueTerms], limits: Limits) -> None:
-        self._queues, self._limits = tuple(Queue(terms) for terms in queues), limits
+    def __init__(self, queues: Sequence[Queue], limits: Limits) -> None:
+        self._queues, self._limits = queues, limits
         self._lines = WaitingLines(len(queues), MOST if limits.has_groups else 1)
         self._most_ahead = max(_LEAST_AHEAD, limits.slots)
         self.slots = Slots(limits)
@@ -315,7 +267,7 @@ class WorkerState:
         self.is_silent = False  # the event loop stands still, so nothing would begin whatever is free
         self._sweep: deque[QueueMessage] = deque()
         self.next_sweep = 0.0
-        self._hide_requests = 0  # that hide, under way
+        self._is_hiding = False  # a request that hides is under way
         self.is_stopping = False
 
     # ------------------------------------------------------------ receiving
@@ -396,9 +348,9 @@ class WorkerState:
             queue.most_requests = min(queue.most_requests + 1, MOST_REQUESTS)
         for number, content in enumerate(messages):
             # Those whose group a stand-in does not say might be of the same group.
-            group = content.get("Attributes", {}).get("MessageGroupId", "") if queue.terms.fifo else None
+            group = content.get("Attributes", {}).get("MessageGroupId", "") if queue.is_fifo else None
             key = None if keys is None else keys[number]
-            hidden_until = now + queue.terms.visibility
+            hidden_until = now + queue.visibility
             message = QueueMessage(content, request.queue, group, began, hidden_until, size_of(content), key)
             self._messages[message] = None
             self.bytes_at_hand += message.size
@@ -462,19 +414,20 @@ class WorkerState:
                 self._leave(message, "behind", 0)
         return Load(tuple(takewhile(lambda message: message is not first, load.members)))
 
-    def end(self, load: Load, endings: Sequence[Ending], now: float) -> None:
+    def end(self, load: Load, results: Results, now: float, clock: Callable[[], float]) -> None:
+        """`clock` gives epoch seconds."""
         is_in_time = self.slots.end(load, now)
         if is_in_time:
             self._ask_all_again()
-        for message, ending in zip(load.members, endings, strict=True):
-            if ending.kind == "settled":
-                self._settle(message, ending, now, is_in_time=is_in_time, goes_on=message is load.members[-1])
+        for message, result in zip(load.members, results, strict=True):
+            if result is not None and result.settled:
+                self._settle(message, result, now, is_in_time=is_in_time, goes_on=message is load.members[-1])
             elif is_in_time:
-                self._let_go_or_defer(message, ending, now)
+                self._let_go_or_defer(message, result, now, clock)
                 if message.group is not None:
                     break  # The rest of its group waits behind it, or has left the lines with it.
 
-    def _settle(self, message: QueueMessage, ending: Ending, now: float, *, is_in_time: bool, goes_on: bool) -> None:
+    def _settle(self, message: QueueMessage, result: Result, now: float, *, is_in_time: bool, goes_on: bool) -> None:
         """The last one of a FIFO group is deleted at once: then SQS gives out the next of the group."""
         is_last = False
         if is_in_time:
@@ -483,25 +436,29 @@ class WorkerState:
         queue = self._queues[message.queue]
         queue.settled_messages.append({"ReceiptHandle": message.handle})
         queue.delete_at = min(queue.delete_at, now if is_last else now + DELETED_WITHIN)
-        if is_in_time and ending.source is not None:
-            self._try_again(self._deferrals.progress(ending.source, ending.sequence))
+        source, sequence = _place_of(result)
+        if is_in_time and source is not None:
+            for each in self._deferrals.progress(source, sequence):
+                self._lines.make_ready(each)
 
-    def _let_go_or_defer(self, message: QueueMessage, ending: Ending, now: float) -> None:
-        match ending.kind:
-            case "failed":
+    def _let_go_or_defer(self, message: QueueMessage, result: Result | None, now: float, clock: Callable[[], float]) -> None:
+        if result is None:
+            self._leave_with_group(message, "stopping" if self.is_stopping else "untouched", 0)
+            return
+        match "failed" if result.error is not None else result.unsettled:
+            case "failed" | Begun():
                 self._leave_with_group(message, "failed")
-            case "uncertain":
+            case Uncertain():
                 self._leave_with_group(message, "uncertain", self._pause(message.receives))
-            case "superseded":
+            case Superseded():
                 self._leave_with_group(message, "superseded", self._pause(1))
             case _ if self.is_stopping:
                 self._leave_with_group(message, "stopping", 0)
-            case "busy":
-                self._wait_for_step(message, ending.wait + _AFTER_LEASE, now)
-            case "deferred":
-                self._defer(message, ending, now)
-            case _:
-                self._leave_with_group(message, "untouched", 0)
+            case Busy(until=until):
+                # A function may return any number, also one that is none: then the message is tried again soon.
+                self._wait_for_step(message, min(max(0.0, until - clock()), LONGEST_HIDDEN) + _AFTER_LEASE, now)
+            case answer:
+                self._defer(message, result, answer.expected if isinstance(answer, Deferred) else None, now)
 
     def to_give_up(self, now: float) -> list[Load]:
         """What has just become overdue."""
@@ -516,13 +473,15 @@ class WorkerState:
     # ------------------------------------------------------------ what is deferred
 
     def retry_due(self, now: float) -> None:
-        self._try_again(self._deferrals.take_due(now))
+        for message in self._deferrals.take_due(now):
+            self._lines.make_ready(message)
 
-    def _defer(self, message: QueueMessage, ending: Ending, now: float) -> None:
-        if self._deferrals.note_try(message, ending.source, ending.expected, now):
+    def _defer(self, message: QueueMessage, result: Result, expected: object, now: float) -> None:
+        source, sequence = _place_of(result)
+        if self._deferrals.note_try(message, source, expected, now):
             self._lines.make_ready(message)
         elif now < message.deferred_since + PATIENCE and self._has_room(message):
-            self._deferrals.add(message, ending.source, ending.sequence, now)
+            self._deferrals.add(message, source, sequence, now)
         else:
             self._leave_with_group(message, "deferred", self._pause(message.receives))
 
@@ -538,10 +497,6 @@ class WorkerState:
         message.held_bytes = message.size + sum([each.size for each in self._lines.behind(message)])
         held_bytes = self._deferrals.held_bytes + message.held_bytes
         return len(self._deferrals) < self._limits.most_deferred and held_bytes <= _LARGEST_DEFERRED
-
-    def _try_again(self, messages: Iterable[QueueMessage]) -> None:
-        for message in messages:
-            self._lines.make_ready(message)
 
     def _pause(self, tries: int) -> int:
         return min(max(0, ceil(self._limits.backoff(tries))), LONGEST_HIDDEN)
@@ -559,25 +514,33 @@ class WorkerState:
                 return number, batch
         return None
 
+    def has_hide(self, now: float) -> bool:
+        """Whether there may be something to hide. One request does so at a time, so no extension is on its way when a message is given
+        back. It might hide the message for long that is to come again soon.
+        """
+        return not self._is_hiding and bool(self._to_give_back or self._sweep or (self._messages and now >= self.next_sweep))
+
     def to_hide(self, now: float) -> Hide | None:
-        """What goes back, and else what must be hidden for longer. Ask again only after `end_hiding`, in order."""
+        """What goes back, and else what must be hidden for longer."""
         batch: list[tuple[QueueMessage, int]] = []
+        if not self.has_hide(now):
+            return None
         if gives_back := bool(self._to_give_back):
             while self._to_give_back and _fits(self._to_give_back[0][0], batch):
                 batch.append(self._to_give_back.popleft())
         elif not self._sweep and now >= self.next_sweep:
-            self.next_sweep = now + min(queue.terms.visibility for queue in self._queues) / _SWEEPS_PER_TIMEOUT
+            self.next_sweep = now + min(queue.visibility for queue in self._queues) / _SWEEPS_PER_TIMEOUT
             for message in sorted(self._messages, key=attrgetter("queue")):
-                visibility = self._queues[message.queue].terms.visibility
+                visibility = self._queues[message.queue].visibility
                 if not message.is_lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9:
                     self._sweep.append(message)
         while not gives_back and self._sweep and _fits(self._sweep[0], batch):
             message = self._sweep.popleft()
             if message in self._messages and not message.is_lost:
-                seconds = extension(self._queues[message.queue].terms.visibility, now - message.since)
+                seconds = extension(self._queues[message.queue].visibility, now - message.since)
                 message.is_lost = not seconds
                 batch += [(message, seconds)] if seconds else []
-        self._hide_requests += bool(batch)
+        self._is_hiding = bool(batch)
         return Hide(batch[0][0].queue, tuple(batch), gives_back) if batch else None
 
     def end_deleting(self, queue: int) -> None:
@@ -586,7 +549,7 @@ class WorkerState:
 
     def end_hiding(self, hide: Hide, failures: Mapping[str, bool], began: float) -> None:
         """A request that hides has ended. `failures` are the handles it did not hide, and whether SQS no longer takes each for received."""
-        self._hide_requests -= 1
+        self._is_hiding = False
         for message, seconds in hide.messages:
             if message.handle in failures:
                 message.is_lost = failures[message.handle]
@@ -628,7 +591,7 @@ class WorkerState:
     def is_busy(self) -> bool:
         """Whether something is under way, or done and not yet told to SQS."""
         tells = any(queue.settled_messages or queue.delete_requests for queue in self._queues)
-        return bool(len(self.slots) or self._to_give_back or self._hide_requests or tells)
+        return bool(len(self.slots) or self._to_give_back or self._is_hiding or tells)
 
     @property
     def waits_for_messages(self) -> bool:
@@ -646,14 +609,12 @@ class WorkerState:
         empty = is_last and all(queue.is_empty for queue in self._queues)
         return empty and self._is_alone() and self._deferrals.next_due() > now + self._limits.wait
 
-    @property
-    def gives_back(self) -> bool:
-        return bool(self._to_give_back)
-
     def next_due(self, now: float) -> float:
         """When there is something to do again, if nothing happens before."""
-        moments = [moment for queue in self._queues for moment in (queue.delete_at, queue.resumes) if moment > now]
-        return min([self._deferrals.next_due(), self.slots.next_due(now), *moments])
+        moments = [moment for queue in self._queues for moment in (queue.delete_at, queue.resumes)]
+        moments += [self.next_sweep] if self._messages else []
+        later = [moment for moment in moments if moment > now]  # What is due already waits for a request that is under way.
+        return min([self._deferrals.next_due(), self.slots.next_due(now), *later])
 
     def counts(self) -> dict[str, int]:
         """How many messages there are of each kind, for those who watch."""
@@ -665,6 +626,14 @@ class WorkerState:
             "lost_slots": self._limits.slots - self.slots.number,
             "bytes_at_hand": self.bytes_at_hand,
         }
+
+
+def _place_of(result: Result) -> tuple[str | None, int | str | None]:
+    """The source of a message and its sequence. Without either, messages have nothing in common, though all have the source ""."""
+    message = result.message
+    if message is None or (not message.source and message.sequence is None):
+        return None, None
+    return message.source, message.sequence
 
 
 def _fits(message: QueueMessage, batch: Sequence[tuple[QueueMessage, int]]) -> bool:

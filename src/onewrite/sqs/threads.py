@@ -3,8 +3,6 @@
 - Workers do whatever is to be done next: process a message, delete those that are done, or ask for more. Whoever has received
   messages begins the first one itself, and wakes another thread if there is more to do. So quick handlers are not slowed down
   by threads that wait for one another. The messages of an `async` function are processed by the tasks of one event loop instead.
-- One thread hides what is at hand for longer, and gives messages back. Because all of it is done by one thread, no extension
-  is on its way when a message is given back. It might hide the message for long that is to come again soon.
 - The thread that calls `run` watches the time: messages that wait, timeouts, whether all that does the work still stirs, and when the
   work is over. `Worker.run` watches this thread in turn, from another one that takes no lock.
 
@@ -35,12 +33,12 @@ from onewrite.sqs.state import (
     MOST_REQUESTS,
     Hide,
     Limits,
-    QueueTerms,
+    Queue,
     Receive,
     Results,
     WorkerState,
-    ending_of,
 )
+from onewrite.sqs.stopping import StopRequest
 from onewrite.sqs.waiting import Load, QueueMessage, SqsMessage
 from onewrite.sqs.watch import ADVICE, BEAT, SILENCE, Watch, WorkerStuck
 
@@ -50,8 +48,8 @@ if TYPE_CHECKING:
 Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
 """Makes what threads wait on, around a lock. `threading.Condition` is one."""
 
-Job: TypeAlias = Load | Receive | tuple[int, list[SqsMessage]]
-"""To process, to ask for messages, or to delete those of a queue."""
+Job: TypeAlias = Load | Receive | Hide | tuple[int, list[SqsMessage]]
+"""To process, to ask for messages, to hide some, or to delete those of a queue."""
 
 
 class Time(NamedTuple):
@@ -118,7 +116,7 @@ _PATIENCE_FOR_LOCK = 1.0  # seconds that a page waits for it
 
 
 class WorkerThreads:
-    """Runs the handler on the messages of the queues. `is_to_stop` says whether the worker is to stop, and `stop` asks for it."""
+    """Runs the handler on the messages of the queues."""
 
     def __init__(
         self,
@@ -128,11 +126,10 @@ class WorkerThreads:
         limits: Limits,
         journal: Journal,
         time: Time,
-        is_to_stop: Callable[[], bool],
-        stop: Callable[[], None],
+        stop: StopRequest,
     ) -> None:
         self._queues, self._handler, self._limits, self._journal = queues, handler, limits, journal
-        self._clock, self._is_to_stop, self._stop = time.clock, is_to_stop, stop
+        self._clock, self._stop = time.clock, stop
         self.watch = Watch(time.clock, handler.each)
         self._lock = threading.Lock()
         self._tasks: Tasks | None = None
@@ -140,10 +137,10 @@ class WorkerThreads:
             from onewrite.sqs.tasks import Tasks  # noqa: PLC0415  # only these need an event loop
 
             self._tasks = Tasks(self, handler.each, limits.timeout)
-        self._state = WorkerState([QueueTerms(queue.visibility, queue.fifo) for queue in queues], limits)
+        self._state = WorkerState([Queue(queue.visibility, queue.fifo) for queue in queues], limits)
         most_threads = limits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
         self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, most_threads, self._work)
-        self._visibility, self._timer = time.conditions(self._lock), time.conditions(self._lock)
+        self._timer = time.conditions(self._lock)
         self._looks_at = inf  # when the timer looks again by itself
         self._last_look = inf  # when it has last looked
         self.failure: BaseException | None = None
@@ -169,8 +166,6 @@ class WorkerThreads:
 
     def run(self) -> None:
         """Until the worker has stopped. An error that is no message's own ends the work and is raised."""
-        hiding = threading.Thread(target=copy_context().run, args=(self._hide,), name="onewrite-visibility", daemon=True)
-        hiding.start()
         me, self._last_look = threading.get_ident(), self._clock()
         try:
             while not self._is_over:
@@ -192,7 +187,6 @@ class WorkerThreads:
         with self._lock_in_time() as is_held:
             if is_held:
                 self._workers.wake_all()
-                self._visibility.notify_all()
                 self._timer.notify()
 
     def look(self) -> None:
@@ -259,8 +253,8 @@ class WorkerThreads:
             return
         if self.failure is None and (hang := self._hang(now)) is not None:
             self.failure = WorkerStuck(hang)
-            self._stop()
-        if self._is_to_stop() or self.failure is not None or self._state.has_nothing_to_do(now):
+            self._stop.ask()
+        if self._stop.is_wanted or self.failure is not None or self._state.has_nothing_to_do(now):
             self._state.stop()
 
     def _hang(self, now: float) -> str | None:
@@ -290,7 +284,7 @@ class WorkerThreads:
             self.failure = self.failure or error
             self._state.stop()
             self._timer.notify()
-        self._stop()
+        self._stop.ask()
 
     @contextmanager
     def _failing(self) -> Generator[None, None, None]:
@@ -312,7 +306,7 @@ class WorkerThreads:
 
     def _stop_if_asked(self) -> None:
         """Before anything is begun, so nothing is begun after a stop was asked for."""
-        if self._is_to_stop():
+        if self._stop.is_wanted:
             self._state.stop()
 
     def _wake(self, now: float) -> None:
@@ -321,11 +315,9 @@ class WorkerThreads:
         if has_ready and self._tasks is not None:
             self._tasks.wake()
         if self._workers.may_come and (  # first, because it is quick to ask, and this is done for each message
-            (has_ready and self._tasks is None) or self._state.has_request(now)
+            (has_ready and self._tasks is None) or self._state.has_request(now) or self._state.has_hide(now)
         ):
             self._workers.wake()
-        if self._state.gives_back:
-            self._visibility.notify()
         if self._state.is_stopping:
             self._timer.notify()
 
@@ -350,6 +342,8 @@ class WorkerThreads:
                     ended = job, self._process(job)
                 elif isinstance(job, Receive):
                     self._receive(job)
+                elif isinstance(job, Hide):
+                    self._hide(job)
                 else:
                     self._delete(*job)
 
@@ -361,7 +355,11 @@ class WorkerThreads:
             while not self._is_over:
                 self._stop_if_asked()
                 load = self._take(now) if self._tasks is None else None
-                job: Job | None = load or self._state.to_delete(now) or self._state.to_receive(now)
+                job: Job | None = (
+                    load or self._state.to_hide(now) or self._state.to_delete(now) or self._state.to_receive(now)
+                )
+                if self._state.next_sweep > now:
+                    self._look_by(self._state.next_sweep)
                 if job is not None:
                     self._wake(now)
                     return job
@@ -401,7 +399,7 @@ class WorkerThreads:
         """How the handler is to process it. A worker that stops begins nothing more."""
 
         def time_left() -> float:
-            return -inf if self._is_to_stop() else load.began + self._limits.timeout - self._clock()
+            return -inf if self._stop.is_wanted else load.began + self._limits.timeout - self._clock()
 
         return {"in_order": load.members[0].group is not None, "time_left": time_left}
 
@@ -414,9 +412,8 @@ class WorkerThreads:
 
     def _end(self, load: Load, results: Results, now: float) -> None:
         self._journal.count(results)
-        endings = [ending_of(result, self._handler.clock) for result in results]
-        self._state.end(load, endings, now)
-        waits = any(ending.kind in ("deferred", "busy") for ending in endings)
+        self._state.end(load, results, now, self._handler.clock)
+        waits = not all(result is not None and result.settled for result in results)
         self._look_by(self._state.next_due(now) if waits else now + DELETED_WITHIN)
         if self._state.is_stopping:
             self._timer.notify()
@@ -486,26 +483,15 @@ class WorkerThreads:
             self._state.end_deleting(queue)
             self._wake(self._clock())
 
-    def _hide(self) -> None:
-        with self._failing():
-            while (hide := self._next_to_hide()) is not None:
-                now, queue = self._clock(), self._queues[hide.queue]
-                messages = [(message.content, seconds) for message, seconds in hide.messages]
-                failures: dict[str, bool] = {}
-                with self._failing(), self._requesting("change_message_visibility_batch", hide.queue):
-                    if hide.gives_back:
-                        queue.hide(messages)
-                    else:
-                        failures = queue.extend(messages)
-                with self._lock:
-                    self._state.end_hiding(hide, failures, now)
-                    self._wake(self._clock())
-
-    def _next_to_hide(self) -> Hide | None:
+    def _hide(self, hide: Hide) -> None:
+        began, queue = self._clock(), self._queues[hide.queue]
+        messages = [(message.content, seconds) for message, seconds in hide.messages]
+        failures: dict[str, bool] = {}
+        with self._failing(), self._requesting("change_message_visibility_batch", hide.queue):
+            if hide.gives_back:
+                queue.hide(messages)
+            else:
+                failures = queue.extend(messages)
         with self._lock:
-            while not self._is_over:
-                now = self._clock()
-                if (hide := self._state.to_hide(now)) is not None:
-                    return hide
-                self._visibility.wait(max(0.0, self._state.next_sweep - now))
-        return None
+            self._state.end_hiding(hide, failures, began)
+            self._wake(self._clock())

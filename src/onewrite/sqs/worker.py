@@ -7,35 +7,30 @@ when its visibility timeout ends, and a message whose effect was written is then
 from __future__ import annotations
 
 import secrets
-import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from logging import ERROR, INFO
 from math import inf
-from queue import Empty, SimpleQueue
-from types import FrameType
 from typing import Any, ClassVar, cast
 
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, handler_of
 from onewrite.batch.report import backoff
-from onewrite.core.forking import STOP_SIGNALS, undone_in_children
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.health import Journal, health_pages, names_of
 from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client
 from onewrite.sqs.state import LONGEST_HIDDEN, Limits
+from onewrite.sqs.stopping import StopRequest, on_signals
 from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
 from onewrite.sqs.watch import WorkerStuck
 
-_LONGEST_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it
 _GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
-_LOOKS = 4  # two seconds
-_LAST_ANSWER = 1.0  # seconds that a worker with nothing in hand waits for messages that may be on their way to it
 
 
 IN_FLIGHT = 10
@@ -49,11 +44,6 @@ MOST_DEFERRED = 2_000  # to keep so many hidden takes some 15 requests a second 
 _WAIT_TO_BE_EMPTY = 3
 _MOST_IN_FLIGHT = 10_000
 _MOST_PORT = 65_535
-
-
-def new_attempt() -> str:
-    """A random name for a request for messages. No two requests of any worker have the same one."""
-    return secrets.token_hex(16)
 
 
 @dataclass(eq=False)
@@ -108,17 +98,24 @@ class Worker:
 
     def __post_init__(self) -> None:
         self._handler = _handler_of_queues(self._urls, self.handler)
-        _check_number("in_flight", self.in_flight, 1, _MOST_IN_FLIGHT)
-        _check_number("timeout", self.timeout, 0.001, LONGEST_HIDDEN, whole=False)
-        _check_number("most_deferred", self.most_deferred, 0, 100_000)
-        _check_number("drain_seconds", self.drain_seconds, 0, LONGEST_HIDDEN, whole=False)
         for name, low, high in (
+            ("in_flight", 1, _MOST_IN_FLIGHT),
+            ("timeout", 0.001, LONGEST_HIDDEN),
+            ("most_deferred", 0, 100_000),
+            ("drain_seconds", 0, LONGEST_HIDDEN),
             ("wait", 0, LONGEST_WAIT),
             ("visibility_timeout", 1, LONGEST_HIDDEN),
             ("health_port", 0, _MOST_PORT),
         ):
-            if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), low, high)
+            value, is_whole = getattr(self, name), name not in ("timeout", "drain_seconds")
+            if value is None and name in ("wait", "visibility_timeout", "health_port"):
+                continue
+            if (
+                not isinstance(value, int if is_whole else int | float)
+                or isinstance(value, bool)
+                or not low <= value <= high
+            ):
+                raise ConfigurationError(f"{name}={value!r}: give a {'whole ' * is_whole}number from {low} to {high}.")
         check_hook(self.on_outcome)
         pause = cast("object", self.backoff(1)) if callable(self.backoff) else None
         if not isinstance(pause, int | float) or not pause < inf:
@@ -192,7 +189,8 @@ class Worker:
             return
         journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self._time.clock)
         with ExitStack() as stack:
-            threads = self._threads = self._make_threads(journal)
+            options: Any = {"limits": self._limits, "journal": journal, "time": self._time, "stop": self._stop}
+            threads = self._threads = WorkerThreads(self._open_queues(), self._handler, **options)
             if self.health_port is not None:
                 pages = health_pages(self.health_host, self.health_port, journal, threads.counts, threads.trouble)
                 log(INFO, "%s: health and metrics at %s:%s", self._name, self.health_host, stack.enter_context(pages))
@@ -200,32 +198,22 @@ class Worker:
             threads.run()
             journal.sum_up(is_last=True)
 
-    def _make_threads(self, journal: Journal) -> WorkerThreads:
-        wait = self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else LONGEST_WAIT
-        limits = Limits(
+    @property
+    def _limits(self) -> Limits:
+        return Limits(
             slots=self.in_flight,
             timeout=self.timeout,
             grace=_GRACE if self._handler.is_async else 0.0,
-            wait=wait,
+            wait=self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else LONGEST_WAIT,
             most_deferred=self.most_deferred,
             stop_when_empty=self.stop_when_empty,
             has_groups=self._handler.has_groups,
             backoff=self.backoff,
         )
 
-        return WorkerThreads(
-            self._open_queues(),
-            self._handler,
-            limits=limits,
-            journal=journal,
-            time=self._time,
-            is_to_stop=lambda: self._stop.is_wanted,
-            stop=self._stop.ask,
-        )
-
     def _open_queues(self) -> list[SqsQueue]:
         client = default_client(self._urls[0]) if self.client is None else self.client
-        options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": new_attempt}
+        options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": partial(secrets.token_hex, 16)}
         options["sleep"] = self._time.sleep
         return [SqsQueue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
 
@@ -250,89 +238,3 @@ def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
             f"This handler takes batches of {sqs_handler.source.name}, not of SQS: decorate the function with @sqs_handler."
         )
     return sqs_handler
-
-
-def _check_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> None:
-    if not isinstance(value, int if whole else int | float) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigurationError(f"{name}={value!r}: give a {'whole ' * whole}number from {low} to {high}.")
-
-
-# --- when it stops: when nothing is under way, or at a deadline if that comes first --------------------------------------
-
-
-class StopRequest:
-    """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back."""
-
-    def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
-        self._drain_seconds = drain_seconds
-        self._clock = clock
-        # When the worker leaves at the latest, in the clock's seconds, if it is to stop.
-        self._idle_until = self.deadline = inf
-        # What ends a wait. A signal handler may put into a SimpleQueue, whatever code it interrupts. It may not set an Event:
-        # the interrupted code may hold the Event's own lock.
-        self._wake: SimpleQueue[None] = SimpleQueue()
-
-    @property
-    def is_wanted(self) -> bool:
-        return self.deadline < inf
-
-    def ask(self) -> None:
-        if not self.is_wanted:
-            now = self._clock()
-            self._idle_until = now + min(_LAST_ANSWER, self._drain_seconds)
-            self.deadline = now + self._drain_seconds
-        self._wake.put(None)
-
-    def ask_or_hurry(self) -> None:
-        """Ask for a stop; the second time, ask for it at once."""
-        if self.is_wanted:
-            self._idle_until = self.deadline = self._clock()
-        self.ask()
-
-    def wait(
-        self, work: Future[None], is_busy: Callable[[], bool], when_wanted: Callable[[], object], is_lost: Callable[[], bool]
-    ) -> None:
-        """Wait for the end of the work or for the deadline. `when_wanted` is called once, when a stop has been asked for.
-
-        What `is_lost` for several looks in a row is not waited for. One look alone may come just when the whole process goes on after it stood still.
-        """
-        work.add_done_callback(lambda _: self._wake.put(None))
-        is_announced, looks = False, 0
-        while not work.done():
-            looks = looks + 1 if is_lost() else 0
-            if looks >= _LOOKS:
-                return
-            if self.is_wanted and not is_announced:
-                is_announced = True
-                when_wanted()
-            seconds = inf
-            if self.is_wanted:
-                seconds = (self.deadline if is_busy() else self._idle_until) - self._clock()
-            if seconds <= 0:
-                return
-            with suppress(Empty):
-                self._wake.get(timeout=min(seconds, _LONGEST_WAIT))
-
-
-@contextmanager
-def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
-    """Act on SIGTERM and SIGINT. Python lets only the main thread set signal handlers: in another thread nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        act()
-
-    earlier_handlers = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
-
-    def put_back() -> None:
-        for number, handler in earlier_handlers.items():
-            # None: the handler was not set from Python, and cannot be put back.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    try:
-        with undone_in_children(put_back):
-            yield
-    finally:
-        put_back()
