@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -62,10 +62,23 @@ def a_server() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def a_workflow() -> Iterator[None]:
+    """As much of Temporal as the page uses, and a DBOS that leaves nothing registered."""
+    activity = SimpleNamespace(defn=lambda function: function, info=lambda: TEMPORAL_INFO)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "temporalio", cast("ModuleType", SimpleNamespace(activity=activity)))
+        yield
+    sys.modules["dbos"].DBOS.destroy(destroy_registry=True)
+
+
+# As `temporalio.testing.ActivityEnvironment` has it, which the tests don't install: it is 50 MB large.
+TEMPORAL_INFO = SimpleNamespace(workflow_id="test", activity_type="credit", attempt=1)
 WORLDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "docs/brokers.md": a_server,
     "docs/models.md": a_shop,
     "docs/recipes.md": a_shop,
+    "docs/workflows.md": a_workflow,
 }
 
 
