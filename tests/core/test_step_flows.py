@@ -103,10 +103,10 @@ def test_who_always_comes_second_is_told_to_come_again() -> None:
 
 def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
     with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
-        play(begin(table(), M, native=KEY, **ASKED), too_large(), {"Item": item()})
+        play(begin(table(), M, native=KEY, **ASKED), too_large(), refusal(item()))
     flow = table().finish(M, KEY, claim(mine()))
     with pytest.raises(EntityTooLarge):
-        play(flow, too_large(), {"Item": item(mine())})
+        play(flow, too_large(), refusal(item(mine())))
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["ids", "mark", "sequence"])

@@ -27,7 +27,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
 from onewrite.testing import Crash, Faults, moto_table
-from tests.support.driven import Table
+from tests.support.driven import Table, refusal
 from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
@@ -165,7 +165,7 @@ def test_an_item_that_is_too_large_even_so_raises_as_every_write_does(held: Any)
     next(flow)
     flow.throw(ClientError(_LARGE, "UpdateItem"))
     if "n" in held:  # then a second try removes it at once
-        flow.send({"Item": held})
+        flow.throw(refusal(held))
         flow.throw(ClientError(_LARGE, "UpdateItem"))
     with pytest.raises(EntityTooLarge):
-        flow.send({"Item": held})
+        flow.throw(refusal(held))

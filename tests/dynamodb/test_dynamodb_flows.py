@@ -124,10 +124,12 @@ def test_an_entity_that_a_large_event_would_fill_says_so(held: Any) -> None:
     with pytest.raises(
         EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
     ):
-        play(flow, too_large(), {"Item": held} if held else {})
+        play(flow, too_large(), refusal(held or None))
 
 
-@pytest.mark.parametrize("answer", [failure("AccessDeniedException"), {}], ids=["no right to read", "deleted meanwhile"])
+@pytest.mark.parametrize(
+    "answer", [failure("AccessDeniedException"), refusal(None)], ids=["no right to read", "deleted meanwhile"]
+)
 def test_an_entity_that_cannot_be_read_is_too_large_all_the_same(answer: Any) -> None:
     error = too_large()
     with pytest.raises(EntityTooLarge, match="its present size is not known") as raised:
@@ -183,11 +185,11 @@ def test_a_new_item_that_is_too_large_is_measured_as_it_was_sent(client: bool) -
 
 def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
     error = mistyped()
-    assert raised_by(flows(SeenIds()).write(M5, CLOSE), error, {"Item": ENTITY}) is error
+    assert raised_by(flows(SeenIds()).write(M5, CLOSE), error, refusal(ENTITY)) is error
 
 
 def test_a_redelivery_whose_update_no_longer_fits_the_entity_is_a_duplicate() -> None:
-    assert play(flows(SeenIds()).write(M5, CLOSE), mistyped(), {"Item": SEEN})[0] == Duplicate(M5, ENTITY)
+    assert play(flows(SeenIds()).write(M5, CLOSE), mistyped(), refusal(SEEN))[0] == Duplicate(M5, ENTITY)
 
 
 # --- a refusal in a sequence ------------------------------------------------------------------------------------------

@@ -155,26 +155,26 @@ def test_one_message_that_is_too_much_by_itself_raises_what_a_single_write_raise
 
 
 def test_an_item_that_would_be_too_large_is_looked_at_and_what_it_holds_drops_out() -> None:
-    look = {"Item": seen(1, 2)}
+    look = refusal(seen(1, 2))
     outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE)
     assert kinds(outcomes) == [Duplicate, Duplicate, Applied, Applied]
-    assert [call.method for call in calls] == ["update_item", "get_item", "update_item"]
+    assert [call.method for call in calls] == ["update_item"] * 3
 
 
 def test_an_item_that_has_no_room_for_all_may_have_it_for_half_of_them() -> None:
-    look = {"Item": seen()}
+    look = refusal(seen())
     outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE, DONE)
     assert kinds(outcomes) == [Applied] * 4
 
 
 def test_an_item_that_has_no_room_for_one_raises_as_for_a_single_write() -> None:
-    look = {"Item": seen()}
+    look = refusal(seen())
     with pytest.raises(EntityTooLarge, match="409600 bytes"):
         play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), too_large(), look, too_large(), look)
 
 
 def test_a_lost_answer_of_a_write_that_is_then_too_large_is_found() -> None:
-    look = {"Item": seen(1, 2, ow_t=Binary(TOKEN))}
+    look = refusal(seen(1, 2, ow_t=Binary(TOKEN)))
     outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), too_large(), look)
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]
 
@@ -182,4 +182,4 @@ def test_a_lost_answer_of_a_write_that_is_then_too_large_is_found() -> None:
 def test_a_value_of_the_wrong_type_raises_the_drivers_error_once_no_message_is_a_duplicate() -> None:
     wrong = failure("ValidationException", "An operand in the update expression has an incorrect data type")
     with pytest.raises(ClientError, match="incorrect data type"):
-        play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), wrong, {"Item": seen(2)}, wrong, {"Item": seen(2)})
+        play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), wrong, refusal(seen(2)), wrong, refusal(seen(2)))

@@ -55,9 +55,6 @@ class Client:
     def update_item(self, **request: Any) -> Any:
         return self._answer("update_item", request)
 
-    def get_item(self, **request: Any) -> Any:
-        return self._answer("get_item", request)
-
     def _answer(self, method: str, request: dict[str, Any]) -> Any:
         self.sent.append((method, request))
         answer = self.answers.pop(0)
@@ -220,11 +217,11 @@ def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
 
 def test_codes_are_read_from_the_text_where_nothing_else_has_them() -> None:
     text = "Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed]"
-    client = Client(failure("TransactionCanceledException", text), {"Item": typed_values({**SEEN, "id": "b"})})
+    client = Client(failure("TransactionCanceledException", text), driven.refusal({**SEEN, "id": "b"}))
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
     assert outcome.participant == 1
-    assert client.sent[1] == ("get_item", {"TableName": "orders", "Key": {"id": {"S": "b"}}, "ConsistentRead": True})
+    assert (client.sent[1][0], client.sent[1][1]["Key"]) == ("update_item", {"id": {"S": "b"}})
 
 
 # --- what DynamoDB finds invalid ---------------------------------------------------------------------------------------
@@ -234,7 +231,7 @@ MISTYPED = ("ValidationError", "An operand in the update expression has an incor
 
 
 def test_an_entity_that_would_be_too_large_is_named_with_its_sizes() -> None:
-    client = Client(cancelled(None, TOO_LARGE), {"Item": typed_values(FREE)})
+    client = Client(cancelled(None, TOO_LARGE), driven.refusal(FREE))
     with pytest.raises(EntityTooLarge, match="bytes"):
         sent(client)
     item = {"id": "c", "text": "x"}
@@ -245,7 +242,7 @@ def test_an_entity_that_would_be_too_large_is_named_with_its_sizes() -> None:
 
 @pytest.mark.parametrize("reason", [TOO_LARGE, MISTYPED])
 def test_what_is_found_invalid_may_be_a_redelivery(reason: Any) -> None:
-    client = Client(cancelled(reason, None), {"Item": typed_values(SEEN)})
+    client = Client(cancelled(reason, None), driven.refusal(SEEN))
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
     assert outcome.participant == 0
@@ -259,9 +256,7 @@ def test_where_the_item_may_not_be_read_no_message_is_believed_to_be_missing_bef
 
 @pytest.mark.parametrize("text", [TOO_LARGE[1], MISTYPED[1]])
 def test_a_whole_request_that_is_invalid_is_looked_into_item_by_item(text: str) -> None:
-    client = Client(
-        failure("ValidationException", text), {"Item": typed_values(FREE)}, {"Item": typed_values({**SEEN, "id": "b"})}
-    )
+    client = Client(failure("ValidationException", text), driven.refusal(FREE), driven.refusal({**SEEN, "id": "b"}))
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
     assert outcome.participant == 1

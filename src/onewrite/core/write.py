@@ -98,6 +98,10 @@ class Write(NamedTuple):
         ]
 
 
+class Unreadable(dict[str, Any]):
+    """An entity without those of the caller's fields that the driver could not read. The verdict does not need them, and no outcome shows it."""
+
+
 class Image(NamedTuple):
     """An entity, as it was when it refused a write, or when it was read to find out why."""
 

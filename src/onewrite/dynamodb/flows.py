@@ -24,13 +24,20 @@ from onewrite.core.ledgers.entry import Entry
 from onewrite.core.pipeline import Landed, Refusal, send_write
 from onewrite.core.step import Claim, FinalWrite, Step, step_mark
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.write import Image, Size, StepPart, Write, too_large
+from onewrite.core.write import Image, Size, StepPart, Unreadable, Write, too_large
 from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update
 from onewrite.dynamodb.expression import LEGACY, check_key, mapping_of, touches_ours
 from onewrite.dynamodb.layout import canonical, image_of, name_of_step, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size, value_size
-from onewrite.dynamodb.values import check_low_level_client, let_read_long_numbers, plain_values, sendable, typed_values
+from onewrite.dynamodb.values import (
+    check_low_level_client,
+    let_read_long_numbers,
+    plain_values,
+    readable_values,
+    sendable,
+    typed_values,
+)
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
@@ -75,8 +82,8 @@ class Flows(Engine):
         self._key_names: tuple[str, ...] = ()
         self.typed = typed  # whether callers pass and get typed values
         # A Table's own client takes and gives plain values, as the Table does.
-        self._is_typed = table_name is not None
-        self.convert = typed_values if self._is_typed else sendable
+        self.is_typed = table_name is not None
+        self.convert = typed_values if self.is_typed else sendable
 
     # --- the verbs -----------------------------------------------------------------------------------------------------
 
@@ -111,8 +118,9 @@ class Flows(Engine):
         return self.look_up(message, native)
 
     def get_item(self, **native: Any) -> Flow[Entity | None]:
-        item = yield from self.read_item(self.address({**native, **_showing_tombstone(native)}))
-        return None if item is None or TOMBSTONE in item else self.without_ledger(item)
+        address = self.address({**native, **_showing_tombstone(native)})
+        item = (yield from self.send_reading(Call("get_item", (), address))).get("Item")
+        return None if item is None or TOMBSTONE in item else self.without_ledger(self.plain_item(item))
 
     # --- what an engine says in its own language -----------------------------------------------------------------------
 
@@ -171,22 +179,22 @@ class Flows(Engine):
     def returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
         """Return the entity as the response to an update shows it."""
         attributes = response.get("Attributes")
-        return None if attributes is None else self.without_ledger(self.plain_item(dict(attributes)))
+        item = None if attributes is None else readable_values(attributes) if self.is_typed else attributes
+        return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
         """Return the item that refused a write. If nobody can read it, the error is raised here."""
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            return Refusal(write, image_of(self.ledger.terms, None if item is None else plain_values(item)))
+            return Refusal(write, image_of(self.ledger.terms, None if item is None else readable_values(item)))
         is_mistyped = code(error) == "ValidationException" and says_mistyped(text_of(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
         if "Item" not in call.kwargs:  # a put does not say which part of it is the key
-            key = {"Key": call.kwargs["Key"], "ConsistentRead": True}
-            with suppress(ClientError):  # the caller may be allowed to write only
-                return Refusal(write, self.image_of((yield from self.read_item({**self.table, **key}))), error)
+            with suppress(ClientError):  # the failure of the write says more
+                return Refusal(write, self.image_of((yield from self.look(call.kwargs["Key"]))), error)
         self.raise_failure(error, write, call, self.image_of(None))
 
     def image_of(self, item: Entity | None) -> Image:
@@ -209,7 +217,24 @@ class Flows(Engine):
     def read_item(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield from self.send_reading(Call("get_item", (), request))
         item: Entity | None = response.get("Item")
-        return None if item is None else self.plain_item(item)
+        return readable_values(item) if item is not None and self.is_typed else item
+
+    def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
+        """Return the item as it is now, to who may write it and not read it: an update that no item meets is refused with the item."""
+        request = {
+            **self.table,
+            "Key": key,
+            "ConditionExpression": f"attribute_exists({TOMBSTONE}) AND attribute_not_exists({TOMBSTONE})",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            yield from send(Call("update_item", (), request))
+        except ClientError as error:
+            if code(error) != "ConditionalCheckFailedException":
+                raise
+            item = cast("Mapping[str, Any] | None", error.response.get("Item"))
+            return None if item is None else readable_values(item)
+        return None  # no server does it
 
     def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
         """Return what of the item is its key, which the table is asked for."""
@@ -220,7 +245,7 @@ class Flows(Engine):
 
     def send_reading(self, call: Call) -> Flow[Mapping[str, Any]]:
         """Send a request whose response has an item."""
-        return (yield from send_reading(call, self.target, is_typed=self._is_typed))
+        return (yield from send_reading(call, self.target, is_typed=self.is_typed))
 
     def address(self, native: Native) -> dict[str, Any]:
         """Return the arguments of a read, with the table in them."""
@@ -229,14 +254,14 @@ class Flows(Engine):
                 "A call goes to the table of its store: leave TableName out, and make a store for each table."
             )
         check_key(mapping_of(native, "Key"))
-        key = {"Key": typed_values(native["Key"])} if self._is_typed and "Key" in native else {}
+        key = {"Key": typed_values(native["Key"])} if self.is_typed and "Key" in native else {}
         return {**self.table, **native, **key}
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self.ledger.terms, item)
 
     def plain_item(self, item: Entity) -> Entity:
-        return plain_values(item) if self._is_typed else item
+        return plain_values(item) if self.is_typed else item
 
 
 class TableAttempt:
@@ -250,15 +275,19 @@ class TableAttempt:
     def send(self) -> Flow[Landed | Refusal]:
         flows, write, call = self.flows, self.write, self.call
         try:
-            if write.burial is not None:  # whose response has the item
-                response = yield from flows.send_reading(call)
-            else:
-                try:
-                    response = yield call
-                except ClientError as error:
-                    if code(error) != _CONFLICT:
-                        raise
-                    response = yield from retry_conflicts(error, call)
+            try:
+                response = yield call
+            except ClientError as error:
+                if code(error) != _CONFLICT:
+                    raise
+                response = yield from retry_conflicts(error, call)
+            except (
+                ArithmeticError
+            ):  # a number in the response. Its own token refuses it the second time, and shows that it has landed
+                if flows.is_typed:
+                    raise
+                let_read_long_numbers(flows.target)
+                response = yield from send(call)
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
         watch, now = flows.watch, write.now

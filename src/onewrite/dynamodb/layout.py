@@ -17,7 +17,7 @@ from onewrite.core.ledgers.ring import SLOTS
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import no_step
 from onewrite.core.tombstone import read_tombstone
-from onewrite.core.write import Image
+from onewrite.core.write import Image, Unreadable
 from onewrite.dynamodb.values import bytes_of, is_typed, plain_values
 from onewrite.outcome import Entity
 
@@ -83,7 +83,8 @@ def image_of(terms: Terms, item: Mapping[str, Any] | None) -> Image:
         if not isinstance(cast("object", marks), frozenset) or not {*map(type, marks)} <= {bytes}:
             raise no_step()
         steps = {mark.hex(): fields.get(name_of_step(mark)) for mark in marks}
-    entity = None if item is None or is_gone else without_ledger(terms, item)
+    is_shown = item is not None and not is_gone and not isinstance(item, Unreadable)
+    entity = without_ledger(terms, fields) if is_shown else None
     return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, null_is_absent=False)
 
 

@@ -80,7 +80,7 @@ class Action(TransactionWrite):
             return None
         flows = self.flows
         key = self.write.key or (yield from flows.ask_key(flows.plain_item(self.call.kwargs["Item"])))
-        item = entity or (yield from flows.read_item({**flows.address({"Key": key}), "ConsistentRead": True}))
+        item = entity or (yield from flows.look(flows.convert(key)))
         attempt = TableAttempt(flows, self.write._replace(key=key), {}, build_update, self.call)
         return (yield from pass_over(attempt, flows.image_of(item)))
 

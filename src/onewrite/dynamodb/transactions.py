@@ -23,7 +23,7 @@ from onewrite.dynamodb.flows import Flows, code, says_mistyped, says_too_large, 
 from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
 from onewrite.dynamodb.typed import typed_result
-from onewrite.dynamodb.values import plain_values
+from onewrite.dynamodb.values import readable_values
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Unmet
@@ -209,7 +209,7 @@ def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
             action,
             entry["Code"],
             str(entry.get("Message", "")),
-            plain_values(entry["Item"]) if entry.get("Item") else None,
+            readable_values(entry["Item"]) if entry.get("Item") else None,
             shows_item,
         )
         for action, entry in pairs
@@ -242,8 +242,7 @@ def _read_item(action: Action, error: ClientError) -> Flow[Entity | None]:
     """Read the item of a write, as it is now. A put does not say which part of its item is the key."""
     if action.key is None:
         raise error
-    request = {"TableName": action.flows.full_name, "Key": action.key, "ConsistentRead": True}
-    return (yield from action.flows.read_item(request))
+    return (yield from action.flows.look(action.key))
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 from boto3.dynamodb.transform import copy_dynamodb_params
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
+from onewrite.core.write import Unreadable
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.lean.insides import read_handlers
 
@@ -151,6 +152,22 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _deserialize(value) for name, value in values.items()}
 
 
+def readable_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `plain_values`. An `Unreadable` lacks those of a type that boto3 does not know."""
+    try:
+        return plain_values(values)
+    except Exception:  # what boto3 raises for what it does not know
+        return Unreadable(_readable_part(values))
+
+
+def _readable_part(values: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        with suppress(Exception):
+            result[name] = _deserialize(value)
+    return result
+
+
 def check_low_level_client(client: object) -> None:
     """Raise if this is the client of a resource: it types values itself, and would type ours a second time."""
     handlers: list[Callable[..., Any]] = []
@@ -178,9 +195,15 @@ def _shorten(parsed: Any, **_: Any) -> None:
         value = stack.pop()
         if isinstance(value, dict):
             members = cast("dict[str, Any]", value)
-            number = members.get("N")
-            if isinstance(number, str) and len(number) > _DIGITS:
-                members["N"] = str(Decimal(number).normalize(_EXACT))
+            number, numbers = members.get("N"), members.get("NS")
+            if isinstance(number, str):
+                members["N"] = _short(number)
+            if isinstance(numbers, list):
+                members["NS"] = list(map(_short, cast("list[str]", numbers)))
             stack.extend(members.values())
         elif isinstance(value, list):
             stack.extend(cast("list[Any]", value))
+
+
+def _short(number: str) -> str:
+    return number if len(number) <= _DIGITS else str(Decimal(number).normalize(_EXACT))

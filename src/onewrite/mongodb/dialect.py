@@ -24,7 +24,7 @@ from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, identity
+from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, computes, identity
 from onewrite.mongodb.indexes import check_collation, keeps_text
 from onewrite.mongodb.layout import Document, path_of
 
@@ -51,6 +51,11 @@ class GuardedUpdate(NamedTuple):
     def conditional(self) -> bool:
         """Does the caller's filter say more than which entity?"""
         return asks_more(self.query, self.write.key)
+
+    @property
+    def upserts_at_once(self) -> bool:
+        """Whether the first request may create the entity. If the projection may fail, its failure must not look like that of a creation."""
+        return self.upsert and not computes(self.native.get("projection"))
 
     def with_parts(self, write: Write) -> GuardedUpdate:
         """Return the same call with these parts."""

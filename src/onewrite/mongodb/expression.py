@@ -279,6 +279,19 @@ def _check_value(terms: Terms, value: object) -> None:
             check_path(terms, path)
 
 
+_LOOKING = frozenset({"$slice", "$elemMatch", "$meta"})  # these compute nothing, and do not fail
+
+
+def computes(projection: object) -> bool:
+    """May this projection fail, given a document that it does not fit?"""
+    if not isinstance(projection, Mapping):
+        return False
+    return not all(
+        (isinstance(part, int | float) and "$" not in path.split(".")) or (isinstance(part, Mapping) and {*part} <= _LOOKING)
+        for path, part in cast("Document", projection).items()
+    )
+
+
 def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
     """What to read in order to judge a message and to show the entity with this projection. None: that takes two reads.
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
+from bson.raw_bson import RawBSONDocument
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import (
     DocumentTooLarge,
@@ -29,7 +30,7 @@ from onewrite.core.clock import random_name
 from onewrite.core.engine import Engine, Native
 from onewrite.core.event import Emission, Outbox, copy_of
 from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
-from onewrite.core.judging import check_emits, judge, judge_creation
+from onewrite.core.judging import check_emits, judge, judge_creation, shows_effect
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
@@ -37,8 +38,8 @@ from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import MAX_TURNS, Landed, Refusal, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Write, too_large
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Unreadable, Write, too_large
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, OnewriteError
 from onewrite.message import Message
 from onewrite.mongodb.dialect import (
     GuardedUpdate,
@@ -54,6 +55,7 @@ from onewrite.mongodb.expression import (
     check_filter,
     check_projection,
     check_update,
+    computes,
     identity,
     judged_by,
     looked_at,
@@ -63,7 +65,7 @@ from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, chec
 from onewrite.mongodb.layout import (
     Document,
     canonical,
-    has_types,
+    has_codec,
     image_of,
     measure_size,
     raw,
@@ -110,7 +112,7 @@ class Flows(Engine):
         super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self.target, self.full_name = durable(collection, durability), getattr(collection, "full_name", "")
         self._codec = read_codec(self.target)
-        self.raw_target = raw(self.target, self._codec) if has_types(self._codec) else None
+        self.raw_target = raw(self.target, self._codec) if has_codec(self.target) else None
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
 
     @property
@@ -145,7 +147,7 @@ class Flows(Engine):
         check_update(self.ledger.terms, self.fields, update)
         write = self.new_write(message, identity(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
-        return send_write(CollectionAttempt(self, request, writer, request.upsert), missing_ok=missing_ok)
+        return send_write(CollectionAttempt(self, request, writer, request.upserts_at_once), missing_ok=missing_ok)
 
     def record(
         self,
@@ -212,7 +214,7 @@ class Flows(Engine):
                 "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. "
                 "Name the entity alone, and put the condition into the filter of begin."
             )
-        return CollectionAttempt(self, request, writer, request.upsert)
+        return CollectionAttempt(self, request, writer, request.upserts_at_once)
 
     def attempt_begin(self, write: Write, native: Native) -> CollectionAttempt:
         if native.get("upsert"):
@@ -252,15 +254,21 @@ class Flows(Engine):
             )
         try:
             reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
+            if writer == "find_one_and_update":
+                if reply is None and not upsert:  # with upsert, None is a new document's state before
+                    return None
+                return Landed(None if reply is None else self.without_ledger(reply))
         except (OperationFailure, DocumentTooLarge) as error:
-            # An upsert that matches nothing tries to create, which may fail in ways of its own: no verdict yet.
-            if not upsert or not says_nothing_was_done(error) or may_be_of_projection(error, request.native):
+            # The ledger may have refused the message, and something else has failed for a document that nobody would have written: no verdict yet.
+            if in_transaction(request.native) or not says_nothing_was_done(error):
                 yield from self.raise_failure(error, request)
             return error
-        if writer == "find_one_and_update":
-            if reply is None and not upsert:  # with upsert, None is a new document's state before
-                return None
-            return Landed(None if reply is None else self.without_ledger(reply))
+        except (PyMongoError, OnewriteError):
+            raise
+        except Exception as error:  # a client's types raise anything for the document that was returned
+            if writer == "update_one" or self.raw_target is None:
+                raise
+            return error
         server_reply, watch, now = reply.raw_result, self.watch, request.write.now
         if not server_reply["n"]:  # how many documents it has matched or created
             return None
@@ -295,39 +303,67 @@ class Flows(Engine):
         if shows:  # to find_one, an empty projection is another than none
             options["projection"] = shows
         document = yield from self._read(entity, options)
-        if document is not None and entry is not None and projection is not None and shows is None:
+        if document is None or entry is None or projection is None or shows is not None:
+            return document
+        ours = {name: document[name] for name in judged_by(entry) if name in document}
+        if in_transaction(native):  # which what the projection computes could end
+            return Unreadable(ours)
+        try:
             caller_view = (yield from self._read(entity, {**options, "projection": projection})) or {}
-            document = {**caller_view, **{name: document[name] for name in judged_by(entry) if name in document}}
-        return document
+        except OperationFailure:  # the projection does not fit the document as it is now
+            return Unreadable(ours)
+        return Unreadable(ours) if isinstance(caller_view, Unreadable) else {**caller_view, **ours}
 
-    def _read(self, entity: Document, options: dict[str, Any]) -> Flow[Document | None]:
+    def _read(self, query: Document, options: dict[str, Any]) -> Flow[Document | None]:
+        document = yield from self._find(query, options)
+        return read_raw(self.ledger.terms, document, self._codec) if isinstance(document, RawBSONDocument) else document
+
+    def _find(self, query: Document, options: dict[str, Any]) -> Flow[Document | None]:
+        """Return a document as it is stored, which no value in it can keep from being returned."""
         if self.raw_target is None:
-            return cast("Document | None", (yield Call("find_one", (entity,), options)))
-        raw_document = yield Do(self.raw_target.find_one, (entity,), options, sends=True)
-        return None if raw_document is None else read_raw(self.ledger.terms, raw_document, self._codec)
+            return cast("Document | None", (yield Call("find_one", (query,), options)))
+        return cast("Document | None", (yield Do(self.raw_target.find_one, (query,), options, sends=True)))
 
     def holds(self, request: GuardedUpdate) -> Flow[bool]:
         """Does the caller's own condition hold by now? Then something other than the condition has refused the write."""
         if not request.conditional:
             return True
         options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
-        match = yield Call("find_one", (request.query,), {**options, "projection": {"_id": 1}})
-        return match is not None
+        return (yield from self._find(request.query, {**options, "projection": {"_id": 1}})) is not None
+
+    def has_written(self, failure: Exception, request: GuardedUpdate, writer: Writer) -> Flow[bool]:
+        """Whether the write that failed so, of which the entity shows the effect, has had it: only what it returns fails later.
+
+        What the server refuses whatever the document is, or in the filter, fails before.
+        """
+        if not may_have_written(failure, request.native):
+            return False
+        try:
+            yield Call(writer, ({"_id": {"$in": []}}, request.update), {"upsert": False, **request.native})
+            yield from self.holds(request)
+        except PyMongoError as error:
+            if not isinstance(error, OperationFailure):
+                raise
+            return False
+        except Exception:  # what the driver raises before it sends anything
+            return False
+        return True
 
     def image_of(self, document: Document | None) -> Image:
         return image_of(self.ledger.terms, document)
 
-    def raise_failure(self, error: Exception, request: GuardedUpdate) -> Flow[NoReturn]:
-        """Raise what the failure means for the ledger, or the failure itself."""
+    def raise_failure(self, error: Exception, request: GuardedUpdate, image: Image | None = None) -> Flow[NoReturn]:
+        """Raise what the failure means for the ledger, or the failure itself. `image`: the entity, if it was read since."""
         check_refusal(error)
         is_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
         if in_transaction(request.native) or not (is_large or may_be_ledger(error)):
             raise error  # a transaction is aborted by now, and shows nothing any more
         write = request.write
-        document = (yield from self.look(write.key, request.native)) or {}
+        if image is None or (is_large and request.native.get("projection") is not None):
+            # This raises where something else stands in the place of steps, and so do these.
+            image = self.image_of((yield from self.look(write.key, request.native)))
         if is_large:
-            raise self.too_large(document, write.emission) from error
-        image = self.image_of(document)  # which raises where something else stands in the place of steps, and so do these
+            raise self.too_large(image.fields, write.emission) from error
         write.entry.judge(Message("unknown"), image.ledger)
         check_emits(write, image)
         raise error
@@ -399,20 +435,32 @@ class CollectionAttempt(NamedTuple):
             if result is None or is_entity_taken(result, write.key):
                 raise
             raise result from None
-        return Refusal(write._replace(now=flows.clock()), flows.image_of(document), result)
+        image = flows.image_of(document)
+        if (
+            result is not None
+            and shows_effect(write, image)
+            and (yield from flows.has_written(result, request, self.writer))
+        ):
+            return Landed()
+        return Refusal(write._replace(now=flows.clock()), image, result)
 
     def lands(self) -> Flow[bool]:
-        return (yield from self.flows.try_once(self.request, "update_one", upsert=False)) is not None
+        result = yield from self.flows.try_once(self.request, "update_one", upsert=False)
+        if isinstance(result, Exception):
+            yield from self.flows.raise_failure(result, self.request)
+        return result is not None
 
     def retry(self, refusal: Refusal, turn: int) -> Flow[CollectionAttempt | None]:
         """What refused the write may have been gone when the document was read."""
         request, failure, exists = self.request, refusal.failure, refusal.image.exists
+        if failure is not None and (not self.upsert or may_have_written(failure, request.native)):
+            yield from self.flows.raise_failure(failure, request, refusal.image)
         if isinstance(request.write.step, Finishes):
             if turn == MAX_TURNS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
             return self
         if failure is not None and not exists and not is_entity_taken(failure, request.write.key):
-            yield from self.flows.raise_failure(failure, request)
+            yield from self.flows.raise_failure(failure, request, refusal.image)
         upsert = is_next_upsert(request, turn, has_failed=failure is not None, exists=exists)
         is_single = not request.write.other_messages  # the messages of a fold are sent one by one next
         if upsert is None and exists and is_single and (yield from self.flows.holds(request)):
@@ -445,17 +493,17 @@ class InsertAttempt(NamedTuple):
         if not self.write.entry.follows_gap:  # such a message creates nothing
             try:
                 return Landed(response=(yield Call("insert_one", (self.new_document,), dict(native))))
-            except DuplicateKeyError as error:
-                if not is_entity_taken(error, key):
+            except (OperationFailure, DocumentTooLarge) as error:
+                if not says_nothing_was_done(error):
                     raise
                 failure = error
-            except (OperationFailure, DocumentTooLarge) as error:
-                check_refusal(error)
-                if flows.exceeds_limit(self.new_document):
-                    raise flows.too_large(self.new_document) from error
-                raise
         write, image = self.write._replace(now=flows.clock()), flows.image_of((yield from flows.look(key, native)))
         if failure is not None and isinstance(judge(write, image), Unmet):
+            if not is_entity_taken(failure, key):  # another index, a rule for documents, or the size
+                check_refusal(failure)
+                if flows.exceeds_limit(self.new_document):
+                    raise flows.too_large(self.new_document) from failure
+                raise failure
             yield from flows.wait_for_majority(key, native)
             if image.exists:
                 image = flows.image_of((yield from flows.look(key, native)))
@@ -520,30 +568,26 @@ def is_next_upsert(request: GuardedUpdate, turn: int, *, has_failed: bool, exist
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
 _TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
-# Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document. And where the
-# element that a "$" in the projection shows was not there, the server says so after it has written.
-_UNCERTAIN_CODES = frozenset({13, 18, 462, 16500, 51246})
+# Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.
+_UNCERTAIN_CODES = frozenset({13, 18, 462, 16500})
 # BadValue, TypeMismatch, PathNotViable, and $concatArrays on something else: the cause may be the caller's update, or a broken ledger.
 _CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
 
 def says_nothing_was_done(error: Exception) -> bool:
     """Is it certain that the write had no effect? Not where only its durability failed, or its time was up."""
+    if isinstance(error, DocumentTooLarge):  # which the driver does not send
+        return True
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
         return False
     return error.code not in _UNCERTAIN_CODES
 
 
-_LOOKING = frozenset({"$slice", "$elemMatch", "$meta"})  # in a projection: these compute nothing, and do not fail
-
-
-def may_be_of_projection(error: Exception, native: Document) -> bool:
-    """May it be what the projection computes that has failed? The server says so after it has written, with any code."""
-    projection = native.get("projection")
-    if isinstance(error, DuplicateKeyError) or not isinstance(projection, Mapping):
-        return False
-    parts = cast("Document", projection).values()
-    return not all(isinstance(part, int | float) or (isinstance(part, Mapping) and {*part} <= _LOOKING) for part in parts)
+def may_have_written(error: Exception, native: Document) -> bool:
+    """May it be what the write returns that has failed? The server says so of a projection after it has written, with any code."""
+    if isinstance(error, PyMongoError):
+        return computes(native.get("projection")) and not isinstance(error, DuplicateKeyError)
+    return not isinstance(error, DocumentTooLarge)
 
 
 def is_entity_taken(error: Exception, entity: Mapping[str, Any]) -> bool:

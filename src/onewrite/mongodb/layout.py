@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from math import isfinite
+from struct import pack, unpack_from
 from typing import Any, TypeAlias, cast
 
 from bson import BSON, SON, CodecOptions, DBRef, Decimal128, ObjectId, Timestamp, UuidRepresentation, encode
@@ -24,7 +26,7 @@ from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import no_step
 from onewrite.core.tombstone import read_tombstone
-from onewrite.core.write import Image
+from onewrite.core.write import Image, Unreadable
 from onewrite.errors import LedgerMismatch
 from onewrite.outcome import Entity
 
@@ -87,7 +89,8 @@ def image_of(terms: Terms, document: Document | None) -> Image:
     if not isinstance(steps, Mapping):
         raise no_step()
     is_gone = TOMBSTONE in fields
-    entity = None if document is None or is_gone else without_ledger(terms, fields)
+    is_shown = document is not None and not is_gone and not isinstance(document, Unreadable)
+    entity = without_ledger(terms, fields) if is_shown else None
     return Image(document is not None, is_gone, entity, lookup(fields), cast("Document", steps), fields, null_is_absent=True)
 
 
@@ -130,8 +133,7 @@ _NO_TYPES = TypeRegistry()
 
 def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
     """The collection with these options in place of the caller's. A stand-in has none."""
-    has_options = isinstance(getattr(collection, "codec_options", None), CodecOptions)
-    return collection.with_options(codec_options=codec) if has_options else collection
+    return collection.with_options(codec_options=codec) if has_codec(collection) else collection
 
 
 def raw(collection: Any, codec: CodecOptions[Any]) -> Any:
@@ -139,16 +141,67 @@ def raw(collection: Any, codec: CodecOptions[Any]) -> Any:
     return with_codec(collection, codec.with_options(document_class=RawBSONDocument))
 
 
-def has_types(codec: CodecOptions[Any]) -> bool:
-    """Does the client read or write types of its own, which may stand for those of a ledger?"""
-    return codec.type_registry != _NO_TYPES
+def has_codec(collection: Any) -> bool:
+    """Whether a driver decodes the documents of the collection, as no stand-in does."""
+    return isinstance(getattr(collection, "codec_options", None), CodecOptions)
 
 
 def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) -> Document:
-    """The document as the client reads it, but what is ours as it is stored."""
-    stored: Document = BSON(document.raw).decode(codec.with_options(type_registry=_NO_TYPES))
-    ours = {name: value for name, value in stored.items() if name.startswith(OURS) or name in terms.plain_sets}
-    return {**BSON(document.raw).decode(codec), **ours}
+    """Return the document as the client reads it, but what is ours as it is stored. An `Unreadable` lacks what the client cannot read."""
+    values: dict[str, bytes] = dict(_elements(bytes(document.raw)))
+    names = [name for name in values if name.startswith(OURS) or name in terms.plain_sets]
+    ours_codec = codec.with_options(document_class=dict, type_registry=_NO_TYPES, **_LENIENT)
+    try:
+        ours: Document = _decode([values.pop(name) for name in names], ours_codec)
+    except BSONError as error:
+        raise LedgerMismatch(
+            f"{', '.join(names)}: something that cannot be read is where onewrite keeps its own: another writer uses the names. Repair the entity."
+        ) from error
+    try:
+        return {**_decode(values.values(), codec), **ours}
+    except Exception:  # a client's types raise anything
+        return Unreadable({**_readable_part(values, codec), **ours})
+
+
+_LENIENT: dict[str, Any] = {
+    "unicode_decode_error_handler": "replace",
+    "datetime_conversion": DatetimeConversion.DATETIME_AUTO,
+}
+
+
+def _readable_part(values: Mapping[str, bytes], codec: CodecOptions[Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for element in values.values():
+        with suppress(Exception):
+            fields |= _decode([element], codec)
+    return fields
+
+
+def _decode(elements: Iterable[bytes], codec: CodecOptions[Any]) -> Document:
+    body = b"".join(elements)
+    document: Document = BSON(pack("<i", len(body) + 5) + body + b"\0").decode(codec)
+    return {**document}  # which reads it, if its class does so late
+
+
+# How many bytes the value of an element has, by its type: as many, or these beside the length that is in front of it.
+_SIZES = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
+_MORE = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5, 0x0C: 16, 0x0D: 4, 0x0E: 4, 0x0F: 0}
+
+
+def _elements(document: bytes) -> Iterator[tuple[str, bytes]]:
+    """The names at the top of a document, each with its whole element. No value is read, because any may be one that no driver reads."""
+    start = 4
+    while kind := document[start]:
+        end = document.index(0, start) + 1
+        name = document[start + 1 : end - 1].decode(errors="replace")
+        if kind in _SIZES:
+            end += _SIZES[kind]
+        elif kind in _MORE:
+            end += _MORE[kind] + unpack_from("<i", document, end)[0]
+        else:  # a regex: two texts
+            end = document.index(0, document.index(0, end) + 1) + 1
+        yield name, document[start:end]
+        start = end
 
 
 # A client may read what it cannot write, as by a TypeDecoder alone.

@@ -218,11 +218,11 @@ class Entry(NamedTuple):
                 refusals.append(refusal)
         if len(refusals) < 2:  # noqa: PLR2004  # nothing to weigh
             return refusals[0] if refusals else None
-        gap = next((refusal for refusal in refusals if isinstance(refusal, Deferred)), None)
-        if gap is not None and not is_gone:
+        heaviest = min(refusals, key=_weight)  # the first of those that weigh most
+        if isinstance(heaviest, Duplicate) and isinstance(refusals[0], Deferred):
             # A ledger in also= holds the message. It comes again when the mark is before it, because the mark must move over it then.
-            return gap
-        return min(refusals, key=_weight)  # the first of those that weigh most
+            return refusals[0]
+        return heaviest
 
     def shows(self, lookup: Lookup) -> bool:
         """May the write have landed? What is stored has all of its changes, or what later writes have made of them."""

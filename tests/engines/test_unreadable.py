@@ -1,0 +1,408 @@
+"""The verdict of every verb, where the driver cannot read the entity, or the server cannot compute what is to be shown of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+from bson import CodecOptions, encode
+from bson.codec_options import TypeDecoder, TypeRegistry
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient, ReturnDocument
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Duplicate,
+    EntityTooLarge,
+    Gone,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Missing,
+    Rejected,
+    SeenIds,
+    Stale,
+    Tombstones,
+)
+from onewrite.core.ledgers import Ledger
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb import transact as transact_items
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, transact
+from onewrite.testing.servers.engines import Dynoxide, Mongod
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+Documents = Collection[dict[str, Any]]
+Deliver = Callable[[Any, Message], Any]
+TOMBSTONES = Tombstones(timedelta(days=14))
+STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+M1, M2 = (Message(f"m{n}", source="s", sequence=n) for n in (1, 2))
+LEDGERS: dict[str, Ledger] = {"ids": SeenIds(), "marks": HighWaterMark(), "sequence": InSequence()}
+ledgers = pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
+HERE, AFTER = {"_id": "o"}, ReturnDocument.AFTER
+ADD = {"$inc": {"n": 1}}
+
+
+# --- MongoDB: what the driver cannot read ---------------------------------------------------------------------------------
+
+
+class _Raises(TypeDecoder):
+    bson_type = float
+
+    def transform_bson(self, value: Any) -> Any:
+        if value == 1.5:
+            raise KeyError(value)
+        return value
+
+
+# What is in the document, in which "????" stands for bytes that are no UTF-8, and the options of the client.
+UNREADABLE: dict[str, tuple[dict[str, Any], CodecOptions[Any]]] = {
+    "a date": ({"at": DatetimeMS(10**15)}, CodecOptions()),
+    "a date in an array": ({"lines": [{"at": DatetimeMS(-(10**15))}]}, CodecOptions(tz_aware=True)),
+    "a text": ({"name": "????", "regex": {"$regex": "a"}, "data": b"x", "none": None}, CodecOptions()),
+    "a name": ({"????": 1}, CodecOptions()),
+    "a name and raw documents": ({"????": 1}, CodecOptions(document_class=RawBSONDocument)),
+    "a type of the client's": ({"share": 1.5}, CodecOptions(type_registry=TypeRegistry([_Raises()]))),
+}
+unreadable = pytest.mark.parametrize(("fields", "codec"), UNREADABLE.values(), ids=UNREADABLE)
+
+WRITES: dict[str, Deliver] = {
+    "update": lambda store, m: store.update_one(m, HERE, ADD),
+    "upsert": lambda store, m: store.update_one(m, HERE, ADD, upsert=True),
+    "pipeline": lambda store, m: store.update_one(m, HERE, [{"$set": {"n": {"$add": ["$n", 1]}}}]),
+    "find before": lambda store, m: store.find_one_and_update(m, HERE, ADD),
+    "find after": lambda store, m: store.find_one_and_update(m, HERE, ADD, return_document=AFTER, upsert=True),
+    "record": lambda store, m: store.record(m, HERE),
+    "fold": lambda store, m: store.fold([m], lambda _: {"filter": HERE, "update": ADD}),
+    "delete": lambda store, m: store.delete_one(m, HERE),
+    "find and delete": lambda store, m: store.find_one_and_delete(m, HERE),
+    "transact": lambda store, m: _transact(store, m, store.updating(HERE, ADD), store.inserting({"_id": m.id})),
+    "transact a record": lambda store, m: _transact(store, m, store.recording(HERE), store.inserting({"_id": m.id})),
+}
+LOOKS: dict[str, Deliver] = {
+    "seen": lambda store, m: store.seen(m, HERE),
+    "begin": lambda store, m: store.begin(m, "charge", HERE, **STEP),
+    "insert": lambda store, m: store.insert_one(m, HERE),
+    "several": lambda store, m: store.fold([m, M2], lambda _: {"filter": {**HERE, "n": 1}, "update": ADD}),
+}
+
+
+def _transact(store: Any, message: Message, *writes: Any) -> Any:
+    return (atransact if isinstance(store, AsyncGuardedCollection) else transact)(message, writes)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def async_client(mongod: Mongod, runner: asyncio.Runner) -> Iterator[AsyncMongoClient[Any]]:
+    client = AsyncMongoClient[Any](mongod.uri)
+    yield client
+    runner.run(client.close())
+
+
+MakeStore = Callable[..., Any]
+
+
+@pytest.fixture(params=["blocking", "asynchronous"])
+def make_store(request: pytest.FixtureRequest, collection: Documents, async_client: AsyncMongoClient[Any]) -> MakeStore:
+    """A store of the test's collection, for a client with these options."""
+
+    def make(ledger: Ledger, codec: CodecOptions[Any] = UNREADABLE["a date"][1]) -> Any:
+        more: dict[str, Any] = {"tombstones": TOMBSTONES}
+        if request.param == "blocking":
+            return GuardedCollection(collection.with_options(codec_options=codec), ledger, **more)
+        asynchronous = async_client[collection.database.name].get_collection(collection.name, codec_options=codec)
+        return AsyncGuardedCollection(asynchronous, ledger, **more)
+
+    return make
+
+
+@pytest.fixture
+def done(runner: asyncio.Runner) -> Callable[[Any], Any]:
+    """The outcomes of a call, as a list, with the names of their types and their entities."""
+
+    def done(result: Any) -> list[tuple[type[Any], Any]]:
+        outcome = runner.run(result) if asyncio.iscoroutine(result) else result
+        outcomes: list[Any] = outcome if isinstance(outcome, list) else [outcome]
+        return [(type(each), getattr(each, "entity", None)) for each in outcomes]
+
+    return done
+
+
+def put(collection: Documents, fields: Mapping[str, Any]) -> None:
+    document: Any = RawBSONDocument(encode({"_id": "o", "n": 0, **fields}).replace(b"????", b"\xff\xfe\xfa\xf0"))
+    collection.insert_one(document)
+
+
+def n_of(collection: Documents) -> Any:
+    return (collection.find_one(HERE, {"n": 1}) or {}).get("n")
+
+
+@ledgers
+@unreadable
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_write_settles_though_the_driver_cannot_read_the_document(
+    collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, fields: Any, codec: Any, verb: str
+) -> None:
+    if "delete" in verb and "????" in fields:
+        pytest.skip("the server itself reads no name of a field that is no UTF-8")
+    put(collection, fields)
+    store = make_store(ledger, codec)
+    assert done(WRITES[verb](store, M1)) == [(Applied, None)]
+    assert done(WRITES[verb](store, M1)) == [(Duplicate, None)]
+    assert n_of(collection) == (None if "delete" in verb else 0 if "record" in verb else 1)
+
+
+@ledgers
+@unreadable
+@pytest.mark.parametrize("verb", LOOKS)
+def test_a_look_answers_though_the_driver_cannot_read_the_document(
+    collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, fields: Any, codec: Any, verb: str
+) -> None:
+    put(collection, fields)
+    store = make_store(ledger, codec)
+    expected: dict[str, list[type[Any]]] = {"seen": [Applied], "begin": [Begun], "insert": [Rejected]}
+    first = expected.get(verb, [Rejected, Rejected])
+    assert done(LOOKS[verb](store, M1)) == [(kind, None) for kind in first]
+    if verb == "begin":
+        assert done(LOOKS[verb](store, M1)) == done(store.update_one(M1, HERE, ADD)) == [(Busy, None)]
+        assert done(store.open_steps(HERE)) == [(Busy, None)]
+        return
+    done(store.record(M1, HERE))
+    second: list[type[Any]] = [Duplicate, Rejected]
+    if verb == "several" and isinstance(ledger, InSequence):  # it has remembered both refusals
+        second = [Stale, Duplicate]
+    assert done(LOOKS[verb](store, M1)) == [(kind, None) for kind in second[: len(first)]]
+
+
+@unreadable
+def test_a_condition_that_refuses_is_told_from_what_is_missing(
+    collection: Documents, make_store: MakeStore, done: Any, fields: Any, codec: Any
+) -> None:
+    put(collection, fields)
+    store = make_store(SeenIds(), codec)
+    assert done(store.update_one(M1, {**HERE, "n": 5}, ADD)) == [(Rejected, None)]
+    assert done(store.update_one(M1, {"_id": "other"}, ADD)) == [(Missing, None)]
+    assert done(store.delete_one(M1, {**HERE, "n": 5})) == [(Rejected, None)]
+
+
+# --- MongoDB: what the server cannot compute ------------------------------------------------------------------------------
+
+GOOD = {"cents": 100, "parts": 4, "name": "7", "lines": [{"n": 1}], "address": {"zip": 1}}
+# What is shown, with the fields by which the server cannot.
+SHOWN: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a division": ({"share": {"$divide": ["$cents", "$parts"]}}, {"parts": 0}),
+    "a division in a list": ({"shares": [{"$divide": ["$cents", "$parts"]}]}, {"parts": 0}),
+    "a number": ({"name": {"$toInt": "$name"}}, {"name": "seven"}),
+    "a nested path": ({"address": {"zip": 1}}, {"address": "nowhere"}),
+    "a nested division": ({"to": {"share": {"$divide": ["$cents", "$parts"]}}, "_id": 0}, {"parts": 0}),
+    "a place": ({"lines.$": 1}, {"lines": 5}),
+    "names": (["cents", "name"], {"lines": 5}),
+}
+shown = pytest.mark.parametrize(("projection", "broken"), SHOWN.values(), ids=SHOWN)
+# The second creates nothing: an upsert that matches nothing fails.
+UPDATES: dict[str, dict[str, Any]] = {"add": ADD, "add to each line": {"$inc": {"lines.$[].n": 1, "n": 1}}}
+
+
+@shown
+@pytest.mark.parametrize("upsert", [False, True])
+@pytest.mark.parametrize("when", [ReturnDocument.BEFORE, AFTER])
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+def test_a_redelivery_settles_whatever_was_to_be_shown(
+    collection: Documents,
+    make_store: MakeStore,
+    done: Any,
+    projection: Any,
+    broken: Any,
+    upsert: bool,
+    when: bool,
+    update: Any,
+) -> None:
+    put(collection, {**GOOD})
+    store = make_store(SeenIds())
+
+    def deliver(message: Message, **more: Any) -> Any:
+        native = {"projection": projection, "upsert": upsert, "return_document": when}
+        return done(store.find_one_and_update(message, {**HERE, **more}, update, **native))[0]
+
+    is_refused = "lines.$" in projection and when is AFTER
+    if is_refused:
+        with pytest.raises(OperationFailure):  # as natively
+            deliver(M1)
+        done(store.record(M1, HERE))
+    else:
+        assert deliver(M1)[0] is Applied
+    for fields in ({"same": 1}, broken):
+        collection.update_one(HERE, {"$set": fields})
+        assert deliver(M1)[0] is Duplicate
+        assert deliver(M1, n=5)[0] is Duplicate
+        if not upsert and not is_refused:
+            assert deliver(M2, n=5)[0] is Rejected
+
+
+@shown
+@pytest.mark.parametrize("upsert", [False, True])
+def test_what_cannot_be_shown_of_a_fresh_write_does_not_hide_that_it_was_made(
+    collection: Documents, make_store: MakeStore, done: Any, projection: Any, broken: Any, upsert: bool
+) -> None:
+    put(collection, {**GOOD, **broken})
+    store, native = make_store(SeenIds()), {"projection": projection, "upsert": upsert}
+    answers = [done(store.find_one_and_update(M1, HERE, ADD, **native))[0] for _ in range(3)]
+    assert [kind for kind, _ in answers] == [Applied, Duplicate, Duplicate]
+    assert n_of(collection) == 1
+
+
+@shown
+def test_what_cannot_be_shown_of_a_delete_does_not_hide_it(
+    collection: Documents, make_store: MakeStore, done: Any, projection: Any, broken: Any
+) -> None:
+    put(collection, {**GOOD, **broken})
+    store = make_store(SeenIds())
+    answers = [done(store.find_one_and_delete(M1, HERE, projection=projection))[0] for _ in range(2)]
+    assert [kind for kind, _ in answers] == [Applied, Duplicate]
+
+
+def test_an_upsert_that_creates_shows_what_can_be_computed(make_store: MakeStore, done: Any) -> None:
+    store, native = make_store(SeenIds()), {"upsert": True, "return_document": AFTER}
+    projection: Any = {"share": {"$divide": ["$n", "$parts"]}}
+    for parts, entity in ((2, {"_id": "2", "share": 0.5}), (0, None)):
+        update = {**ADD, "$set": {"parts": parts}}
+        answers = [
+            done(store.find_one_and_update(M1, {"_id": str(parts)}, update, projection=projection, **native))
+            for _ in range(2)
+        ]
+        assert answers == [[(Applied, entity)], [(Duplicate, entity)]]
+
+
+NONSENSE: dict[str, dict[str, Any]] = {
+    "a projection": {"projection": {"lines": 1, "lines.n": {"$add": ["$n", 1]}}},
+    "a filter for arrays": {"projection": {"m": {"$add": ["$n", 1]}}, "array_filters": [{"x.n": 1}]},
+    "a hint": {"projection": {"m": {"$add": ["$n", 1]}}, "hint": "nowhere"},
+}
+
+
+@pytest.mark.parametrize("native", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_the_servers_error_until_the_message_is_decided(
+    collection: Documents, make_store: MakeStore, done: Any, native: Any
+) -> None:
+    put(collection, GOOD)
+    store = make_store(SeenIds())
+    with pytest.raises(OperationFailure):
+        done(store.find_one_and_update(M1, HERE, ADD, **native))
+    assert n_of(collection) == 0
+    done(store.record(M1, HERE))
+    assert done(store.find_one_and_update(M1, HERE, ADD, **native))[0][0] is Duplicate
+
+
+DIVIDES = {"$expr": {"$gt": [{"$divide": ["$cents", "$parts"]}, 1]}}
+
+
+@pytest.mark.parametrize("projection", [None, {"share": {"$divide": ["$cents", "$parts"]}}])
+def test_a_condition_that_fails_by_now_does_not_hide_a_redelivery(
+    collection: Documents, make_store: MakeStore, done: Any, projection: Any
+) -> None:
+    put(collection, GOOD)
+    store, query = make_store(SeenIds()), {**HERE, **DIVIDES}
+    assert done(store.find_one_and_update(M1, query, ADD, projection=projection))[0][0] is Applied
+    assert done(store.update_one(M2, query, ADD))[0][0] is Applied
+    collection.update_one(HERE, {"$set": {"parts": 0}})
+    assert done(store.find_one_and_update(M1, query, ADD, projection=projection))[0][0] is Duplicate
+    assert done(store.update_one(M2, query, ADD))[0][0] is Duplicate
+    with pytest.raises(OperationFailure):
+        done(store.update_one(Message("m3"), query, ADD))
+
+
+def test_a_rule_that_came_later_does_not_hide_a_redelivery(collection: Documents, make_store: MakeStore, done: Any) -> None:
+    store = make_store(SeenIds())
+    assert done(store.insert_one(M1, {**HERE, "n": 0}))[0][0] is Applied
+    collection.database.command("collMod", collection.name, validator={"n": {"$gt": 5}})
+    assert done(store.insert_one(M1, {**HERE, "n": 0}))[0][0] is Duplicate
+    with pytest.raises(OperationFailure):
+        done(store.insert_one(M2, {"_id": "p", "n": 0}))
+
+
+def test_a_transaction_outlives_what_cannot_be_shown(mongod: Mongod, collection: Documents) -> None:
+    put(collection, {**GOOD, "parts": 0})
+    store = GuardedCollection(collection, SeenIds())
+    store.record(M1, HERE)
+    projection: Any = {"share": {"$divide": ["$cents", "$parts"]}}
+    with collection.database.client.start_session() as session, session.start_transaction():
+        outcome = store.find_one_and_update(M1, HERE, ADD, projection=projection, session=session)
+        assert (type(outcome), outcome.entity) == (Duplicate, None)
+        collection.update_one(HERE, {"$set": {"seen": True}}, session=session)
+    assert (collection.find_one(HERE) or {})["seen"]
+
+
+# --- DynamoDB -------------------------------------------------------------------------------------------------------------
+
+KEY = {"id": "o"}
+LONG: dict[str, Any] = {"id": {"S": "o"}, "n": {"N": "0"}, "big": {"N": "1E+125"}, "set": {"NS": ["1E+125", "1"]}}
+
+
+def _adding(shown: str) -> Deliver:
+    add = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, "ReturnValues": shown}
+    return lambda store, message: store.update_item(message, Key=KEY, **add)
+
+
+ITEM_WRITES: dict[str, Deliver] = {
+    **{f"update {shown}": _adding(shown) for shown in ("NONE", "ALL_NEW", "ALL_OLD", "UPDATED_NEW")},
+    "update what is long": lambda store, m: store.update_item(
+        m, Key=KEY, UpdateExpression="SET n = big", ReturnValues="UPDATED_NEW"
+    ),
+    "record": lambda store, m: store.record(m, Key=KEY),
+    "fold": lambda store, m: store.fold([m], lambda _: {"Key": KEY, "UpdateExpression": "SET n = big"})[0],
+    "delete": lambda store, m: store.delete_item(m, Key=KEY, ReturnValues="ALL_OLD"),
+    "transact": lambda store, m: transact_items(
+        m, [store.updating(Key=KEY, UpdateExpression="SET n = big"), store.putting(Item={"id": m.id})]
+    ),
+}
+
+
+@ledgers
+@pytest.mark.parametrize("verb", ITEM_WRITES.values(), ids=ITEM_WRITES)
+@pytest.mark.parametrize("typed", [False, True], ids=["table", "client"])
+def test_a_write_settles_though_boto3_cannot_read_a_number(
+    dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str, ledger: Ledger, verb: Deliver, typed: bool
+) -> None:
+    dynamo.put_item(TableName=table, Item=LONG)
+    more: Any = {"tombstones": TOMBSTONES} | ({"table_name": table} if typed else {})
+    store = GuardedTable(dynamo if typed else dynoxide.resource().Table(table), ledger, **more)
+    assert [type(verb(store, M1)) for _ in range(2)] == [Applied, Duplicate]
+    assert type(store.seen(M1, Key=KEY)) is Duplicate
+    assert type(store.begin(M2, "charge", Key=KEY, **STEP)) in (Begun, Gone)
+
+
+@ledgers
+def test_who_may_not_read_hears_the_verdict_of_a_write_that_fails(dynoxide: Dynoxide, table: str, ledger: Ledger) -> None:
+    def deny(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no right"}}, "GetItem")
+
+    client = dynoxide.client()
+    client.meta.events.register("before-call.dynamodb.GetItem", deny)
+    store = GuardedTable(client, ledger, table_name=table)
+
+    def deliver(message: Message, text: str) -> Any:
+        values = {":t": text, ":n": 1}
+        return store.update_item(
+            message, Key=KEY, UpdateExpression="SET texts = :t ADD n :n", ExpressionAttributeValues=values
+        )
+
+    assert type(deliver(M1, "")) is Applied
+    assert type(deliver(M1, "x" * 410_000)) is Duplicate
+    with pytest.raises(EntityTooLarge, match=r"it has \d+ now"):
+        deliver(M2, "x" * 410_000)
+    client.close()
