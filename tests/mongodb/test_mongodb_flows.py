@@ -230,7 +230,7 @@ def test_an_insert_of_what_comes_and_goes_is_the_drivers_failure_in_the_end() ->
 
 def test_an_insert_that_fails_otherwise_leaves_as_the_driver_raised_it() -> None:
     error = OperationFailure("no", 121)
-    assert raised_by(insert(SeenIds()), error) is error
+    assert raised_by(insert(SeenIds()), error, None) is error
 
 
 # --- what else is asked -----------------------------------------------------------------------------------------------
