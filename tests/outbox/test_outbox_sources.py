@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -16,12 +15,11 @@ from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb.outboxes import Outboxes as TableOutboxes
 from onewrite.dynamodb.outboxes import origin as origin_of_key
 from onewrite.dynamodb.values import typed_values
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from onewrite.mongodb.outboxes import origin as origin_of_id
-from onewrite.outbox import AsyncRelay, OutboxState, Relay
+from onewrite.outbox import OutboxState, Relay
 from onewrite.testing import mongomock_collection
-from onewrite.testing.standins.collection import AsyncStandInCollection
 
 OUTBOX = Outbox("shop/orders")
 ITEMS = TableOutboxes(None, "orders", OUTBOX)
@@ -103,17 +101,3 @@ def test_an_entity_is_restarted_once_however_often_its_old_source_is_named(colle
         relay.restart(source=source)
     assert relay.restart(source="shop/orders/_id=S:nowhere") is None
     assert relay.look("shop/orders/_id=S:nowhere") is None
-
-
-def test_an_asynchronous_relay_does_so_too(collection: Any) -> None:
-    emit(collection, 1)
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-
-    async def restart() -> tuple[str | None, OutboxState | None]:
-        relay = AsyncRelay(guarded, lambda _: None)
-        source = "shop/orders/_id=S:a%2Fb%3Dc"
-        return await relay.restart(source=source), await relay.look(source)
-
-    restarted, looked = asyncio.run(restart())
-    assert looked is not None
-    assert (looked.source, looked.sent, len(looked.pending)) == (restarted, 0, 1)

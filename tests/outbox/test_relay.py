@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +21,7 @@ from bson import Binary, CodecOptions, UuidRepresentation
 from onewrite import ConfigurationError, Event, InvalidUpdate, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb.outboxes import Outboxes
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile, stream_handler
 from onewrite.outbox.relay import changed_keys
 from onewrite.testing import mongomock_collection, moto_table
@@ -41,6 +44,35 @@ def emit(collection: Any, n: int) -> None:
     store(collection).update_one(Message(f"m{n}"), {"_id": n}, {"$set": {"n": n}}, upsert=True, emit=[Event("A", n)])
 
 
+class Awaited:
+    """An asynchronous relay, whose methods are called as those of the blocking one."""
+
+    def __init__(self, relay: AsyncRelay) -> None:
+        self.relay = relay
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.relay, name)
+        return (lambda *args, **options: asyncio.run(value(*args, **options))) if iscoroutinefunction(value) else value
+
+
+@pytest.fixture(params=["blocking", "asynchronous"])
+def make(request: pytest.FixtureRequest, collection: Any) -> Callable[..., Any]:
+    """Makes a relay of either class, with a publisher of its kind."""
+
+    def make_relay(publish: Any = lambda _: None, **options: Any) -> Any:
+        if request.param == "blocking":
+            return Relay(store(collection), publish, **options)
+
+        async def apublish(events: list[Outgoing]) -> Any:
+            await asyncio.sleep(0)
+            return publish(events)
+
+        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+        return Awaited(AsyncRelay(guarded, apublish, **options))
+
+    return make_relay
+
+
 class Broker:
     """Fails so often, then accepts, and stops its relay when it has seen so many."""
 
@@ -58,39 +90,42 @@ class Broker:
             self.relay.stop()
 
 
-def test_a_pass_that_the_database_has_failed_knows_of_no_oldest_event(
-    collection: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[SweepReport] = []
-    relay = Relay(store(collection), lambda _: None)
-
-    def fails(*_: object) -> None:
-        relay.stop()
-        raise ConnectionError
-
-    monkeypatch.setattr(relay, "_sweep", fails)
-    relay.run(poll=0.001, on_pass=told.append)
-    assert [(type(swept.error), swept.complete) for swept in told] == [(ConnectionError, False)]
-
-
-def test_what_cannot_be_read_is_listed_by_both_relays(collection: Any) -> None:
+def test_what_cannot_be_read_is_listed(collection: Any, make: Callable[..., Any]) -> None:
     emit(collection, 1)
     collection.update_one({"_id": 1}, {"$set": {"ow_sent": "many"}})
-    assert [each.entity for each in Relay(store(collection), lambda _: None).broken()] == [{"_id": 1}]
-    orders = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-    assert [each.entity for each in asyncio.run(AsyncRelay(orders, lambda _: None).broken())] == [{"_id": 1}]
+    assert [each.entity for each in make().broken()] == [{"_id": 1}]
 
 
-def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any) -> None:
+def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any, make: Callable[..., Any]) -> None:
     told: list[SweepReport] = []
     broker = Broker(failures=3, stops_at=2)
-    broker.relay = relay = Relay(store(collection), broker, clock=Ticks(), batch=1)
+    broker.relay = relay = make(broker, clock=Ticks(), batch=1)
     emit(collection, 1)
     emit(collection, 2)
     relay.run(poll=0.001, on_pass=told.append)
     assert sorted(broker.bodies) == ["1", "2"]
     assert [swept.error is not None for swept in told][:3] == [True, True, True]
     relay.run()  # a relay that was stopped does not begin again
+
+
+def test_a_database_that_fails_is_waited_for(
+    collection: Any, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[SweepReport] = []
+    broker = Broker(failures=0, stops_at=1)
+    broker.relay = relay = make(broker)
+    emit(collection, 1)
+    failures, finder = [ConnectionError("down")], Outboxes.finder
+
+    def failing(boxes: Any, before: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return finder(boxes, before)
+
+    monkeypatch.setattr(Outboxes, "finder", failing)
+    relay.run(poll=0.001, on_pass=told.append)
+    assert (type(told[0].error), told[0].complete) == (ConnectionError, False)
+    assert broker.bodies == ["1"]
 
 
 def test_a_relay_that_is_stopped_while_it_waits_for_a_conflict_does_not_wait_for_the_next_pass(
@@ -124,7 +159,7 @@ def test_a_time_between_passes_that_is_none_is_refused(collection: Any, poll: An
         Relay(store(collection), lambda _: None).run(poll=poll)
 
 
-class Awaited:
+class AwaitedTokens:
     def load(self) -> None: ...
     async def save(self, token: Any) -> None: ...
 
@@ -133,18 +168,15 @@ class Awaited:
     ("tokens", "options", "complaint"),
     [
         ("relay.token", {}, r"such as TokenFile\('relay.token'\): its load"),
-        (Awaited(), {}, "its save is a plain function, which nobody awaits"),
+        (AwaitedTokens(), {}, "its save is a plain function, which nobody awaits"),
         (TokenFile("relay.token"), {"sweep_every": timedelta(minutes=1)}, "sweep_every=.*: it is a number of seconds"),
     ],
 )
 def test_what_no_stream_can_be_followed_with_is_refused_and_not_tried_forever(
-    collection: Any, tokens: Any, options: Any, complaint: str
+    make: Callable[..., Any], tokens: Any, options: Any, complaint: str
 ) -> None:
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
     with pytest.raises(ConfigurationError, match=complaint):
-        Relay(store(collection), lambda _: None).follow(tokens, **options)
-    with pytest.raises(ConfigurationError, match=complaint):
-        asyncio.run(AsyncRelay(guarded, lambda _: None).follow(tokens, **options))
+        make().follow(tokens, **options)
 
 
 class Ticks:
@@ -158,61 +190,38 @@ class Ticks:
         return self.now
 
 
-def test_an_asynchronous_relay_runs_on_likewise_and_takes_a_publisher_of_either_kind(collection: Any) -> None:
-    async def run(*, awaited: bool) -> list[str]:
-        broker = Broker(failures=2, stops_at=1)
-
-        async def publish(events: list[Outgoing]) -> None:
-            broker(events)
-
-        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-        broker.relay = relay = AsyncRelay(guarded, publish if awaited else broker, clock=Ticks())
-        await relay.run(poll=0.001)
-        return broker.bodies
-
-    emit(collection, 1)
-    assert asyncio.run(run(awaited=True)) == ["1"]
-    emit(collection, 2)
-    assert asyncio.run(run(awaited=False)) == ["2"]
-
-
-def sweep(collection: Any, publish: Any, *, is_async: bool) -> SweepReport:
-    if not is_async:
-        return Relay(store(collection), publish).sweep()
-
-    async def publish_later(events: list[Outgoing]) -> None:
-        await asyncio.sleep(0)
-        publish(events)
-
+def test_an_asynchronous_relay_takes_a_plain_function(collection: Any) -> None:
+    bodies: list[str] = []
     guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-    return asyncio.run(AsyncRelay(guarded, publish_later).sweep())
+    emit(collection, 1)
+    asyncio.run(AsyncRelay(guarded, lambda events: bodies.extend(event.body for event in events)).sweep())
+    assert bodies == ["1"]
 
 
 def test_a_cancelled_task_of_the_publisher_stops_its_entity_alone(collection: Any) -> None:
     bodies: list[str] = []
 
-    def publish(events: list[Outgoing]) -> None:
+    async def publish(events: list[Outgoing]) -> None:
         if any(event.body == "1" for event in events):
             raise asyncio.CancelledError
         bodies.extend(event.body for event in events)
 
     for n in (1, 2, 3):
         emit(collection, n)
-    report = sweep(collection, publish, is_async=True)
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    report = asyncio.run(AsyncRelay(guarded, publish).sweep())
     assert (sorted(bodies), [event.body for event, _ in report.failed]) == (["2", "3"], ["1"])
     assert "CancelledError" in str(report.failed[0][1])
-    assert [each.event.body for each in Relay(store(collection), publish).waiting()] == ["1"]
 
 
-@pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_a_relay_ends_by_what_ends_a_program(error: BaseException, is_async: bool, collection: Any) -> None:
+def test_a_relay_ends_by_what_ends_a_program(error: BaseException, make: Callable[..., Any], collection: Any) -> None:
     def publish(events: list[Outgoing]) -> None:
         raise error
 
     emit(collection, 1)
     with pytest.raises(type(error)):
-        sweep(collection, publish, is_async=is_async)
+        make(publish).sweep()
 
 
 def test_an_asynchronous_relay_ends_by_the_cancellation_of_its_own_task_and_by_no_other(collection: Any) -> None:
@@ -239,25 +248,6 @@ def test_an_asynchronous_relay_ends_by_the_cancellation_of_its_own_task_and_by_n
     assert len(calls) == 2
 
 
-def test_a_database_that_fails_is_waited_for(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[SweepReport] = []
-    broker = Broker(failures=0, stops_at=1)
-    broker.relay = relay = Relay(store(collection), broker)
-    emit(collection, 1)
-    failures = iter([ConnectionError("down"), None])
-    sweep = relay._sweep
-
-    def failing(*arguments: Any) -> Any:
-        if error := next(failures, None):
-            raise error
-        return sweep(*arguments)
-
-    monkeypatch.setattr(relay, "_sweep", failing)
-    relay.run(poll=0.001, on_pass=told.append)
-    assert isinstance(told[0].error, ConnectionError)
-    assert broker.bodies == ["1"]
-
-
 def test_an_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: Any) -> None:
     async def publish(events: list[Outgoing]) -> None: ...
 
@@ -266,13 +256,10 @@ def test_an_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: An
         Relay(store(collection), publish).sweep()  # type: ignore[arg-type]  # the error is the point
 
 
-def test_misuse_ends_a_relay_at_once(collection: Any) -> None:
+def test_misuse_ends_a_relay_at_once(collection: Any, make: Callable[..., Any]) -> None:
     emit(collection, 1)
     with pytest.raises(ConfigurationError, match="publish returned"):
-        Relay(store(collection), lambda _: True).run()  # type: ignore[arg-type, return-value]  # the error is the point
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-    with pytest.raises(ConfigurationError, match="publish returned"):
-        asyncio.run(AsyncRelay(guarded, lambda _: True).run())  # type: ignore[arg-type, return-value]  # the same
+        make(lambda _: True).run()
 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, None])
@@ -401,66 +388,33 @@ def test_a_token_is_kept_in_a_file_and_a_file_that_is_no_token_is_none(tmp_path:
     assert not (tmp_path / "token").exists()
 
 
-def test_a_relay_that_follows_goes_on_after_a_failure(
-    collection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [ConnectionError("down"), ConfigurationError("wrong")], ids=repr)
+def test_a_relay_that_follows_goes_on_after_a_failure_and_ends_by_a_misuse(
+    error: Exception, make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[SweepReport] = []
 
-    def stop(swept: SweepReport, relay: Any) -> None:
+    def watch(*_: Any, **__: Any) -> Any:
+        raise error
+
+    def stop(swept: SweepReport) -> None:
         told.append(swept)
         relay.stop()
 
-    def watch(*_: Any, **__: Any) -> Any:
-        raise ConnectionError
-
-    async def awatch(*_: Any, **__: Any) -> Any:
-        raise ConnectionError
-
-    relay = Relay(store(collection), lambda _: None)
+    relay = make()
     monkeypatch.setattr(relay._boxes, "watched", SimpleNamespace(watch=watch))
-    relay.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, relay))
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-
-    async def follow() -> None:
-        asynchronous = AsyncRelay(guarded, lambda _: None)
-        monkeypatch.setattr(asynchronous._boxes, "watched", SimpleNamespace(watch=awatch))
-        await asynchronous.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, asynchronous))
-
-    asyncio.run(follow())
-    assert [type(swept.error).__name__ for swept in told if swept.error is not None] == [
-        "ConnectionError",
-        "ConnectionError",
-    ]
+    with pytest.raises(ConfigurationError) if isinstance(error, ConfigurationError) else nullcontext():
+        relay.follow(TokenFile(tmp_path / "token"), on_pass=stop)
+    assert [swept.error for swept in told if swept.error is not None] == [error] * isinstance(error, ConnectionError)
 
 
-def test_a_misuse_of_the_store_ends_a_relay_that_follows(
-    collection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def misused(*_: Any, **__: Any) -> Any:
-        raise ConfigurationError("wrong")
-
-    async def follow() -> None:
-        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-        asynchronous = AsyncRelay(guarded, lambda _: None)
-        monkeypatch.setattr(asynchronous._boxes, "watched", SimpleNamespace(watch=misused))
-        await asynchronous.follow(TokenFile(tmp_path / "token"))
-
-    relay = Relay(store(collection), lambda _: None)
-    monkeypatch.setattr(relay._boxes, "watched", SimpleNamespace(watch=misused))
-    with pytest.raises(ConfigurationError):
-        relay.follow(TokenFile(tmp_path / "token"))
-    with pytest.raises(ConfigurationError):
-        asyncio.run(follow())
-
-
-def test_an_operator_skips_what_was_listed_with_either_class(collection: Any) -> None:
+def test_an_operator_skips_what_was_listed(collection: Any, make: Callable[..., Any]) -> None:
     emit(collection, 1)
-    (waiting,) = Relay(store(collection), lambda _: None).waiting()
+    (waiting,) = make().waiting()
     event: Any = {"source": waiting.event.source, "id": waiting.event.id}
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-    skipped = asyncio.run(AsyncRelay(guarded, lambda _: None).skip(**event))
+    skipped = make().skip(**event)
     assert skipped is not None
-    assert skipped == Relay(store(collection), lambda _: None).skip(**event)
+    assert skipped == make().skip(**event)
 
 
 def test_a_doorbell_names_a_document_by_any_filter_that_a_write_takes(collection: Any) -> None:
@@ -488,17 +442,3 @@ def test_a_doorbell_that_names_no_list_of_entities_is_refused(collection: Any, e
     relay = Relay(store(collection), lambda _: None)
     with pytest.raises(ConfigurationError, match="give a list"):
         relay.ring(entities)
-
-
-def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-    relay = AsyncRelay(guarded, lambda _: None)
-
-    def fails(*_: object) -> None:
-        relay.stop()
-        raise ConnectionError
-
-    monkeypatch.setattr(relay, "_sweep", fails)
-    told: list[SweepReport] = []
-    asyncio.run(relay.run(on_pass=told.append))
-    assert isinstance(told[0].error, ConnectionError)

@@ -445,9 +445,10 @@ class WorkerState:
         if result is None:
             self._leave_with_group(message, "stopping" if self.is_stopping else "untouched", 0)
             return
-        match "failed" if result.error is not None else result.unsettled:
-            case "failed" | Begun():
-                self._leave_with_group(message, "failed")
+        if result.error is not None or isinstance(result.unsettled, Begun):
+            self._leave_with_group(message, "failed")
+            return
+        match result.unsettled:
             case Uncertain():
                 self._leave_with_group(message, "uncertain", self._pause(message.receives))
             case Superseded():
