@@ -18,7 +18,7 @@ from onewrite.core.step import step_mark
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import build_body
 from onewrite.identity import json_body
-from onewrite.lean.wire import Address, Answer, Wiring, connect
+from onewrite.lean.wire import Address, Response, Wiring, connect
 from onewrite.testing.servers.engines import REGION, Dynoxide
 from tests.benchmarks.measure import (
     Contender,
@@ -122,7 +122,7 @@ def _bytes(host: str, body: bytes) -> bytes:
     )
 
 
-def _check_answer(answer: Answer) -> None:
+def _check_answer(answer: Response) -> None:
     if answer.status != _YES:
         raise WrongOutcomeError(f"{answer.body!r} where a write is measured.")
 

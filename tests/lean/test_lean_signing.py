@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onewrite.lean.routes import read_address, read_host
-from onewrite.lean.signing import Identity, Signer
+from onewrite.lean.signing import Signer, SigningKeys
 from onewrite.lean.wire import Address
 
 # The names, the key and the moment of AWS's test suite for Signature Version 4.
-SUITE = Identity("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
+SUITE = SigningKeys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
 MOMENT = datetime(2015, 8, 30, 12, 36, tzinfo=UTC).timestamp()
 HOST = {"host": "example.amazonaws.com"}
 
@@ -49,14 +49,14 @@ moments = st.integers(0, 4_000_000_000)
 
 @given(
     url=hosts,
-    identity=st.builds(Identity, words, words, st.none() | words),
+    identity=st.builds(SigningKeys, words, words, st.none() | words),
     region=words,
     more=st.dictionaries(st.from_regex(r"x-[a-z0-9]{1,8}", fullmatch=True), values, max_size=3),
     body=st.text(max_size=50).map(lambda text: text.encode("utf-8", "surrogatepass")),
     moment=moments,
 )
 def test_any_request_is_signed_as_botocore_signs_it(
-    url: str, identity: Identity, region: str, more: dict[str, str], body: bytes, moment: int
+    url: str, identity: SigningKeys, region: str, more: dict[str, str], body: bytes, moment: int
 ) -> None:
     headers = {"content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.UpdateItem", **more}
     theirs = _signed_by_botocore(url, identity, region, headers, body, moment)
@@ -66,7 +66,7 @@ def test_any_request_is_signed_as_botocore_signs_it(
 
 
 def _signed_by_botocore(
-    url: str, identity: Identity, region: str, headers: dict[str, str], body: bytes, moment: int
+    url: str, identity: SigningKeys, region: str, headers: dict[str, str], body: bytes, moment: int
 ) -> dict[str, bytes]:
     request = AWSRequest(method="POST", url=url, headers=headers, data=body)
     now = datetime.fromtimestamp(moment, UTC)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onewrite.dynamodb.lean import DYNAMODB, build_body
 from onewrite.lean.answers import Parser
-from onewrite.lean.wire import Answer, Unanswered, Unreadable, read_answer
+from onewrite.lean.wire import Response, Unanswered, Unreadable, read_response
 from onewrite.sqs.queue import SQS
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
@@ -37,16 +37,16 @@ def receiver(data: bytes, *sizes: int) -> Callable[[int], bytes]:
 @given(st.lists(st.integers(1, 40), max_size=60))
 def test_an_answer_is_the_same_in_whatever_pieces_it_comes(sizes: list[int]) -> None:
     headers = {"content-length": "5", "date": "now", "x-a": "1, 2"}
-    assert read_answer(receiver(PLAIN, *sizes)) == Answer(200, headers, b"hello", is_last=False)
+    assert read_response(receiver(PLAIN, *sizes)) == Response(200, headers, b"hello", is_last=False)
     chunked = {"transfer-encoding": "chunked"}
-    assert read_answer(receiver(CHUNKED, *sizes)) == Answer(400, chunked, b"hello, wor\r\nld", is_last=False)
+    assert read_response(receiver(CHUNKED, *sizes)) == Response(400, chunked, b"hello, wor\r\nld", is_last=False)
 
 
 @given(st.integers(0, len(PLAIN) - 1), st.integers(0, len(CHUNKED) - 1))
 def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
     for part in (PLAIN[:plain], CHUNKED[:chunked]):
         with pytest.raises(Unanswered, match="ended before") as caught:
-            read_answer(receiver(part))
+            read_response(receiver(part))
         assert not isinstance(caught.value, Unreadable)
 
 
@@ -68,7 +68,7 @@ def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
 )
 def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
-        read_answer(receiver(data))
+        read_response(receiver(data))
 
 
 CLOSES = b"HTTP/1.1 200 OK\r\nConnection: Close\r\ncontent-length: 2\r\n\r\n{}"
@@ -77,7 +77,7 @@ SAYS_MORE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}x"
 
 @pytest.mark.parametrize("data", [CLOSES, SAYS_MORE], ids=["close", "more behind it"])
 def test_a_connection_that_ends_or_says_more_is_not_used_again(data: bytes) -> None:
-    assert read_answer(receiver(data)).is_last
+    assert read_response(receiver(data)).is_last
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def parser() -> Parser:
     return Parser(DYNAMODB, client.meta.service_model)
 
 
-def answer(body: bytes, status: int = 200, **headers: str) -> Answer:
-    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body, is_last=False)
+def answer(body: bytes, status: int = 200, **headers: str) -> Response:
+    return Response(status, {name.replace("_", "-"): value for name, value in headers.items()}, body, is_last=False)
 
 
 def test_a_checksum_that_fits_is_taken_and_another_is_not(parser: Parser) -> None:

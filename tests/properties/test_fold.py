@@ -21,7 +21,7 @@ from onewrite import Answer, Begun, HighWaterMark, InSequence, Message, Outcome,
 from onewrite.core.flow import Call, Flow, performer
 from onewrite.core.folding import (
     fold,
-    in_turn,
+    order_messages,
 )
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
@@ -85,7 +85,7 @@ def begun_entity(ledger: Ledger, exists: bool, written: Sequence[Message]) -> En
 
 def firsts(given: Sequence[Message]) -> list[Message]:
     """The first copy of each message, in the order in which they are written."""
-    return list(dict.fromkeys([given[place] for place in in_turn(given)]))
+    return list(dict.fromkeys([given[place] for place in order_messages(given)]))
 
 
 def answers_to(given: Sequence[Message], first: dict[Message, Verdict]) -> list[Verdict]:

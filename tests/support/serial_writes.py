@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onewrite import Applied, Busy, Deferred, Duplicate, Message, Outcome, Rejected, Stale
+from onewrite.core.engine import Native
 from onewrite.core.flow import Do, Flow
-from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, Plan, TooMuch, join, make_entries
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Plan, TooMuch, join, make_entries
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember

@@ -11,21 +11,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.core.event import check_causes
+from onewrite.core.engine import Engine, Native
+from onewrite.core.event import check_causes, make_fold_emission
 from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.judging import is_waited_for, judge_message
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
 from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, move_mark, send_write, settle
-from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
+from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, make_token
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Entity, Outcome, Rejected, Stale
 
-Native: TypeAlias = Mapping[str, Any]
+E = TypeVar("E", bound=Engine)
 Function: TypeAlias = Callable[[list[Message]], Any]
 """The caller's: takes messages, and returns the arguments of the write that has their effect. It may be asynchronous."""
 
@@ -98,14 +99,44 @@ class FoldingStore(Protocol):
         ...
 
 
-class FoldedWrites(ABC):
-    """The writes of a fold, given how an engine makes an attempt of them. `too_much`: what is raised if a write is too large."""
+class FoldedWrites(ABC, Generic[E]):
+    """The writes of a fold, on an engine. `too_much`: what is raised if a write is too large. `step`: what a write of several messages asks of steps."""
 
     too_much: ClassVar[tuple[type[Exception], ...]]
+    step: ClassVar[StepPart]
+
+    def __init__(self, engine: E) -> None:
+        self.engine = engine
 
     @abstractmethod
+    def check_looks(self, entry: Entry) -> None:
+        """Refuse a message of which a write would look for a mark that cannot be stored."""
+
+    @abstractmethod
+    def build(self, write: Write, native: Native) -> Attempt:
+        """Return the write, ready to be sent."""
+
+    def canonical(self, entity: Any, /) -> Hashable:
+        return self.engine.canonical(entity)
+
+    def entry(self, message: Message) -> Entry:
+        entry = self.engine.ledger.entry(message, self.engine.clock())
+        self.check_looks(entry)
+        return entry
+
     def attempt(self, messages: Sequence[Message], native: Native, moved: Sequence[Message] = ()) -> Attempt:
         """Return the write of the messages at once. `moved`: these, among others over which a mark only moves."""
+        engine, emit = self.engine, native.get("emit")
+        arguments = {name: value for name, value in engine.keep(native).items() if name != "emit"}
+        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
+        now, call = engine.clock(), engine.attempts()
+        entry = join(make_entries(engine.ledger, messages, moved, now))
+        outbox_part = engine.empty_emission
+        if emit is not None:
+            outbox_part = make_fold_emission(engine.emitter, messages, emit, now, call)
+        step, token = NO_STEP if len(messages) == 1 else self.step, make_token(call) if engine.has_token else None
+        key, others = engine.read_key(arguments), tuple(messages[1:])
+        return self.build(Write(messages[0], key, now, entry, step, outbox_part, token, other_messages=others), arguments)
 
     def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
         fresh, moved = ([member.message for member in members] for members in (plan.fresh, plan.moved))
@@ -133,7 +164,7 @@ class FoldedWrites(ABC):
 # --- in which order, and what one write of several asks ----------------------------------------------------------------
 
 
-def in_turn(messages: Sequence[Message]) -> list[int]:
+def order_messages(messages: Sequence[Message]) -> list[int]:
     """The places of the messages in the order in which they take effect: those of a source by their sequence."""
     for message in messages:
         if not isinstance(cast("object", message), Message):
@@ -152,14 +183,14 @@ def make_entries(ledger: Ledger, messages: Sequence[Message], moved: Sequence[Me
 def join(entries: Sequence[Entry]) -> Entry:
     """What one write of all asks of the entity. The entries are of one ledger and one moment, in the order in which they take effect."""
     first = entries[0]
-    written_changes = _in_one_step([entry.own for entry in entries])
+    written_changes = _merge_moves([entry.own for entry in entries])
     also: dict[object, Change] = {}
     for change in chain.from_iterable([entry.also for entry in entries]):
         also.setdefault(_strictest(change), change)
     return Entry(first.terms, written_changes[0], tuple(also.values()), tuple(written_changes[1:]))
 
 
-def _in_one_step(changes: Iterable[Change]) -> list[Change]:
+def _merge_moves(changes: Iterable[Change]) -> list[Change]:
     """A mark moves from below the first sequence of its source to the last one at once."""
     moves: list[Change] = []
     places: dict[Slot, int] = {}
@@ -280,7 +311,7 @@ def judge_fold(write: Write, image: Image) -> FoldRefusal:
 def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landing | FoldRefusal]:
     """Send the write of several messages."""
 
-    def explain(write: Write, image: Image) -> FoldRefusal | StepPart | None:
+    def judge_refusal(write: Write, image: Image) -> FoldRefusal | StepPart | None:
         refusal = judge_fold(write, image)
         new_plan = make_plan(plan.moved, refusal)
         if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
@@ -288,7 +319,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landing | FoldRefusal]:
         # A step of another message may have been in the way.
         return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
 
-    flow: Flow[Settled[FoldRefusal]] = settle(attempt, explain)
+    flow: Flow[Settled[FoldRefusal]] = settle(attempt, judge_refusal)
     settled = yield from flow
     answer, refusal = settled.answer, settled.refusal
     if isinstance(answer, Landed):
@@ -314,10 +345,10 @@ def fold(store: FoldingStore, messages: Iterable[Message], function: Function) -
             "which returns the arguments of one write."
         )
     message_list = [*messages]
-    turns = in_turn(message_list)
+    order = order_messages(message_list)
     first = _first_copies(store, message_list)
     call, answers, most = _Fold(store, function), dict[int, Outcome](), store.most
-    places = [place for place in turns if first[place] == place]
+    places = [place for place in order if first[place] == place]
     while places:
         chunk = [Member(place, message_list[place], store.entry(message_list[place])) for place in places[:most]]
         answer = yield from call.at_once(chunk)

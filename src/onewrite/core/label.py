@@ -39,11 +39,6 @@ def is_ours(name: str) -> bool:
     return name.startswith(OURS)
 
 
-def is_step(name: str) -> bool:
-    """Is this the name of a step, on DynamoDB? A ledger whose name begins like that has a colon behind it."""
-    return name.startswith(STEP) and ":" not in name
-
-
 def label_of(name: str) -> str:
     """Where the label of the ledger of that name stands. A ledger is known by it, as a set of the caller's is by its attribute."""
     return f"{OURS}{plain(name)}:{_LABEL}" if name else f"{OURS}{_LABEL}"

@@ -17,7 +17,7 @@ from onewrite.core.write import Begins, Image, StepPart, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.outcome import Applied, Duplicate, Entity, Missing, Outcome, Rejected, Unmet
 
-MAX_TURNS = 6  # each after the second means that another writer has come in between
+MAX_ATTEMPTS = 6  # each after the second means that another writer has come in between
 
 T = TypeVar("T")
 
@@ -81,11 +81,11 @@ class Settled(NamedTuple, Generic[T]):
     is_exhausted: bool = False
 
 
-Explain: TypeAlias = Callable[[Write, Image], T | StepPart | None]
+Judge: TypeAlias = Callable[[Write, Image], T | StepPart | None]
 """Says why the entity refused a write. None: nothing of ours is in the way. A step: the write is to be sent with it."""
 
 
-def settle(attempt: Attempt, explain: Explain[T]) -> Flow[Settled[T]]:
+def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
     """Send a write until it is known what it means."""
     failure: Exception | None = None
     turn = 0
@@ -97,9 +97,9 @@ def settle(attempt: Attempt, explain: Explain[T]) -> Flow[Settled[T]]:
         write, image, last_failure = refusal = result
         if has_landed(write, image):
             return Settled(attempt, Landed(image.entity, retried=True), refusal)
-        answer = explain(write, image)
+        answer = judge_refusal(write, image)
         if isinstance(answer, StepPart):
-            if turn < MAX_TURNS and (type(answer), answer) != (type(write.step), write.step):
+            if turn < MAX_ATTEMPTS and (type(answer), answer) != (type(write.step), write.step):
                 attempt = attempt.with_step(answer)
                 continue
         elif answer is not None:
@@ -108,20 +108,20 @@ def settle(attempt: Attempt, explain: Explain[T]) -> Flow[Settled[T]]:
         if next_attempt is None:
             return Settled(attempt, None, refusal)
         attempt, failure = next_attempt, last_failure or failure
-        if turn >= MAX_TURNS:
+        if turn >= MAX_ATTEMPTS:
             if failure is not None:
                 raise failure
             return Settled(attempt, None, refusal, is_exhausted=True)
 
 
-def explain_write(write: Write, image: Image) -> Outcome | None:
+def judge_write(write: Write, image: Image) -> Outcome | None:
     outcome = judge(write, image)
     return None if isinstance(outcome, Unmet) else outcome
 
 
 def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
     """Send the write of one message. `missing_ok`: a missing entity is an answer."""
-    flow: Flow[Settled[Outcome]] = settle(attempt, explain_write)
+    flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
     answer = settled.answer
     if isinstance(answer, Landed) and settled.refusal is None:
@@ -173,7 +173,7 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
     answer = judge(result.write, result.image)
     if isinstance(answer, Rejected):
         if result.failure is not None:
-            yield from record.retry(result, MAX_TURNS)  # which raises it
+            yield from record.retry(result, MAX_ATTEMPTS)  # which raises it
         return replace(answer, settled=False)
     return None if answer.settled or isinstance(answer, Missing) else answer
 
@@ -193,7 +193,7 @@ def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
         unsettled = yield from pass_over(record, result.image)
         return answer if unsettled is None else unsettled
     if isinstance(answer, Unmet) and result.failure is not None:
-        yield from record.retry(result, MAX_TURNS)  # which raises it
+        yield from record.retry(result, MAX_ATTEMPTS)  # which raises it
     return Rejected(outcome.message, answer.entity, settled=False) if isinstance(answer, Rejected) else answer
 
 
@@ -211,11 +211,11 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
 def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | None]:
     """Send the begin of a step. `replaces`: it takes the place of another. None: the step that was to be replaced is gone."""
 
-    def explain(write: Write, image: Image) -> Step | Outcome | None:
+    def judge_refusal(write: Write, image: Image) -> Step | Outcome | None:
         answer = judge_begin(write, image)
         return None if isinstance(answer, Unmet) and not (replaces and image.exists) else answer
 
-    flow: Flow[Settled[Step | Outcome]] = settle(attempt, explain)
+    flow: Flow[Settled[Step | Outcome]] = settle(attempt, judge_refusal)
     settled = yield from flow
     answer, refusal = settled.answer, settled.refusal
     if isinstance(answer, Landed) or refusal is None:
@@ -224,6 +224,6 @@ def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | Non
         return answer
     if isinstance(answer, Unmet):
         if refusal.failure is not None:
-            yield from attempt.retry(refusal, MAX_TURNS)  # which raises it
+            yield from attempt.retry(refusal, MAX_ATTEMPTS)  # which raises it
         return None
     return (yield from conclude(Settled(settled.attempt, answer, refusal, settled.is_exhausted)))

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.label import TOMBSTONE, has_pending
-from onewrite.core.pipeline import Landed, Settled, conclude, explain_write, settle
+from onewrite.core.pipeline import Landed, Settled, conclude, judge_write, settle
 from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.dialect import stored_outbox
@@ -37,7 +37,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     write = flows.new_write(message, key, NoStepAtAll(), emit=emit, name=name)
     burial = Burial(new_tombstone(tombstones, write.now, name, list(key)))
     attempt = flows.attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
-    flow: Flow[Settled[Outcome]] = settle(attempt, explain_write)
+    flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
     outcome, item = yield from _read_result(flows, settled)
     if isinstance(outcome, Applied):

@@ -27,11 +27,11 @@ MAX_EXPRESSION_BYTES = 4096  # bytes as sent, before substitution
 MAX_OPERATORS = 300
 USE_LESS = "use shorter placeholders, write less at once, give the ledgers shorter names, or name fewer of them in also="
 
-_TOKEN = re.compile(r"\s*(?:(?P<word>[#:]?\w+)|(?P<sign><>|<=|>=|[=<>+.,()\[\]-]))")
+_LEXEME = re.compile(r"\s*(?:(?P<word>[#:]?\w+)|(?P<sign><>|<=|>=|[=<>+.,()\[\]-]))")
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN"})
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
-Token: TypeAlias = tuple[str, int, int]  # text, start, end
+Lexeme: TypeAlias = tuple[str, int, int]  # text, start, end
 
 
 class ExpressionTooLong(InvalidUpdate):
@@ -56,15 +56,15 @@ class Condition:
 
 @lru_cache(maxsize=512)  # expressions are literals in the caller's source code
 def read_update(text: str) -> Update:
-    tokens = _tokens("UpdateExpression", text)
-    starts = _clause_starts(tokens)
+    lexemes = _read_lexemes("UpdateExpression", text)
+    starts = _clause_starts(lexemes)
     if not starts or starts[0] != 0:
         raise InvalidUpdate(f"UpdateExpression {text!r} does not begin with SET, REMOVE, ADD or DELETE.")
-    _check_nesting("UpdateExpression", text, tokens, [*starts[1:], len(tokens)])
+    _check_nesting("UpdateExpression", text, lexemes, [*starts[1:], len(lexemes)])
     clauses: dict[str, str] = {}
     for n, next_start in zip(starts, [*starts[1:], None], strict=True):
-        word, _, begin = tokens[n]
-        end = len(text) if next_start is None else tokens[next_start][1]
+        word, _, begin = lexemes[n]
+        end = len(text) if next_start is None else lexemes[next_start][1]
         if word.upper() in clauses:
             raise InvalidUpdate(f"UpdateExpression {text!r} has two {word.upper()} clauses: DynamoDB takes one of each.")
         clauses[word.upper()] = text[begin:end].strip()
@@ -73,18 +73,18 @@ def read_update(text: str) -> Update:
         if clauses[word.upper()].startswith(",") or clauses[word.upper()].endswith(","):
             raise InvalidUpdate(f"The {word.upper()} clause of UpdateExpression {text!r} begins or ends with a comma.")
     clause_words = set(starts)
-    return Update(tuple(clauses.items()), _roots([token for n, token in enumerate(tokens) if n not in clause_words]))
+    return Update(tuple(clauses.items()), _roots([lexeme for n, lexeme in enumerate(lexemes) if n not in clause_words]))
 
 
 @lru_cache(maxsize=512)
 def read_condition(text: str) -> Condition:
-    tokens = _tokens("ConditionExpression", text)
-    if not tokens:
+    lexemes = _read_lexemes("ConditionExpression", text)
+    if not lexemes:
         raise InvalidUpdate("ConditionExpression is empty: leave it out.")
-    _check_nesting("ConditionExpression", text, tokens, [len(tokens)])
+    _check_nesting("ConditionExpression", text, lexemes, [len(lexemes)])
     # DynamoDB refuses ((x)), so a caller's own outer parentheses must do.
-    safe = text.strip() if _is_wrapped(tokens) else f"({text.strip()})"
-    return Condition(safe, _roots(tokens))
+    safe = text.strip() if _is_wrapped(lexemes) else f"({text.strip()})"
+    return Condition(safe, _roots(lexemes))
 
 
 def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> str:
@@ -100,7 +100,7 @@ def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
         raise ExpressionTooLong(
             f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {MAX_EXPRESSION_BYTES}: {remedy}."
         )
-    count = _operators(name, _tokens(name, text))
+    count = _operators(name, _read_lexemes(name, text))
     if count > MAX_OPERATORS:
         raise ExpressionTooLong(
             f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MAX_OPERATORS}: {remedy}."
@@ -109,20 +109,20 @@ def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
 
 def leaves_room(condition: str, *, size: int, operators: int) -> bool:
     """Can so many bytes and operators stand beside this condition?"""
-    count = _operators("ConditionExpression", _tokens("ConditionExpression", condition))
+    count = _operators("ConditionExpression", _read_lexemes("ConditionExpression", condition))
     return len(condition.encode()) + size <= MAX_EXPRESSION_BYTES and count + operators <= MAX_OPERATORS
 
 
 _PAIRS = {")": "(", "]": "["}
 
 
-def _check_nesting(name: str, text: str, tokens: list[Token], ends: list[int]) -> None:
+def _check_nesting(name: str, text: str, lexemes: list[Lexeme], ends: list[int]) -> None:
     """Each part up to one of the `ends` closes what it opens, and nothing else.
 
     Else what the caller wrote could reach out of its own part, and change what ours means beside it.
     """
     open_signs: list[str] = []
-    for n, (sign, _, _) in enumerate(tokens):
+    for n, (sign, _, _) in enumerate(lexemes):
         if n in ends and open_signs:
             break
         if sign in "([":
@@ -135,24 +135,24 @@ def _check_nesting(name: str, text: str, tokens: list[Token], ends: list[int]) -
         raise InvalidUpdate(f"{name} {text!r} leaves a {open_signs[-1]!r} open: DynamoDB would refuse it by itself.")
 
 
-def _tokens(name: str, text: str) -> list[Token]:
-    tokens: list[Token] = []
+def _read_lexemes(name: str, text: str) -> list[Lexeme]:
+    lexemes: list[Lexeme] = []
     at, end = 0, len(text.rstrip())
     while at < end:
-        match = _TOKEN.match(text, at)
+        match = _LEXEME.match(text, at)
         if match is None:
             raise InvalidUpdate(f"{name} {text!r} has {text[at:].strip()[:1]!r} where no expression has it.")
         kind = match.lastgroup or ""
-        tokens.append((match[kind], match.start(kind), match.end(kind)))
+        lexemes.append((match[kind], match.start(kind), match.end(kind)))
         at = match.end()
-    return tokens
+    return lexemes
 
 
-def _clause_starts(tokens: list[Token]) -> list[int]:
+def _clause_starts(lexemes: list[Lexeme]) -> list[int]:
     """Where the clauses begin. A clause keyword stands first, or after a complete operand: elsewhere `remove` is an attribute's name."""
     starts: list[int] = []
     expects_operand = False
-    for n, (text, _, _) in enumerate(tokens):
+    for n, (text, _, _) in enumerate(lexemes):
         if text.upper() in CLAUSES and not expects_operand:
             starts.append(n)
             expects_operand = True
@@ -161,12 +161,12 @@ def _clause_starts(tokens: list[Token]) -> list[int]:
     return starts
 
 
-def _roots(tokens: list[Token]) -> tuple[str, ...]:
+def _roots(lexemes: list[Lexeme]) -> tuple[str, ...]:
     """The names at which paths begin: words that are no keyword, no function, no value and behind no dot."""
     roots: dict[str, None] = {}
-    for n, (text, _, _) in enumerate(tokens):
-        before = tokens[n - 1][0] if n else ""
-        after = tokens[n + 1][0] if n + 1 < len(tokens) else ""
+    for n, (text, _, _) in enumerate(lexemes):
+        before = lexemes[n - 1][0] if n else ""
+        after = lexemes[n + 1][0] if n + 1 < len(lexemes) else ""
         starts_path = _is_word(text) and before not in {".", "["} and after != "("
         if starts_path and text.upper() not in _KEYWORDS:
             roots[text] = None
@@ -177,16 +177,16 @@ def _is_word(text: str) -> bool:
     return text[0] in "#:_" or text[0].isalnum()
 
 
-def _is_wrapped(tokens: list[Token]) -> bool:
+def _is_wrapped(lexemes: list[Lexeme]) -> bool:
     """Does the first parenthesis close at the very end?"""
-    depths = accumulate([(text == "(") - (text == ")") for text, _, _ in tokens])
+    depths = accumulate([(text == "(") - (text == ")") for text, _, _ in lexemes])
     end = next(n for n, depth in enumerate(depths) if depth <= 0)  # there always is one, because the parentheses match
-    return 0 < end == len(tokens) - 1
+    return 0 < end == len(lexemes) - 1
 
 
-def _operators(name: str, tokens: list[Token]) -> int:
+def _operators(name: str, lexemes: list[Lexeme]) -> int:
     """Operators and functions, as the documentation counts them: `=` is none in an update."""
-    words = [text.upper() for text, _, _ in tokens]
+    words = [text.upper() for text, _, _ in lexemes]
     functions = sum(_is_word(a) and a not in _KEYWORDS and b == "(" for a, b in pairwise(words))
     if name == "UpdateExpression":
         return functions + words.count("+") + words.count("-")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
-from onewrite.core.event import copied_events, copy_of, make_fold_emission
+from onewrite.core.engine import Native
+from onewrite.core.event import copy_of
 from onewrite.core.flow import Flow
-from onewrite.core.folding import FoldedWrites, Function, Native, fold, join, make_entries
+from onewrite.core.folding import FoldedWrites, Function, fold
 from onewrite.core.ledgers.entry import Advance, Change, Entry
-from onewrite.core.write import NO_STEP, NoStepAtAll, Write, make_token
+from onewrite.core.write import NoStepAtAll, Write, make_token
 from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, TableAttempt
-from onewrite.dynamodb.layout import canonical
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Outcome
@@ -31,25 +31,19 @@ def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> 
     return fold(Folds(flows), messages, function)
 
 
-class Folds(FoldedWrites):
+class Folds(FoldedWrites[Flows]):
     """What a fold asks of a table."""
 
     too_much = (ExpressionTooLong, EntityTooLarge)
-
-    def __init__(self, flows: Flows) -> None:
-        self._flows = flows
+    # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
+    step = NoStepAtAll()
 
     @property
     def most(self) -> int:
         return most_at_once(self.entry(Message("any", source="any", sequence=1)))
 
-    def canonical(self, entity: object) -> Hashable:
-        return canonical(entity)
-
-    def entry(self, message: Message) -> Entry:
-        entry = self._flows.ledger.entry(message, self._flows.clock())
+    def check_looks(self, entry: Entry) -> None:
         check_looks(entry)
-        return entry
 
     def entity_of(self, native: Native) -> object:
         key: object = native.get("Key")
@@ -57,23 +51,8 @@ class Folds(FoldedWrites):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
         return cast("dict[str, Any]", copy_of(key))  # the function may use its dict again, for another entity
 
-    def attempt(self, messages: Sequence[Message], native: Native, moved: Sequence[Message] = ()) -> TableAttempt:
-        flows = self._flows
-        arguments, emit = flows.keep(_arguments(native)), copied_events(native.get("emit"))
-        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
-        now, name = flows.clock(), flows.attempts()
-        entry = join(make_entries(flows.ledger, messages, moved, now))
-        outbox_part = flows.empty_emission if emit is None else make_fold_emission(flows.emitter, messages, emit, now, name)
-        # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
-        step = NO_STEP if len(messages) == 1 else NoStepAtAll()
-        others = tuple(messages[1:])
-        write = Write(messages[0], native["Key"], now, entry, step, outbox_part, make_token(name), other_messages=others)
-        return flows.attempt(write, arguments)
-
-
-def _arguments(native: Native) -> dict[str, Any]:
-    """Those of `update_item` itself."""
-    return {name: value for name, value in native.items() if name not in ("emit", "missing_ok")}
+    def build(self, write: Write, native: Native) -> TableAttempt:
+        return self.engine.attempt(write, native)
 
 
 @lru_cache(maxsize=64)  # entries of one message differ by the ledger and by the slots that time has come to

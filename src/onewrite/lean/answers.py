@@ -11,7 +11,7 @@ from zlib import crc32
 from botocore.parsers import create_parser
 
 from onewrite.lean.service import Service
-from onewrite.lean.wire import Answer, Unanswered
+from onewrite.lean.wire import Response, Unanswered
 
 _YES, _NO = 200, 400
 _EMPTY_BODY = b"{}"
@@ -40,7 +40,7 @@ class Parser:
         self._checksum, self._error_code = service.checksum, service.error_code
         self._error_shape = None if service.error_code is None else service_model.shape_for_error_code(service.error_code)
 
-    def parse(self, operation: str, answer: Answer) -> dict[str, Any]:
+    def parse(self, operation: str, answer: Response) -> dict[str, Any]:
         """What boto3's method returns, or what the response of its error holds."""
         _check(answer, self._checksum)
         if answer.status == _YES and answer.body == _EMPTY_BODY:
@@ -59,7 +59,7 @@ class Parser:
         return cast("dict[str, Any]", answer_members)
 
 
-def _check(answer: Answer, checksum: str | None) -> None:
+def _check(answer: Response, checksum: str | None) -> None:
     """Only a plain yes, and a no of the kind that a failed condition is, go on from here."""
     if answer.status not in (_YES, _NO):
         raise Unanswered(f"it is answered by {answer.status}")

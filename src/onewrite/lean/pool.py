@@ -8,7 +8,7 @@ from functools import cached_property
 from ssl import SSLContext
 from typing import Any
 
-from onewrite.lean.wire import Address, Answer, Connection, Wiring, connect
+from onewrite.lean.wire import Address, Connection, Response, Wiring, connect
 
 
 class Pool:
@@ -28,7 +28,7 @@ class Pool:
         """Made at the first connection, because it takes long to read a CA bundle."""
         return self._wiring.context()
 
-    def exchange(self, address: Address, request: bytes) -> Answer:
+    def exchange(self, address: Address, request: bytes) -> Response:
         """Send a request and receive its answer. A connection on which anything else happens is closed."""
         connection = self._idle_one(address) or connect(address, self._wiring, lambda: self._context)
         try:

@@ -12,7 +12,7 @@ from botocore.handlers import add_recursion_detection_header
 from onewrite.lean.insides import find_endpoint, read_credentials
 from onewrite.lean.refusals import is_plain
 from onewrite.lean.service import Service
-from onewrite.lean.signing import Identity, Signer
+from onewrite.lean.signing import Signer, SigningKeys
 from onewrite.lean.wire import Address
 
 Endpoint: TypeAlias = tuple[str, Any, Any]
@@ -27,7 +27,7 @@ class UnknownRoute(Exception):
 class Route(NamedTuple):
     """The way of all requests with these credentials to one table, or to one queue."""
 
-    identity: Identity
+    keys: SigningKeys
     place: str  # the name of the table, or the URL of the queue
     address: Address
     host: str  # as a header says it
@@ -46,15 +46,15 @@ class Routes:
         credentials = read_credentials(self._client)
         if credentials is None:
             raise UnknownRoute("the client has no credentials")
-        identity, route = _identity(credentials.get_frozen_credentials()), self._last_route
-        if route is None or route.identity != identity or route.place != arguments.get(self._place, ""):
+        keys, route = _copy_keys(credentials.get_frozen_credentials()), self._last_route
+        if route is None or route.keys != keys or route.place != arguments.get(self._place, ""):
             context: dict[str, Any] = {}
             endpoint = find_endpoint(self._client, operation, arguments, context)
-            route = self._last_route = self._route(identity, arguments, endpoint, context)
+            route = self._last_route = self._route(keys, arguments, endpoint, context)
         return route
 
     def _route(
-        self, identity: Identity, arguments: Mapping[str, Any], endpoint: Endpoint, context: Mapping[str, Any]
+        self, keys: SigningKeys, arguments: Mapping[str, Any], endpoint: Endpoint, context: Mapping[str, Any]
     ) -> Route:
         url, headers, _ = endpoint
         if headers or not is_plain(url) or context.get("auth_type", "v4") != "v4":
@@ -65,15 +65,15 @@ class Routes:
             signing.get("region", meta.region_name),
             signing.get("signing_name", meta.service_model.signing_name),
         )
-        for part in (identity.access_key, identity.token or ""):
+        for part in (keys.access_key, keys.token or ""):
             if not part.isprintable():
                 raise UnknownRoute("the credentials have characters that no header has")
-        signer = Signer(identity, region, service)
-        return Route(identity, arguments.get(self._place, ""), read_address(url), read_host(url), signer)
+        signer = Signer(keys, region, service)
+        return Route(keys, arguments.get(self._place, ""), read_address(url), read_host(url), signer)
 
 
-def _identity(snapshot: Any) -> Identity:
-    return Identity(snapshot.access_key, snapshot.secret_key, snapshot.token)
+def _copy_keys(snapshot: Any) -> SigningKeys:
+    return SigningKeys(snapshot.access_key, snapshot.secret_key, snapshot.token)
 
 
 def read_address(url: str) -> Address:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
-class Identity(NamedTuple):
+class SigningKeys(NamedTuple):
     """Whose request it is. `token`: of a session, where the credentials are temporary."""
 
     access_key: str
@@ -23,10 +23,10 @@ class Identity(NamedTuple):
 
 
 class Signer:
-    """Signs with one identity, for one region and service. The key of a day is made once."""
+    """Signs with the keys of one identity, for one region and service. The key of a day is made once."""
 
-    def __init__(self, identity: Identity, region: str, service: str) -> None:
-        self._identity = identity
+    def __init__(self, keys: SigningKeys, region: str, service: str) -> None:
+        self._keys = keys
         self._region, self._service = region, service
         # Both are replaced whole, so threads need no lock.
         self._today = _Day("", "", b"")
@@ -36,13 +36,13 @@ class Signer:
         """These headers, with those that a signature adds. Names are in lower case, and all of them are signed."""
         moment = self._date(int(now))
         result = {**headers, "x-amz-date": moment}
-        if self._identity.token:
-            result["x-amz-security-token"] = self._identity.token
+        if self._keys.token:
+            result["x-amz-security-token"] = self._keys.token
         day = self._day(moment[:8])
         names, request = canonical_request(method, result, body)
         text = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(request.encode()).hexdigest()}"
         signature = hmac.digest(day.key, text.encode(), "sha256").hex()
-        credential = f"{self._identity.access_key}/{day.scope}"
+        credential = f"{self._keys.access_key}/{day.scope}"
         result["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
         return result
 
@@ -56,7 +56,7 @@ class Signer:
     def _day(self, name: str) -> _Day:
         day = self._today
         if day.name != name:
-            key = f"AWS4{self._identity.secret_key}".encode()
+            key = f"AWS4{self._keys.secret_key}".encode()
             for part in (name, self._region, self._service, "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
             day = self._today = _Day(name, f"{name}/{self._region}/{self._service}/aws4_request", key)

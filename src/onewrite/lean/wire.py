@@ -36,7 +36,7 @@ class Address(NamedTuple):
     is_encrypted: bool
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """One answer. The names of its headers are in lower case. `is_last`: no other will come on this connection."""
 
     status: int
@@ -77,9 +77,9 @@ class Connection:
         self.address = address
         self._process = os.getpid()
 
-    def exchange(self, request: bytes) -> Answer:
+    def exchange(self, request: bytes) -> Response:
         self._socket.sendall(request)
-        return read_answer(self._socket.recv)
+        return read_response(self._socket.recv)
 
     def is_usable(self, address: Address) -> bool:
         """Does it lead there still? A child process shares its parent's sockets, whose answers are the parent's.
@@ -111,7 +111,7 @@ Receive: TypeAlias = Callable[[int], bytes]
 """A socket's `recv`: no bytes mean that the connection has ended."""
 
 
-def read_answer(receive: Receive) -> Answer:
+def read_response(receive: Receive) -> Response:
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
         if len(data) > _MAX_BYTES:
@@ -125,7 +125,7 @@ def read_answer(receive: Receive) -> Answer:
         size = _number(headers.get("content-length", ""))
         data = _fill(receive, data, size)
         body, surplus = data[:size], data[size:]
-    return Answer(status, headers, body, is_last=bool(surplus) or "close" in headers.get("connection", "").lower())
+    return Response(status, headers, body, is_last=bool(surplus) or "close" in headers.get("connection", "").lower())
 
 
 def _read_head(text: str) -> tuple[int, dict[str, str]]:

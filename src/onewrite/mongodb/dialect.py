@@ -238,7 +238,8 @@ def add_ledger(write: Write, draft: Draft) -> None:
                     marks_by_path[path] = (*marks_by_path.get(path, ()), change.mark, *change.aliases)
             else:
                 draft.also.append(_before(change))
-        draft.asks |= {path: _lacks(marks) for path, marks in marks_by_path.items()}
+        for path, marks in marks_by_path.items():
+            draft.asks[path] = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
     if not isinstance(step, Begins | Withdraws):
         _gain(entry, draft)
 
@@ -285,10 +286,6 @@ class _Places(NamedTuple):
 @lru_cache(maxsize=64)
 def _places(sets: Sets) -> _Places:
     return _Places(tuple(map(path_of, sets.live)), path_of(sets.present), {path_of(slot): "" for slot in sets.dead})
-
-
-def _lacks(marks: tuple[Mark, ...]) -> Document:
-    return {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
 
 
 def _before(change: Advance) -> dict[str, Any]:

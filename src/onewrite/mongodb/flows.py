@@ -35,7 +35,7 @@ from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import MAX_TURNS, Landed, Refusal, send_write
+from onewrite.core.pipeline import MAX_ATTEMPTS, Landed, Refusal, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Unreadable, Write, too_large
@@ -456,7 +456,7 @@ class CollectionAttempt(NamedTuple):
         if failure is not None and (not self.upsert or may_have_written(failure, request.native)):
             yield from self.flows.raise_failure(failure, request, refusal.image)
         if isinstance(request.write.step, Finishes):
-            if turn == MAX_TURNS and request.native.get("hint") is not None:
+            if turn == MAX_ATTEMPTS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
             return self
         if failure is not None and not exists and not is_entity_taken(failure, request.write.key):

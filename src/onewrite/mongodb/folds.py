@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import cast
 
 from pymongo.errors import DocumentTooLarge
 
-from onewrite.core.event import copy_of, make_fold_emission
+from onewrite.core.engine import Native
+from onewrite.core.event import copy_of
 from onewrite.core.flow import Flow
-from onewrite.core.folding import FoldedWrites, Function, Native, fold, join, make_entries
+from onewrite.core.folding import FoldedWrites, Function, fold
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.write import NO_STEP, Write
 from onewrite.errors import EntityTooLarge, InvalidUpdate
@@ -32,43 +33,28 @@ def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> 
     return fold(Folds(flows), messages, function)
 
 
-class Folds(FoldedWrites):
+class Folds(FoldedWrites[Flows]):
     """What a fold asks of a collection."""
 
     most = _MAX_MESSAGES
     too_much = (EntityTooLarge, DocumentTooLarge)  # the latter in a transaction, where nothing was sent
+    step = NO_STEP
 
-    def __init__(self, flows: Flows) -> None:
-        self._flows = flows
-        self.canonical = flows.canonical
-
-    def entry(self, message: Message) -> Entry:
-        entry = self._flows.ledger.entry(message, self._flows.clock())
+    def check_looks(self, entry: Entry) -> None:
         check_looks(entry)
-        return entry
 
     def entity_of(self, native: Native) -> Document:
         query = native.get("filter")
         if query is None:
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
-        check_filter(self._flows.ledger.terms, query)
+        check_filter(self.engine.ledger.terms, query)
         # The function may use its dict again, for another entity.
-        return cast("Document", copy_of(identity(query, self._flows.fields)))
+        return cast("Document", copy_of(identity(query, self.engine.fields)))
 
-    def attempt(self, messages: Sequence[Message], native: Native, moved: Sequence[Message] = ()) -> CollectionAttempt:
-        flows = self._flows
-        emit = native.get("emit")
-        arguments = {name: value for name, value in flows.keep(native).items() if name != "emit"}
+    def build(self, write: Write, native: Native) -> CollectionAttempt:
+        arguments = dict(native)
         if arguments.get("update") is None:
             arguments.pop("update", None)
-            arguments = {"upsert": may_create_by_record(arguments["filter"], flows.fields, arguments), **arguments}
-        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
-        now = flows.clock()
-        entry = join(make_entries(flows.ledger, messages, moved, now))
-        outbox_part = flows.empty_emission
-        if emit is not None:
-            outbox_part = make_fold_emission(flows.emitter, messages, emit, now, flows.attempts())
-        key, others = flows.read_key(arguments), tuple(messages[1:])
-        write = Write(messages[0], key, now, entry, NO_STEP, outbox_part, other_messages=others)
+            arguments = {"upsert": may_create_by_record(arguments["filter"], self.engine.fields, arguments), **arguments}
         writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & arguments.keys() else "update_one"
-        return flows.attempt(write, arguments, writer)
+        return self.engine.attempt(write, arguments, writer)

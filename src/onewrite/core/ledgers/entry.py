@@ -13,7 +13,7 @@ from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
 Mark: TypeAlias = str | bytes
 Rule: TypeAlias = Literal["below", "first", "next"]
-Refusal: TypeAlias = Duplicate | Gone | Stale | Deferred
+LedgerRefusal: TypeAlias = Duplicate | Gone | Stale | Deferred
 Lookup: TypeAlias = Callable[[Slot], object]  # what is stored there: ABSENT, a frozenset for any set or array, an int, a str
 ABSENT: Final = object()
 
@@ -51,7 +51,7 @@ class Remember(NamedTuple):
     def counts(self) -> bool:
         return False
 
-    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> Refusal | None:
+    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
         is_held = False
         for slot in self.sets.live:
             marks = _marks(lookup(slot), self.sets.kind)
@@ -97,7 +97,7 @@ class Advance(NamedTuple):
         """Is the mark a number written as text? Two of these compare as their numbers do only if they are equally long."""
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
 
-    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> Refusal | None:
+    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
         mark = lookup(self.slot)
         if mark is ABSENT:
             return self._judge_unknown_source(message, entity)
@@ -130,7 +130,7 @@ class Advance(NamedTuple):
             return stored_mark < self.mark
         raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
 
-    def _judge_unknown_source(self, message: Message, entity: Entity | None) -> Refusal | None:
+    def _judge_unknown_source(self, message: Message, entity: Entity | None) -> LedgerRefusal | None:
         if self.rule != "next":
             return None
         if isinstance(self.mark, int) and self.mark < self.first:
@@ -205,20 +205,20 @@ class Entry(NamedTuple):
 
     def judge(
         self, message: Message, lookup: Lookup, *, entity: Entity | None = None, is_gone: bool = False
-    ) -> Refusal | None:
+    ) -> LedgerRefusal | None:
         """What the ledger says about the message, given what is stored; None if it lets it in.
 
         `gone`: the entity was deleted, and its ledger is part of what is left of it.
         """
         self.check(lookup)
-        refusals: list[Refusal] = [Gone(message)] if is_gone else []
+        refusals: list[LedgerRefusal] = [Gone(message)] if is_gone else []
         for change in self.changes:
             refusal = change.judge(message, lookup, entity)
             if refusal is not None:
                 refusals.append(refusal)
         if len(refusals) < 2:  # noqa: PLR2004  # nothing to weigh
             return refusals[0] if refusals else None
-        heaviest = min(refusals, key=_weight)  # the first of those that weigh most
+        heaviest = min(refusals, key=lambda refusal: _WEIGHTS.index(type(refusal)))  # the first of those that weigh most
         if isinstance(heaviest, Duplicate) and isinstance(refusals[0], Deferred):
             # A ledger in also= holds the message. It comes again when the mark is before it, because the mark must move over it then.
             return refusals[0]
@@ -237,10 +237,6 @@ class Entry(NamedTuple):
 
 
 _WEIGHTS = (Duplicate, Gone, Stale, Deferred)
-
-
-def _weight(refusal: Refusal) -> int:
-    return _WEIGHTS.index(type(refusal))
 
 
 def _marks(stored_set: object, kind: type[Mark]) -> frozenset[Mark]:
