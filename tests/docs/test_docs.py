@@ -16,6 +16,7 @@ import moto  # noqa: F401  # a run of pytest within this one would forget that i
 import pytest
 
 import onewrite
+import onewrite.dynamodb  # a run of pytest within this one would import a copy of it otherwise
 from tests.support.pages import BLOCK, PAGES, ROOT, name, namespace_of
 
 FENCED = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
