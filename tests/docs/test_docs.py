@@ -16,7 +16,7 @@ import moto  # noqa: F401  # a run of pytest within this one would forget that i
 import pytest
 
 import onewrite
-import onewrite.dynamodb  # a run of pytest within this one would import a copy of it otherwise
+from onewrite.testing import moto_table
 from tests.support.pages import BLOCK, PAGES, ROOT, name, namespace_of
 
 FENCED = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -48,7 +48,17 @@ def test_a_first_page_shows_what_its_code_prints(page: str, capsys: pytest.Captu
     assert capsys.readouterr().out == "".join(text for text in shown if "delivery 1" not in text)
 
 
+@pytest.fixture(scope="module")
+def everything_imported() -> None:
+    """A run of pytest within this one forgets the modules that it imports first, and a second copy of them confuses the next run."""
+    for module_name in MODULES:
+        importlib.import_module(module_name)
+    with moto_table("imported"):
+        pass
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.usefixtures("everything_imported")
 @pytest.mark.slow
 def test_pytest_prints_what_a_page_shows(page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
