@@ -14,7 +14,7 @@ from onewrite import Begun, ConfigurationError, Event, InSequence, InvalidUpdate
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, table
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, collection
 from onewrite.testing import mongomock_collection, moto_table
-from tests.support.seams import name_calls
+from tests.support.seams import flows_of, name_calls
 
 NOW = 1_790_000_000.0
 M1, M2 = Message("m1", source="s", sequence=1), Message("m2", source="s", sequence=2)
@@ -129,7 +129,7 @@ def test_explaining_teaches_a_store_nothing() -> None:
             (GuardedTable(table, SeenIds(), **MORE), OF_TABLES),
             (GuardedCollection(collection, SeenIds(), key=("email",), **MORE), OF_COLLECTIONS),
         ):
-            flows: Any = store._flows
+            flows: Any = flows_of(store)
             before = dict(vars(flows))
             for verb, arguments, native, _ in cases.values():
                 store.explain(verb, *arguments, **native)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,12 +13,10 @@ from onewrite.core.judging import has_landed, judge_creation
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.step import step_mark
-from onewrite.core.tombstone import new_tombstone
 from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, make_token, too_large
 
 NOW = 1_790_000_000.0
 CALL = make_token("try")
-TOMBSTONES = Tombstones(timedelta(days=1))
 
 
 def at(sequence: Any) -> Message:
@@ -66,52 +63,11 @@ def test_a_write_of_a_mark_has_landed_where_the_mark_is_there_or_further_on(
     assert landed(entry, {entry.own.slot: stored}) is expected
 
 
-def test_a_write_of_an_id_has_landed_where_a_live_slot_holds_it() -> None:
-    entry, other = SeenIds().entry(at(5), NOW), SeenIds().look(Message("m2"), NOW)
-    assert isinstance(entry.own, Remember)
-    sets, mark = entry.own.sets, entry.own.mark
-    assert [landed(entry, {slot: frozenset({mark, other.mark})}) for slot in sets.live] == [True] * 3
-    assert not landed(entry, {slot: frozenset({other.mark}) for slot in sets.live})
-    assert not any(landed(entry, {slot: frozenset({mark})}) for slot in sets.dead)
-    assert not landed(entry, {sets.present: [mark]})
-    assert not landed(entry, {})
-
-
-def test_a_write_of_several_messages_has_landed_where_all_of_them_are_there() -> None:
-    own, second = (SeenIds().look(Message(f"m{n}"), NOW) for n in (1, 2))
-    entry = Entry(SeenIds().terms, own, more=(second,))
-    assert landed(entry, {own.sets.present: frozenset({own.mark, second.mark})})
-    assert not landed(entry, {own.sets.present: frozenset({own.mark})})
-    assert not landed(entry, {own.sets.present: frozenset({second.mark})})
-
-
-def test_no_write_has_landed_whose_token_was_overwritten() -> None:
-    entry, stored = written(SeenIds())
-    assert landed(entry, stored)
-    assert not landed(entry, stored, fields={TOKEN: b"another"})
-    assert not landed(entry, stored, fields={TOKEN: None})
-
-
 def test_no_write_has_landed_while_a_step_of_its_message_is_open() -> None:
     entry, stored = written(SeenIds())
     mine, other = (step_mark("ow_l", message).hex() for message in (M10, at(11)))
     assert not landed(entry, stored, steps={mine: {}})
     assert landed(entry, stored, steps={other: {}})
-
-
-@pytest.mark.parametrize(
-    ("tombstone", "expected"), [("its own", True), ("another's", False), ("nobody's", False), ("none", False)]
-)
-def test_a_delete_has_landed_where_the_tombstone_is_its_own(tombstone: str, *, expected: bool) -> None:
-    entry, stored = written(SeenIds())
-    burial = Burial(new_tombstone(TOMBSTONES, NOW, "try"))
-    fields: dict[str, dict[str, object]] = {
-        "its own": {TOMBSTONE: burial.tombstone.as_fields()},
-        "another's": {TOMBSTONE: new_tombstone(TOMBSTONES, NOW, "another try").as_fields()},
-        "nobody's": {TOMBSTONE: burial.tombstone.by},
-        "none": {},
-    }
-    assert landed(entry, stored, burial, fields=fields[tombstone]) is expected
 
 
 # --- an entity that is full ----------------------------------------------------------------------------------------------

@@ -50,18 +50,6 @@ def test_a_lone_surrogate_is_refused_for_no_database_stores_it(name: str) -> Non
         Message("m1").part("a\ud800")
 
 
-def test_a_childs_key_is_the_same_on_every_delivery() -> None:
-    first = Message("evt-1", source="order-7", sequence=3, body=1)
-    again = Message("evt-1", source="order-7", sequence=4, body=2, attributes={"a": "b"}, system={"c": "d"})
-    assert first.child("charge") == again.child("charge")
-
-
-def test_two_callers_that_choose_one_idempotency_key_get_two_keys() -> None:
-    senders = [Message("7f3a", source=caller) for caller in ("", "alice", "bob", "7f3a", "4:7f3a", " ", "of ")]
-    keys = {each.child("charge") for message in senders for each in (message, message.part("alice"), message.part(""))}
-    assert len(keys) == 3 * len(senders)
-
-
 def test_a_childs_key_never_changes_between_versions() -> None:
     # A payment API may still hold keys that an older version handed out.
     assert Message("evt-1").child("charge") == "3e6726b9-86e8-50eb-9064-a04250e8e9f9"
@@ -99,27 +87,6 @@ def test_a_part_is_the_same_message_but_for_its_parts() -> None:
     message = Message("m1", source="s", sequence=3, body={"n": 1}, attributes={"a": "b"})
     assert message.part("stock") == dataclasses.replace(message, parts=("stock",))
     assert message.parts == ()
-
-
-def test_no_childs_name_leads_into_a_part() -> None:
-    message = Message("m1")
-    part = message.part("stock")
-    keys = [
-        *[message.child(name) for name in ("of 2:m10:5:stock charge", "5:stockcharge", "5:stock6:charge")],
-        *[part.child(name) for name in ("charge", "6:charge", "6:charge ", " 6:charge")],
-        message.part("").child("5:stockcharge"),
-        part.part("charge").child(""),
-        part.part("").child("charge"),
-    ]
-    assert len(set(keys)) == len(keys)
-
-
-# --- children ---------------------------------------------------------------------------------------------------------
-
-
-def test_children_differ_by_name_by_message_and_by_where_one_ends() -> None:
-    keys = [Message(i).child(name) for i, name in [("a", "bc"), ("ab", "c"), ("abc", ""), ("a", "b"), ("1:a", "bc")]]
-    assert len(set(keys)) == len(keys)
 
 
 # --- sortable ---------------------------------------------------------------------------------------------------------

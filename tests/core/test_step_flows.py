@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from onewrite import (
-    Applied,
     Begun,
     Busy,
     Duplicate,
@@ -127,19 +126,6 @@ def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
 # --- MongoDB ----------------------------------------------------------------------------------------------------------
 
 
-def test_on_mongodb_a_step_that_was_let_go_meanwhile_is_begun_anew() -> None:
-    begun, _ = play(
-        begin(collection(), M, native={"filter": QUERY}, **ASKED),
-        NOTHING,
-        document(step()),
-        NOTHING,
-        document(),
-        LANDED,
-    )
-    assert isinstance(begun, Begun)
-    assert begun.first
-
-
 def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_again() -> None:
     assert isinstance(play(begin(collection(), M, native={"filter": QUERY}, **ASKED), NOTHING, document(), LANDED)[0], Begun)
     never = play(begin(collection(), M, native={"filter": QUERY}, **ASKED), *[NOTHING, document()] * 6)
@@ -155,23 +141,6 @@ def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
 
 class Transaction:
     in_transaction = True
-
-
-@pytest.mark.parametrize("update", [{"$inc": {"n": 1}}, [{"$set": {"n": 1}}]])
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["seen", "mark"])
-def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, update: Any) -> None:
-    own = new_step(ledger.attribute, M, REQUEST, "mine", NOW)
-    finishes = own.as_begun(M, QUERY, lambda: NOW)
-    held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 9}}) if isinstance(ledger, HighWaterMark) else None
-    answers = [LANDED] if held is None else [NOTHING, held, LANDED]
-    flow = collection(ledger).write(M, QUERY, update, writer="update_one", finishes=finishes)
-    answer, steps = play(flow, *answers)
-    assert isinstance(answer, Applied)
-    path = f"ow_steps.{step_mark(ledger.attribute, M).hex()}"
-    sent = steps[-1].args
-    assert sent[0][f"{path}.fence"] == own.fence
-    taken = sent[1]["$unset"] if isinstance(update, dict) else sent[1][-1]["$set"]
-    assert taken[path] in {"", "$$REMOVE"}
 
 
 # --- perform ----------------------------------------------------------------------------------------------------------

@@ -66,12 +66,6 @@ def test_both_classes_describe_a_verb_alike(twins: Twins) -> None:
         assert blocking == asynchronous
 
 
-@pytest.mark.parametrize("store", [GuardedTable, AsyncGuardedTable, GuardedCollection, AsyncGuardedCollection])
-def test_a_write_is_annotated_with_its_outcome(store: Any) -> None:
-    for name in {"update_item", "update_one", "record", "seen"} & set(dir(store)):
-        assert inspect.signature(getattr(store, name)).return_annotation == "Outcome"
-
-
 @pytest.mark.parametrize("store", BLOCKING)
 def test_an_autospec_refuses_a_write_without_a_message(store: Any) -> None:
     mocked = create_autospec(store, instance=True)

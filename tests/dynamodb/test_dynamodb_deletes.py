@@ -28,7 +28,7 @@ from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
 from onewrite.testing import Crash, Faults, moto_table
 from tests.support.driven import Table, refusal
-from tests.support.seams import name_calls
+from tests.support.seams import flows_of, name_calls
 
 NOW = 1_790_000_000.0
 TOMBSTONES = Tombstones(timedelta(days=1))
@@ -88,7 +88,7 @@ def test_what_a_faster_redelivery_has_removed_is_not_returned(table: Any) -> Non
 
 def test_a_clean_up_leaves_what_came_after_the_database_has_removed_the_tombstone(table: Any) -> None:
     orders = guarded(table)
-    flow = delete(orders._flows, M1, Key=KEY)
+    flow = delete(flows_of(orders), M1, Key=KEY)
     perform = performer(table)
     second = flow.send(perform(next(flow)))
     table.delete_item(Key=KEY)

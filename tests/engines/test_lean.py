@@ -33,6 +33,7 @@ from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import State, addition, create_table, dynamo_state
 from tests.support.garbling import GARBLES, Garbling, Listening, heads, with_header
+from tests.support.seams import goes_by_client, idle_connections
 from tests.support.tls import Authority, TLSProxy
 
 if TYPE_CHECKING:
@@ -298,12 +299,12 @@ def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
 ) -> None:
     target = alone(client)
     target.get_item(TableName=table, Key=KEY)
-    (idle,) = target._pool._idle
+    (idle,) = idle_connections(target)
     garbling.end_connections()
     assert wait_for_read(idle._socket, 10)
     target.get_item(TableName=table, Key=KEY)
     assert garbling.operations == ["GetItem"] * 2
-    assert target._pool._idle != [idle]
+    assert idle_connections(target) != [idle]
 
 
 def test_a_connection_that_the_server_says_it_ends_is_not_kept(
@@ -312,7 +313,7 @@ def test_a_connection_that_the_server_says_it_ends_is_not_kept(
     target = alone(client)
     garbling.garble = with_header(b"connection: close")
     target.get_item(TableName=table, Key=KEY)
-    assert target._pool._idle == []
+    assert idle_connections(target) == []
 
 
 def test_eight_threads_share_a_client_and_keep_no_more_connections_than_it_allows(
@@ -323,19 +324,7 @@ def test_eight_threads_share_a_client_and_keep_no_more_connections_than_it_allow
         outcomes = list(pool.map(lambda message: add(lean, message), messages))
     assert outcomes == [Applied(message) for message in messages]
     assert state().n == len(messages)
-    assert len(LeanTableClient(client)._pool._idle) <= 4
-
-
-def test_connections_beyond_those_that_are_kept_are_closed(client: Any, table: str) -> None:
-    target = LeanTableClient(client)
-    pool, used = target._pool, []
-    for _ in range(6):
-        target.get_item(TableName=table, Key=KEY)
-        used.append(pool._idle.pop())
-    for connection in used:
-        pool._keep(connection)
-    assert pool._idle == used[2:]
-    assert [connection._socket.fileno() for connection in used[:2]] == [-1, -1]
+    assert len(idle_connections(LeanTableClient(client))) <= 4
 
 
 def test_an_interrupted_request_leaves_no_connection_behind(
@@ -343,7 +332,7 @@ def test_an_interrupted_request_leaves_no_connection_behind(
 ) -> None:
     target = LeanTableClient(client)
     target.get_item(TableName=table, Key=KEY)
-    (connection,) = target._pool._idle
+    (connection,) = idle_connections(target)
 
     def interrupted(*_: Any) -> NoReturn:
         raise KeyboardInterrupt
@@ -351,7 +340,7 @@ def test_an_interrupted_request_leaves_no_connection_behind(
     monkeypatch.setattr(Connection, "exchange", interrupted)
     with pytest.raises(KeyboardInterrupt):
         target.get_item(TableName=table, Key=KEY)
-    assert target._pool._idle == []
+    assert idle_connections(target) == []
     assert connection._socket.fileno() == -1
 
 
@@ -360,10 +349,10 @@ def test_a_child_process_does_not_use_its_parents_connections(
 ) -> None:
     target = alone(client)
     target.get_item(TableName=table, Key=KEY)
-    (parents,) = target._pool._idle
+    (parents,) = idle_connections(target)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     target.get_item(TableName=table, Key=KEY)
-    assert target._pool._idle != [parents]
+    assert idle_connections(target) != [parents]
 
 
 FORKED = """
@@ -515,7 +504,7 @@ def test_tls_is_verified_as_the_client_verifies_it(
     for _ in range(2):
         target.put_item(TableName=table, Item=KEY)
     assert secure.operations == ["PutItem"] * 2
-    assert len(target._pool._idle) == 1
+    assert len(idle_connections(target)) == 1
     client.close()
 
 
@@ -589,5 +578,5 @@ def test_the_explorer_sees_what_a_lean_table_sends(dynoxide: Dynoxide, table: st
     assert found.exhausted
     assert found.schedules > 1
     assert add(kept, Message("m-2")) == Applied(Message("m-2"))
-    assert not kept._target._look.by_client()
+    assert not goes_by_client(kept._target)
     dynamo.close()

@@ -30,6 +30,7 @@ from tests.engines.stores import addition, dynamo_state
 from tests.support.garbling import GARBLES, Garbling, Listening, bodies, heads
 from tests.support.http_sqs import HttpSqs
 from tests.support.proxy import Fault
+from tests.support.seams import goes_by_client
 
 pytestmark = pytest.mark.measured
 
@@ -467,7 +468,7 @@ def test_while_the_explorer_looks_all_requests_go_by_the_client(clients: Clients
         orders = GuardedTable(store, SeenIds(), table_name="orders")
 
         def handler(message: Message) -> Outcome:
-            looks.append(lean._look.by_client())
+            looks.append(goes_by_client(lean))
             return orders.update_item(message, **addition(message, "e"))
 
         return handler
@@ -482,4 +483,4 @@ def test_while_the_explorer_looks_all_requests_go_by_the_client(clients: Clients
         explore(build, messages=[Message("m-1")], world=world, observe=lambda _: dynamo_state(dynamo, "orders"))
         dynamo.close()
     assert set(looks) == {True}
-    assert not lean._look.by_client()
+    assert not goes_by_client(lean)

@@ -306,16 +306,6 @@ def test_an_entity_may_be_named_inside_of_and(
         assert store.find_one({"_id": "new"}) == {"_id": "new", "n": 10}
 
 
-@pytest.mark.parametrize(
-    "query", [{"$or": [{"_id": "o"}]}, {"$nor": [{"_id": "o"}]}, {"$and": [{"_id": {"$in": ["o"]}}]}, {"$and": []}]
-)
-def test_what_names_several_entities_is_refused(
-    documents: Callable[[], Collection[dict[str, Any]]], query: dict[str, Any]
-) -> None:
-    with pytest.raises(InvalidUpdate):
-        _store(documents()).update_one(M, query, {"$inc": {"n": 1}})
-
-
 # --- DynamoDB -----------------------------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ from onewrite.lean import insides
 from onewrite.lean.routes import Routes, UnknownRoute
 from onewrite.sqs import Worker
 from onewrite.testing.servers.engines import REGION
+from tests.support.seams import goes_by_client
 
 wrapt: Any = import_module("wrapt")  # it has no types
 powertools: Any = user_agent
@@ -218,18 +219,18 @@ def test_a_table_is_refused() -> None:
 
 
 def goes_lean(client: Any) -> bool:
-    return not LeanTableClient(client)._look.by_client()
+    return not goes_by_client(LeanTableClient(client))
 
 
 def test_what_comes_later_sends_requests_by_the_client_until_it_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     with made() as client:
         target = LeanTableClient(client)
-        assert not target._look.by_client()
+        assert not goes_by_client(target)
         for _ in range(2):
             client.meta.events.register("before-send", _foreign)
-            assert target._look.by_client()
+            assert goes_by_client(target)
             client.meta.events.unregister("before-send", _foreign)
-            assert not target._look.by_client()
+            assert not goes_by_client(target)
     (record,) = caplog.records
     assert "_foreign" in record.getMessage()
 
@@ -242,8 +243,8 @@ def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytes
         wrapped = wrapt.FunctionWrapper(getattr(owner, "_make_api_call"), _instrumented)  # noqa: B009  # the owner's, by its name
         with monkeypatch.context() as patch:
             patch.setattr(owner, "_make_api_call", wrapped)
-            assert target._look.by_client()
-        assert not target._look.by_client()
+            assert goes_by_client(target)
+        assert not goes_by_client(target)
 
 
 def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -> None:

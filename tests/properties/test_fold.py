@@ -36,6 +36,7 @@ from onewrite.mongodb.folds import fold_into as fold_into_document
 from onewrite.mongodb.layout import lookup as look_into_document
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
 from tests.support.examples import examples
+from tests.support.seams import flows_of
 from tests.support.serial_writes import (
     NOW,
     Entity,
@@ -214,16 +215,16 @@ class Table:
         return function
 
     def add(self, store: Any, message: Message, limit: int | None) -> Flow[Outcome]:
-        return store._flows.write(message, self.writing(limit)([message]))
+        return flows_of(store).write(message, self.writing(limit)([message]))
 
     def delete(self, store: Any) -> Flow[Outcome]:
-        return delete(store._flows, DELETION, Key=self.key)
+        return delete(flows_of(store), DELETION, Key=self.key)
 
     def raw(self) -> dict[str, Any]:
         return self.target.get_item(Key=self.key, ConsistentRead=True).get("Item", {})
 
     def fold(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
-        return fold_into_item(store._flows, messages, self.writing(limit))
+        return fold_into_item(flows_of(store), messages, self.writing(limit))
 
     look = staticmethod(look_into_item)
 
@@ -260,16 +261,16 @@ class Collection:
     def add(self, store: Any, message: Message, limit: int | None) -> Flow[Outcome]:
         native = self.writing(limit)([message])
         query, update = native.pop("filter"), native.pop("update")
-        return store._flows.write(message, query, update, writer="update_one", **native)
+        return flows_of(store).write(message, query, update, writer="update_one", **native)
 
     def delete(self, store: Any) -> Flow[Outcome]:
-        return delete_document(store._flows, DELETION, self.key, writer="update_one")
+        return delete_document(flows_of(store), DELETION, self.key, writer="update_one")
 
     def raw(self) -> dict[str, Any]:
         return self.target.find_one(self.key) or {}
 
     def fold(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
-        return fold_into_document(store._flows, messages, self.writing(limit))
+        return fold_into_document(flows_of(store), messages, self.writing(limit))
 
     look = staticmethod(look_into_document)
 

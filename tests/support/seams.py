@@ -1,4 +1,4 @@
-"""What stores, relays, handlers and workers draw and measure, for the tests that say it instead."""
+"""What stores, relays, handlers and workers draw, measure and keep, for the tests that say it instead or look at it."""
 
 from __future__ import annotations
 
@@ -40,3 +40,20 @@ def worker_in(time: VirtualTime, *arguments: Any, clock: Callable[[], float] | N
         _time = Time(clock or time, time.sleep, time.condition)
 
     return Timed(*arguments, **options)
+
+
+def flows_of(store: Any) -> Any:
+    """The guarded store's flows, for the tests that drive one step by step."""
+    return store._flows
+
+
+def goes_by_client(lean: Any) -> bool:
+    """Whether the lean client leaves its requests to boto3's at present."""
+    by_client: bool = lean._look.by_client()
+    return by_client
+
+
+def idle_connections(lean: Any) -> list[Any]:
+    """The connections that the lean client keeps for later requests."""
+    connections: list[Any] = lean._pool._idle
+    return connections
