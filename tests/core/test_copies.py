@@ -164,7 +164,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
             yield Place(store, {"filter": {"_id": {"order": "o"}}}, {"update": {"$set": {"n": 1}}}, now)
 
 
-def test_a_step_is_finished_after_the_key_of_its_begin_was_used_again(place: Place) -> None:
+def test_step_is_finished_if_its_key_dict_was_reused(place: Place) -> None:
     claim = place.begin()
     assert isinstance(claim, Begun)
     spoil(place.named)
@@ -176,7 +176,7 @@ def test_an_effect_may_use_the_key_again(place: Place) -> None:
 
 
 @pytest.mark.parametrize("method", ["begin", "seen", "open_steps"])
-def test_what_is_uncertain_is_finished_after_the_key_was_used_again(place: Place, method: str) -> None:
+def test_uncertain_step_is_finished_if_its_key_was_reused(place: Place, method: str) -> None:
     assert isinstance(place.begin(), Begun)
     place.now[0] += 3600
     found = getattr(place, method)()
@@ -202,7 +202,7 @@ class Order:
         self.lock = threading.Lock()
 
 
-def test_a_prepared_write_takes_what_the_same_write_takes_when_it_is_made_at_once() -> None:
+def test_prepared_write_takes_what_the_write_takes() -> None:
     box: Any = Outbox("shop", default=lambda _: "an order")
     emit = [Event("Paid", Order())]
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
@@ -233,7 +233,7 @@ def test_an_effect_may_change_the_key_that_it_is_given(place: Place) -> None:
     assert isinstance(place.perform(lambda step: _spoiled(step.entity_key)), Applied)
 
 
-def test_a_step_whose_effect_fails_is_let_go_whatever_that_did_to_the_key(place: Place) -> None:
+def test_step_is_released_if_its_effect_changed_the_key(place: Place) -> None:
     def effect(step: Begun) -> None:
         _spoiled(step.entity_key)
         raise RuntimeError("the provider")
@@ -278,7 +278,7 @@ TWICE: dict[str, Writes] = {
 
 
 @pytest.mark.parametrize("case", TWICE.values(), ids=TWICE)
-def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is_used_again(case: Writes) -> None:
+def test_asynchronous_call_keeps_its_item_if_its_key_is_reused(case: Writes) -> None:
     with moto_table("orders") as table:
         for name in ("o", "another"):
             table.put_item(Item={"orderId": name, "n": 0})
@@ -348,7 +348,7 @@ AWAITED: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("method", AWAITED)
-def test_an_asynchronous_write_of_a_collection_keeps_copies_from_its_first_request_on(method: str) -> None:
+def test_asynchronous_write_keeps_copies_from_its_first_request(method: str) -> None:
     ledger = SeenIds(readable=True)  # it asks for the indexes first
     with mongomock_collection("orders") as collection:
         collection.insert_one({"_id": {"order": "o"}, "n": 0})
@@ -373,7 +373,7 @@ def test_an_asynchronous_write_of_a_collection_keeps_copies_from_its_first_reque
     assert isinstance(answer, list | Applied | Begun) or method == "seen"
 
 
-def test_so_does_the_write_that_finishes_a_step_with_what_then_returned() -> None:
+def test_finishing_write_keeps_copies_too() -> None:
     with mongomock_collection("orders") as collection:
         collection.insert_one({"_id": {"order": "o"}, "n": 0})
         given: dict[str, Any] = {"update": {"$set": {"n": {"is": 1}}}}
@@ -394,7 +394,7 @@ def test_so_does_the_write_that_finishes_a_step_with_what_then_returned() -> Non
 # --- folds and relays ---------------------------------------------------------------------------------------------------
 
 
-def test_a_fold_notices_another_entity_in_the_dict_of_the_first() -> None:
+def test_fold_notices_another_entity_in_the_same_dict() -> None:
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
         key, query = {"orderId": "o0"}, {"_id": {"order": "o0"}}
         collection.insert_one({"_id": {"order": "o0"}, "n": 0})
@@ -415,7 +415,7 @@ def test_a_fold_notices_another_entity_in_the_dict_of_the_first() -> None:
             GuardedCollection(collection, SeenIds()).fold(messages, of_collection)
 
 
-def test_an_event_names_its_entity_after_the_key_was_used_again() -> None:
+def test_event_names_its_entity_if_the_key_was_reused() -> None:
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
         told: list[Outgoing] = []
         orders, documents = (

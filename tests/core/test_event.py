@@ -91,13 +91,13 @@ def test_a_body_that_json_cannot_say_exactly_is_refused(body: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [{1}, Line, Model], ids=["set", "class", "model"])
-def test_a_value_that_has_no_form_in_json_is_named_by_its_type(value: object) -> None:
+def test_value_without_json_is_named_by_its_type(value: object) -> None:
     """A default= of the user's that calls as_json for all other types gets this error, too."""
     with pytest.raises(InvalidUpdate, match=rf"JSON has nothing for a {type(value).__name__}\b"):
         as_json(value)
 
 
-def test_a_decimal_is_said_exactly_whatever_the_callers_context_rounds_to() -> None:
+def test_decimal_is_exact_in_any_context() -> None:
     with localcontext(Context(prec=3, traps=[Inexact, Overflow])):
         assert _body(Decimal(10**38 - 1)) == "9" * 38
         assert _body(Decimal("1234.5678")) == "1234.5678"
@@ -107,7 +107,7 @@ def test_an_outbox_converts_what_it_is_told_to() -> None:
     assert _body({1}, Outbox("o", default=sorted)) == "[1]"
 
 
-def test_a_body_that_the_broker_would_refuse_is_refused_at_the_emit() -> None:
+def test_body_too_large_for_the_broker_is_refused_at_emit() -> None:
     outbox = Outbox("o", largest_event=10)
     assert _body("é" * 4, outbox) == '"éééé"'
     with pytest.raises(InvalidUpdate, match="has 12 bytes, and this outbox takes 10"):
@@ -115,7 +115,7 @@ def test_a_body_that_the_broker_would_refuse_is_refused_at_the_emit() -> None:
     assert _body(1, Outbox("o", largest_event=1)) == "1"
 
 
-def test_ids_are_the_same_on_each_delivery_and_differ_within_a_message() -> None:
+def test_event_ids_are_stable_and_differ_within_a_message() -> None:
     events = [Event("A", 1), Event("A", 1), Event("B", 1), Event("A", 1, name="B"), Event("1 A", 1), Event("A", 2, name="A")]
     ids = [event["id"] for event in _emitted(*events)]
     assert len(set(ids)) == len(events)
@@ -128,7 +128,7 @@ def test_what_is_escaped_counts_as_it_is_stored() -> None:
         _body("\ufffe\uffff", Outbox("o", largest_event=13))
 
 
-def test_a_type_is_the_text_of_a_member_of_an_enum() -> None:
+def test_type_may_be_a_member_of_an_enum() -> None:
     ours, plain = (
         _emitted(Event(Kind.PAID, 1), Event("B", 1, name=Kind.PAID)),
         _emitted(Event("paid", 1), Event("B", 1, name="paid")),
@@ -149,13 +149,13 @@ def test_two_events_of_one_name_are_refused() -> None:
         _emitted(Event("A", 1, name="x"), Event("B", 1, name="x"))
 
 
-def test_an_event_is_stored_with_its_time_its_cause_and_the_nonce_of_the_call() -> None:
+def test_event_has_its_time_cause_and_nonce() -> None:
     first, second = _emitted(Event("A", 1), Event("B", 1, cause="other"))
     assert (first["time"], first["cause"], second["cause"]) == ("2026-09-21T14:13:20.123Z", "m1", "other")
     assert first["nonce"] == second["nonce"] != _emitted(Event("A", 1), call="another")[0]["nonce"]
 
 
-def test_times_as_text_sort_as_times_do_and_can_be_read_again() -> None:
+def test_times_as_text_sort_and_are_read_again() -> None:
     times = [0.0, 0.5, 0.9999996, 9.0, 10.0, NOW, NOW + 0.001, NOW + 1e9]
     texts = [moment(time) for time in times]
     assert texts == sorted(texts)

@@ -77,7 +77,7 @@ def test_a_flow_is_sent_each_reply_and_its_result_returned(twin: Twin) -> None:
     assert client.calls == [(("a",), {"b": 1}), ((), {})]
 
 
-def test_the_clients_exception_is_thrown_into_the_flow_which_may_go_on(twin: Twin) -> None:
+def test_exception_is_thrown_into_the_flow(twin: Twin) -> None:
     error = Lost("no answer")
 
     def flow() -> Flow[Any]:
@@ -89,7 +89,7 @@ def test_the_clients_exception_is_thrown_into_the_flow_which_may_go_on(twin: Twi
     assert twin.run(flow(), twin.client(error, "second")) == (error, "second")
 
 
-def test_an_exception_that_the_flow_does_not_want_leaves_as_the_client_raised_it(twin: Twin) -> None:
+def test_unwanted_exception_leaves_as_raised(twin: Twin) -> None:
     error = Lost("no answer")
     with pytest.raises(Lost) as raised:
         twin.run(two_calls([]), twin.client(error))
@@ -111,7 +111,7 @@ def noting(seen: list[str]) -> Flow[None]:
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_process_is_no_business_of_the_flow_and_closes_it(end: type[BaseException]) -> None:
+def test_exit_closes_the_flow(end: type[BaseException]) -> None:
     seen: list[str] = []
     with pytest.raises(end):
         run(noting(seen), Client(end()))
@@ -149,7 +149,7 @@ def test_a_cancelled_task_closes_its_flow_and_stays_cancelled() -> None:
     asyncio.run(main())
 
 
-def test_a_blocking_loop_refuses_an_asynchronous_client_before_it_sends_anything() -> None:
+def test_blocking_loop_refuses_an_asynchronous_client_unsent() -> None:
     client = AsyncClient("first")
     with pytest.raises(ConfigurationError, match="AsyncClient is asynchronous: guard it with the Async class"):
         run(two_calls([]), client)
@@ -177,9 +177,7 @@ def made_by(module: str, *, asynchronous: bool) -> Any:
     ],
 )
 @pytest.mark.parametrize("awaited", [False, True])
-def test_a_store_that_must_be_awaited_is_told_from_one_that_must_not_before_anything_is_sent(
-    module: str, asynchronous: bool, fits: set[bool], awaited: bool
-) -> None:
+def test_wrong_kind_of_client_is_refused_unsent(module: str, asynchronous: bool, fits: set[bool], awaited: bool) -> None:
     client = made_by(module, asynchronous=asynchronous)
     if awaited in fits:
         check_awaited(client, "update_item", is_async=awaited)
@@ -188,14 +186,14 @@ def test_a_store_that_must_be_awaited_is_told_from_one_that_must_not_before_anyt
         check_awaited(client, "update_item", is_async=awaited)
 
 
-def test_a_guarded_table_refuses_the_other_kind_of_client_when_it_is_made() -> None:
+def test_guarded_table_refuses_the_other_kind_of_client() -> None:
     with pytest.raises(ConfigurationError, match="is asynchronous"):
         GuardedTable(AsyncClient(), SeenIds(), table_name="orders")
     with pytest.raises(ConfigurationError, match="is not asynchronous"):
         AsyncGuardedTable(made_by("botocore.client", asynchronous=False), SeenIds(), table_name="orders")
 
 
-def test_a_function_is_called_and_what_it_returns_is_awaited_where_calls_are(twin: Twin) -> None:
+def test_function_result_is_awaited_in_asynchronous_loops(twin: Twin) -> None:
     async def later(n: int, *, plus: int) -> int:
         await asyncio.sleep(0)
         return n + plus
@@ -211,7 +209,7 @@ def test_a_function_is_called_and_what_it_returns_is_awaited_where_calls_are(twi
             twin.run(flow(later), twin.client())
 
 
-def test_the_calls_of_a_flow_may_be_made_at_another_target(twin: Twin) -> None:
+def test_flow_may_be_driven_at_another_target(twin: Twin) -> None:
     log: list[Any] = []
     there = twin.client("first", "second")
     here = twin.client()

@@ -60,14 +60,14 @@ def folded(store: Memory, given: Sequence[Message]) -> list[Outcome]:
 # --- how the store is asked -------------------------------------------------------------------------------------------
 
 
-def test_what_is_too_much_is_halved_and_the_rest_is_written_in_chunks_of_that_size() -> None:
+def test_write_that_is_too_much_is_halved() -> None:
     store = memory(InSequence(), fits=3)
     assert kinds(folded(store, messages(*range(1, 9)))) == [Applied] * 8
     assert [len(ids) for ids in store.writes] == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["seen", "mark", "sequence"])
-def test_another_writer_who_is_always_first_costs_one_request_a_message(ledger: Ledger) -> None:
+def test_faster_writer_costs_one_request_for_each_message(ledger: Ledger) -> None:
     store, left = memory(ledger), messages(*range(1, 11))
 
     def rival() -> None:
@@ -83,33 +83,33 @@ def test_another_writer_who_is_always_first_costs_one_request_a_message(ledger: 
 # --- what each message hears ------------------------------------------------------------------------------------------
 
 
-def test_steps_that_others_begin_and_let_go_all_the_time_end_the_rounds_and_the_messages_go_one_by_one() -> None:
+def test_messages_go_one_by_one_if_steps_come_and_go() -> None:
     store, busy = memory(SeenIds()), iter(messages(3, 2, 1))
     store.before = lambda: setattr(store, "rules", Rules(SeenIds(), begun_messages=tuple(islice(busy, 1))))
     assert kinds(folded(store, messages(1, 2, 3))) == [Busy, Applied, Applied]
     assert store.writes == [["m1", "m2", "m3"], ["m1", "m2"], ["m1", "m3"], ["m2"], ["m3"]]
 
 
-def test_an_id_that_was_kept_by_hand_counts_for_every_source_within_a_batch_too() -> None:
+def test_id_kept_by_hand_counts_for_every_source() -> None:
     ledger = MessageIDs()
     plain, of_source = Message("x", body=1), Message("x", source="s", body=1)
     assert kinds(folded(memory(ledger), [plain, of_source])) == [Applied, Duplicate]
     assert kinds(folded(memory(ledger), [of_source, plain])) == [Applied, Applied]
 
 
-def test_a_refused_message_leaves_no_mark_by_which_those_behind_it_are_judged() -> None:
+def test_refused_message_leaves_no_mark_for_those_behind() -> None:
     refused, of_source = Message("x", body=5), Message("x", source="s", body=1)
     assert kinds(folded(limited(MessageIDs(), 1), [refused, of_source])) == [Rejected, Applied]
 
 
-def test_sequences_that_do_not_compare_are_refused_before_anything_is_written() -> None:
+def test_incomparable_sequences_are_refused_unwritten() -> None:
     store = memory(HighWaterMark())
     with pytest.raises(LedgerMismatch, match="do not compare"):
         folded(store, [message(1), message("a")])
     assert store.writes == []
 
 
-def test_what_the_function_raises_passes_through_and_what_was_written_before_stays() -> None:
+def test_error_of_the_function_passes_through() -> None:
     store = memory(SeenIds(), most=2)
 
     def fails_at_last(fresh: list[Message]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _kept(entity: dict[str, Any]) -> dict[str, Any]:
     return {name: int(entity[name]) if name in ("ow_sent", "ow_shard") else entity[name] for name in NAMES if name in entity}
 
 
-def test_what_is_emitted_and_cleared_today_is_what_the_format_says() -> None:
+def test_outbox_of_today_is_as_the_format_says() -> None:
     assert _entities() == json.loads(FILE.read_text())
 
 

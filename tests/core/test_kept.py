@@ -28,13 +28,13 @@ def test_the_label_is_enough_to_make_the_ledger_again(ledger: Ledger) -> None:
     assert kept.moved_to is None
 
 
-def test_marks_are_read_as_those_of_a_high_water_mark_whoever_keeps_them() -> None:
+def test_marks_of_any_ledger_are_a_high_water_marks() -> None:
     (label,) = InSequence().terms.labels
     (kept,) = kept_ledgers([(label.slot.group, label.text)])
     assert kept.ledger == HighWaterMark()
 
 
-def test_an_outbox_and_a_field_of_the_users_are_no_ledgers() -> None:
+def test_outbox_and_user_field_are_no_ledgers() -> None:
     others: list[tuple[str, object]] = [("ow_o", "ow1 outbox shop/orders"), ("ow_l", None), ("x_ow_l", "ow1 14d")]
     assert kept_ledgers(others) == []
 

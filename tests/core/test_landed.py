@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import HighWaterMark, Message, Rejected, SeenIds, Tombstones
+from onewrite import HighWaterMark, Message, Rejected, SeenIds
 from onewrite.core.judging import has_landed, judge_creation
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
@@ -55,15 +55,13 @@ def written(ledger: SeenIds) -> tuple[Entry, dict[Slot, object]]:
         *[("b", "b", True), ("b", "c", True), ("b", "a", False), ("b", 5, False)],
     ],
 )
-def test_a_write_of_a_mark_has_landed_where_the_mark_is_there_or_further_on(
-    sequence: Any, stored: object, *, expected: bool
-) -> None:
+def test_write_has_landed_if_its_mark_is_reached(sequence: Any, stored: object, *, expected: bool) -> None:
     entry = HighWaterMark().entry(at(sequence), NOW)
     assert isinstance(entry.own, Advance)
     assert landed(entry, {entry.own.slot: stored}) is expected
 
 
-def test_no_write_has_landed_while_a_step_of_its_message_is_open() -> None:
+def test_write_has_not_landed_if_its_step_is_open() -> None:
     entry, stored = written(SeenIds())
     mine, other = (step_mark("ow_l", message).hex() for message in (M10, at(11)))
     assert not landed(entry, stored, steps={mine: {}})
@@ -73,7 +71,7 @@ def test_no_write_has_landed_while_a_step_of_its_message_is_open() -> None:
 # --- an entity that is full ----------------------------------------------------------------------------------------------
 
 
-def test_an_entity_that_is_full_is_said_with_the_sizes_of_its_parts() -> None:
+def test_full_entity_is_said_with_its_sizes() -> None:
     text = str(too_large("the limit", Size(1000, caller=600, outbox=150, new_events=30), "Split it."))
     assert re.findall(r"\d+", text) == ["1000", "250", "150", "600", "30"]
     assert re.findall(r"\d+", str(too_large("the limit", Size(1000, 600, 0), "Split it."))) == ["1000", "400", "600"]
@@ -83,9 +81,7 @@ def test_an_entity_that_is_full_is_said_with_the_sizes_of_its_parts() -> None:
     ("outbox", "new_events", "helps"),
     [(0, 0, True), (200, 0, True), (150, 100, True), (201, 0, False), (150, 101, False), (0, 401, False)],
 )
-def test_what_helps_against_a_full_entity_depends_on_whether_events_take_more_than_the_ledger(
-    outbox: int, new_events: int, *, helps: bool
-) -> None:
+def test_remedy_for_a_full_entity_depends_on_its_events(outbox: int, new_events: int, *, helps: bool) -> None:
     text = str(too_large("the limit", Size(1000, 600, outbox, new_events), "Split it."))
     assert text.endswith("Split it.") is helps
 
@@ -103,5 +99,5 @@ def test_what_helps_against_a_full_entity_depends_on_whether_events_take_more_th
     ],
     ids=str,
 )
-def test_a_creation_that_finds_a_part_of_its_item_alone_comes_again(found: dict[str, object], *, settled: bool) -> None:
+def test_creation_comes_again_if_only_a_part_is_there(found: dict[str, object], *, settled: bool) -> None:
     assert judge_creation(Rejected(M10, found), {"id": "e", "n": 1}, keys=2) == Rejected(M10, found, settled=settled)

@@ -85,7 +85,7 @@ def remember(ledger: SeenIds | MessageIDs, message: Message = M1, now: float = N
 
 
 @pytest.mark.parametrize(("generation", "before", "after"), [(2763, "r1", "r3"), (2764, "r3", "r4")])
-def test_a_generation_of_the_default_begins_every_seven_days_and_a_half(generation: int, before: str, after: str) -> None:
+def test_default_generation_begins_every_seven_and_a_half_days(generation: int, before: str, after: str) -> None:
     # Pinned, as above: half of 14 days, four times six hours, and two microseconds for rounding.
     begin = generation * (7.5 * DAY + 0.000_001)
     earlier, later = (remember(SeenIds(), M1, begin + step) for step in (-0.000_002, 0.000_002))
@@ -93,13 +93,13 @@ def test_a_generation_of_the_default_begins_every_seven_days_and_a_half(generati
 
 
 @pytest.mark.parametrize("held", [b"m1", None, ["m1"], frozenset(["m1"]), frozenset([b"m1", 3])])
-def test_something_else_in_a_live_slot_is_a_mismatch_and_never_a_duplicate(held: object) -> None:
+def test_strange_value_in_a_live_slot_is_a_mismatch(held: object) -> None:
     slot = remember(SeenIds()).sets.live[0]
     with pytest.raises(LedgerMismatch, match=r"set of bytes stands a \w+ with something else.*Repair the entity"):
         Held({slot: held}).judge(SeenIds(), M1)
 
 
-def test_a_mark_that_a_driver_reads_as_a_type_of_its_own_is_the_same_mark() -> None:
+def test_mark_read_as_another_type_is_the_same() -> None:
     class Text(str):
         __slots__ = ()  # as a codec of the user's may make them
 
@@ -123,7 +123,7 @@ def test_a_retention_that_cannot_be_kept_is_refused(retention: Any, said: str) -
 
 @pytest.mark.parametrize("retention", [timedelta(seconds=1), CENTURY])
 @pytest.mark.parametrize("now", [0.0, NOW, 1e10])
-def test_a_second_and_a_hundred_years_can_be_counted_by_any_clock(now: float, retention: timedelta) -> None:
+def test_any_clock_counts_a_second_and_a_hundred_years(now: float, retention: timedelta) -> None:
     sets = remember(SeenIds(retention), M1, now).sets
     assert sets.present in sets.live
 
@@ -139,7 +139,7 @@ def test_a_second_and_a_hundred_years_can_be_counted_by_any_clock(now: float, re
         (None, "all"),
     ],
 )
-def test_a_layout_says_the_retention_as_short_as_it_is_exact(retention: timedelta | None, layout: str) -> None:
+def test_layout_says_the_exact_retention(retention: timedelta | None, layout: str) -> None:
     assert SeenIds(retention).layout == layout
     assert SeenIds(retention, readable=True).layout == f"{layout} text"
     group = remember(SeenIds(retention)).sets.present.group
@@ -184,7 +184,7 @@ def test_digits_of_another_length_are_compared_as_no_text(held: str, sequence: s
 
 
 @pytest.mark.parametrize(("held", "sequence"), [("", "9"), ("-5", "55"), ("/", "0"), (sortable(9), "10"), ("#", "9")])
-def test_text_that_sorts_before_all_digits_is_no_number_whatever_its_length(held: str, sequence: str) -> None:
+def test_text_that_sorts_before_digits_is_no_number(held: str, sequence: str) -> None:
     with pytest.raises(LedgerMismatch, match=rf"The mark of source 's' is {re.escape(repr(held))}.*do not compare"):
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
 
@@ -249,7 +249,7 @@ M2 = Message("m2", source="s", sequence=2)
 
 # A set of the caller's has no label: nobody notices a change from it or to it.
 @pytest.mark.parametrize(("one", "other"), [pair for pair in PAIRS if "plain" not in pair])
-def test_the_remedy_in_the_refusal_is_the_ledger_that_was_used(one: str, other: str) -> None:
+def test_refusal_names_the_ledger_that_was_used(one: str, other: str) -> None:
     before, now = KEPT[one], TAKES_OVER[other]
     held = written(before, M1)
     with pytest.raises(LedgerMismatch) as refused:
@@ -309,7 +309,7 @@ def test_the_weightiest_of_two_refusals_is_said() -> None:
         HighWaterMark(name="steps", also=InSequence()),
     ],
 )
-def test_a_gapless_sequence_never_moves_where_it_would_wait_for_messages_that_are_done(before: Any) -> None:
+def test_sequence_under_a_new_name_is_refused(before: Any) -> None:
     """It would be told to wait for the first one, which the mark at the place before refuses."""
     with pytest.raises(
         ConfigurationError, match=r"InSequence\(name='steps'\) would wait for message 4 of a source"
@@ -318,7 +318,7 @@ def test_a_gapless_sequence_never_moves_where_it_would_wait_for_messages_that_ar
     assert "keep the name of the ledger before" in str(wrong.value)
 
 
-def test_a_gapless_sequence_after_a_set_of_ids_is_told_where_to_go_on() -> None:
+def test_sequence_after_ids_is_told_where_to_go_on() -> None:
     for before in (SeenIds(), SeenIds(name="events"), (SeenIds(readable=True), SeenIds())):
         with pytest.raises(ConfigurationError, match=r"would wait for message 1 of every source.*first="):
             InSequence(also=before)
@@ -326,7 +326,7 @@ def test_a_gapless_sequence_after_a_set_of_ids_is_told_where_to_go_on() -> None:
 
 
 @pytest.mark.parametrize("before", [InSequence(), HighWaterMark()])
-def test_a_high_water_mark_may_move_for_it_waits_for_nothing(before: AnyLedger) -> None:
+def test_high_water_mark_may_move_to_another_name(before: AnyLedger) -> None:
     held, moved = written(before, at(1), at(2)), HighWaterMark(name="steps", also=before)
     assert held.write(moved, at(3)) is None
     assert [held.judge(moved, at(n)) for n in (1, 2, 3, 4)] == [Stale(at(1), 3), Duplicate(at(2)), Duplicate(at(3)), None]
@@ -415,7 +415,7 @@ def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key
 
 @pytest.mark.parametrize("edge", ["behind", "present", "ahead"])
 @pytest.mark.parametrize("generation", [40_000, 40_001])
-def test_a_ledger_that_has_served_an_earlier_moment_answers_as_a_new_one(edge: str, generation: int) -> None:
+def test_used_ledger_answers_as_a_new_one(edge: str, generation: int) -> None:
     """The sets are kept until the ring turns, which it does at three moments of each generation: one microsecond more would be wrong."""
     retention = timedelta(hours=1)
     reach = window(retention, SeenIds(retention).skew or timedelta())

@@ -14,7 +14,7 @@ from onewrite import InvalidMessage, Message, sortable
 from onewrite.message import full_name
 
 
-def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
+def test_message_is_frozen_and_slotted() -> None:
     message: Any = Message("m1")
     with pytest.raises(dataclasses.FrozenInstanceError):
         message.id = "m2"
@@ -122,7 +122,7 @@ def test_sortable_text_never_changes_between_versions(n: int, text: str) -> None
 
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
 @pytest.mark.parametrize("letter", ["x", "é", "€"])
-def test_a_text_that_a_ledger_may_keep_has_a_longest_length_in_bytes(name: str, letter: str) -> None:
+def test_text_for_a_ledger_has_a_longest_length(name: str, letter: str) -> None:
     most = 2048 // len(letter.encode())
     fields: dict[str, Any] = {"id": "m"}
     assert Message(**fields | {name: letter * most})

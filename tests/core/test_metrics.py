@@ -98,7 +98,7 @@ def test_emf_counts_each_outcome_and_shows_nothing_else(outcome: Any, counts: di
     assert CANARY not in line
 
 
-def test_emf_takes_the_functions_name_from_lambda_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emf_takes_the_functions_name_from_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "from-lambda")
     lines: list[str] = []
     hook, named = emf(write=lines.append), emf(write=lines.append, function="mine")
@@ -117,7 +117,7 @@ def test_emf_has_no_dimension_where_no_function_is_known(name: str | None, monke
     assert read_emf(lines[0])[1] == {}
 
 
-def test_emf_prints_a_line_and_takes_the_time_of_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_emf_prints_a_line_at_the_machines_time(capsys: pytest.CaptureFixture[str]) -> None:
     emf(namespace="shop/orders")(MESSAGE, Applied(MESSAGE), 0.5)
     out = capsys.readouterr().out
     assert out.endswith("}\n")

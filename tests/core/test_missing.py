@@ -87,7 +87,7 @@ def test_a_handler_whose_message_comes_again_is_right(
 
 
 @pytest.mark.parametrize("made", [returns, ignores])
-def test_a_handler_may_say_that_a_missing_entity_is_an_answer(made: Callable[[Orders], Handler]) -> None:
+def test_handler_may_take_a_missing_entity_for_an_answer(made: Callable[[Orders], Handler]) -> None:
     assert explored(made, accepts=True).ok
 
 

@@ -26,7 +26,7 @@ OF_ONE_DOCUMENT = {"self", "collection", "filter", "update", "document", "limit"
         (dynamodb.GetItemArguments, "GetItem"),
     ],
 )
-def test_a_native_call_of_a_table_has_the_arguments_that_botocore_knows(arguments: Any, operation: str) -> None:
+def test_native_call_of_a_table_has_botocores_arguments(arguments: Any, operation: str) -> None:
     shape = cast("Any", botocore.session.get_session().get_service_model("dynamodb").operation_model(operation).input_shape)
     hints = get_type_hints(arguments, include_extras=True)
     hints.pop("missing_ok", None)  # which is ours
@@ -38,7 +38,7 @@ def test_a_native_call_of_a_table_has_the_arguments_that_botocore_knows(argument
 @pytest.mark.parametrize(
     ("arguments", "action"), [(dynamodb.UpdatingArguments, "Update"), (dynamodb.PuttingArguments, "Put")]
 )
-def test_a_write_in_a_transaction_has_the_arguments_that_botocore_knows(arguments: Any, action: str) -> None:
+def test_prepared_write_has_botocores_arguments(arguments: Any, action: str) -> None:
     service = cast("Any", botocore.session.get_session().get_service_model("dynamodb"))
     shape = service.operation_model("TransactWriteItems").input_shape.members["TransactItems"].member.members[action]
     hints = get_type_hints(arguments, include_extras=True)
@@ -50,9 +50,7 @@ def test_a_write_in_a_transaction_has_the_arguments_that_botocore_knows(argument
 @pytest.mark.parametrize(
     ("arguments", "method"), [(mongodb.UpdateOneArguments, "update_one"), (mongodb.InsertOneArguments, "insert_one")]
 )
-def test_a_native_call_of_a_collection_has_the_arguments_that_pymongo_knows(
-    collection: Any, arguments: Any, method: str
-) -> None:
+def test_native_call_of_a_collection_has_pymongos_arguments(collection: Any, arguments: Any, method: str) -> None:
     assert (
         set(arguments.__annotations__) - {"missing_ok"}
         == set(inspect.signature(getattr(collection, method)).parameters) - OF_ONE_DOCUMENT

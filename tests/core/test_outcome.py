@@ -32,12 +32,12 @@ ANSWERS: list[Any] = [
 UNSETTLED = (Deferred, Missing, Busy, Uncertain, Superseded)
 
 
-def test_an_outcome_is_one_of_ten_and_a_step_may_have_begun() -> None:
+def test_there_are_ten_outcomes_and_begun() -> None:
     assert get_args(Outcome) == (Applied, Duplicate, Stale, Deferred, Rejected, Missing, Gone, Busy, Uncertain, Superseded)
     assert get_args(Answer) == (*get_args(Outcome), Begun)
 
 
-def test_a_step_that_has_begun_is_not_settled_and_says_how_long_it_may_last() -> None:
+def test_begun_step_is_unsettled_and_says_its_time() -> None:
     times = iter([100.0, 112.5])
     step = Begun(MESSAGE, "key", "f", since=90.0, until=110.0, clock=lambda: next(times))
     assert (step.settled, step.left(), step.left()) == (False, 10.0, 0.0)
@@ -57,7 +57,7 @@ def test_a_message_must_come_again_after_these_answers_only(answer: Any) -> None
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_an_outcome_is_frozen_and_has_no_room_for_other_fields(answer: Any) -> None:
+def test_outcome_is_frozen_and_slotted(answer: Any) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         answer.message = Message("m2")
     assert not hasattr(answer, "__dict__")

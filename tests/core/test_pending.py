@@ -41,7 +41,7 @@ def box(*numbers: int, due: str | None = None) -> Box:
     ],
     ids=repr,
 )
-def test_what_stands_in_for_a_skipped_event_names_the_key_of_its_entity(part: object, shown: object) -> None:
+def test_skipped_events_replacement_names_its_key(part: object, shown: object) -> None:
     assert json.loads(event(1).replacement({"id": part}).body) == {"type": "OrderPaid", "entity": {"id": shown}}
 
 
@@ -67,7 +67,7 @@ def test_an_outbox_is_read_as_it_was_written(fields: dict[str, object], expected
     assert read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields}) == Box({"id": "o-1"}, "origin", **expected)
 
 
-def test_an_event_that_is_put_in_the_place_of_another_is_read_as_it_was_made() -> None:
+def test_replacement_of_an_event_is_read_as_made() -> None:
     skipped = event(1).replacement({"id": "o-1"})
     assert read_box(None, {}, "origin", {**LABEL, "ow_events": [skipped.as_fields()]}).events == (skipped,)
 
@@ -91,7 +91,7 @@ def test_something_else_where_an_outbox_should_be_is_a_mismatch(fields: dict[str
         read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields})
 
 
-def test_an_entity_that_cannot_be_read_holds_up_no_other_but_a_wrong_setting_does() -> None:
+def test_unreadable_entity_holds_up_no_other() -> None:
     def read(error: Exception) -> Generator[str, None, Box]:
         yield "read"
         raise error
@@ -103,7 +103,7 @@ def test_an_entity_that_cannot_be_read_holds_up_no_other_but_a_wrong_setting_doe
         play(cast("Any", box_of(lambda _: read(ConfigurationError("wrong")), {"id": "o-1"})), None)
 
 
-def test_a_clock_that_was_ahead_when_the_event_was_written_postpones_nothing() -> None:
+def test_clock_ahead_at_the_write_postpones_nothing() -> None:
     assert not box(1, due=EARLY).is_postponed(seconds(EARLY) - 3600)
 
 

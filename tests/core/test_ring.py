@@ -20,7 +20,7 @@ def turns(reach: Window, generation: int) -> list[int]:
 
 @pytest.mark.parametrize("reach", WINDOWS)
 @pytest.mark.parametrize("slot", SLOTS)
-def test_the_span_of_a_slot_is_that_of_the_last_generation_that_may_have_written_there(reach: Window, slot: str) -> None:
+def test_span_of_a_slot_is_its_last_generations(reach: Window, slot: str) -> None:
     for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-9, 9)]:
         span = span_at(reach, moment / 1e6, slot)
         begin, end = round(span.since * 1e6 / reach.width), round(span.until * 1e6 / reach.width)

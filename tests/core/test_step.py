@@ -45,13 +45,13 @@ def test_the_message_of_a_step_is_read_as_it_was(sequence: Any, stored: object, 
     assert type(step.message.sequence) is type(sequence)
 
 
-def test_a_scan_goes_on_past_a_step_that_cannot_be_read() -> None:
+def test_scan_goes_on_past_an_unreadable_step() -> None:
     found = found_step("e", {**OPEN.as_fields(), "until": "late"})
     assert found.entity == "e"
     assert isinstance(found.step, LedgerMismatch)
 
 
-def test_a_step_in_the_place_of_one_whose_effect_did_not_happen_has_its_key_and_is_not_the_first() -> None:
+def test_reopened_step_has_the_key_and_is_not_first() -> None:
     uncertain = Uncertain(M1, OPEN.since, OPEN.fence, "its key", entity_key={"id": "e"})
     fresh = new_step("ow_l", M1, REQUEST, "another call", NOW + 60)
     assert fresh.reopen(uncertain) == fresh._replace(key="its key", first=False)
@@ -61,21 +61,21 @@ def answered(step: Step, now: float) -> Busy | Uncertain:
     return judge_open_step(step, M1, now, None, {"id": "e"})
 
 
-def test_others_wait_for_a_step_until_its_lease_is_over_and_are_told_then_that_nobody_knows_of_its_effect() -> None:
+def test_step_is_busy_during_its_lease_and_uncertain_later() -> None:
     assert answered(OPEN, OPEN.until - 0.001) == Busy(M1, OPEN.until)
     assert answered(OPEN, OPEN.until) == Uncertain(M1, OPEN.since, OPEN.fence, OPEN.key, entity_key={"id": "e"})
 
 
-def test_of_an_effect_that_was_not_sent_nothing_is_ever_uncertain() -> None:
+def test_effect_that_was_not_sent_is_never_uncertain() -> None:
     assert answered(LET_GO, OPEN.until + 1) == Busy(M1, OPEN.until)
 
 
-def test_a_step_is_taken_over_only_when_its_lease_is_over() -> None:
+def test_step_is_taken_over_if_its_lease_is_over() -> None:
     for step in (OPEN, LET_GO):
         assert [may_be_taken_over(step, step.until + late, REQUEST) for late in (-0.001, 0, 1)] == [False, True, True]
 
 
-def test_a_step_is_taken_over_only_while_its_key_is_known_till_the_end_of_the_new_lease_whatever_the_clocks_show() -> None:
+def test_step_is_taken_over_if_its_key_outlives_the_lease() -> None:
     last = OPEN.since + (HOUR - LEASE - 2 * STEP_SKEW).total_seconds()
     assert [may_be_taken_over(OPEN, now, REQUEST) for now in (last, last + 0.001)] == [True, False]
     assert may_be_taken_over(LET_GO, last + 0.001, REQUEST)  # its key was never used
@@ -86,7 +86,7 @@ SHORTEST_MEMORY = timedelta(minutes=11)  # the lease, and twice by how much cloc
 
 @pytest.mark.parametrize("lease", [timedelta(seconds=1), LEASE])
 @pytest.mark.parametrize("safe_for", [timedelta(0), SHORTEST_MEMORY, HOUR])
-def test_a_step_may_be_as_short_as_a_second_and_as_unsafe_as_can_be(lease: timedelta, safe_for: timedelta) -> None:
+def test_shortest_and_least_safe_step_is_taken(lease: timedelta, safe_for: timedelta) -> None:
     check_begin(StepRequest("charge", lease, safe_for))
 
 

@@ -79,19 +79,19 @@ def claim(held: Step) -> Begun:
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_step_that_was_let_go_before_it_could_be_taken_over_is_begun_anew() -> None:
+def test_step_is_begun_anew_if_released_before_a_takeover() -> None:
     begun, steps = play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(item()), DONE)
     assert isinstance(begun, Begun)
     assert (begun.since, begun.first, len(steps)) == (NOW, True, 3)
 
 
-def test_a_step_that_was_finished_before_it_could_be_taken_over_is_a_duplicate() -> None:
+def test_step_is_a_duplicate_if_finished_before_a_takeover() -> None:
     done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")})
     answer, _ = play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(done))
     assert isinstance(answer, Duplicate)
 
 
-def test_an_entity_that_vanishes_before_its_step_is_taken_over_is_missing() -> None:
+def test_entity_that_vanishes_before_a_takeover_is_missing() -> None:
     assert play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(None))[0] == Missing(M)
 
 
@@ -100,7 +100,7 @@ def test_who_always_comes_second_is_told_to_come_again() -> None:
     assert play(begin(table(), M, native=KEY, **ASKED), *others)[0] == Busy(M, NOW)
 
 
-def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
+def test_entity_too_large_for_a_step_is_said() -> None:
     with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
         play(begin(table(), M, native=KEY, **ASKED), too_large(), refusal(item()))
     flow = table().finish(M, KEY, claim(mine()))
@@ -109,7 +109,7 @@ def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["ids", "mark", "sequence"])
-def test_a_finish_that_is_too_large_for_an_item_that_may_not_be_read_is_told_so_and_not_that_its_step_is_gone(
+def test_finish_too_large_is_said_if_the_item_is_unreadable(
     ledger: Ledger,
 ) -> None:
     with pytest.raises(EntityTooLarge, match="not known"):

@@ -16,7 +16,7 @@ from tests.support.driven import Table
 
 
 @pytest.mark.parametrize("retention", [14, timedelta(seconds=1) - timedelta.resolution, timedelta(days=36_525, seconds=1)])
-def test_a_retention_is_a_timedelta_from_a_second_to_a_hundred_years(retention: Any) -> None:
+def test_retention_is_a_second_to_a_hundred_years(retention: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"^Tombstones\(retention=.*timedelta\(days=14\)"):
         Tombstones(retention)
     for right in (timedelta(seconds=1), timedelta(days=36_525)):

@@ -51,7 +51,7 @@ def test_waits_double_from_milliseconds_to_half_a_second() -> None:
 
 
 @pytest.mark.parametrize("goes_on", [True, False], ids=["a clock that goes on", "a clock that stands still"])
-def test_the_waits_take_no_longer_than_the_deadline_and_nearly_as_long(*, goes_on: bool) -> None:
+def test_waits_take_nearly_as_long_as_the_deadline(*, goes_on: bool) -> None:
     for deadline in (SECOND, timedelta(seconds=30)):
         total = sum(pauses(deadline, goes_on=goes_on))
         assert deadline.total_seconds() - 0.5 <= total <= deadline.total_seconds() + 1e-6
@@ -147,20 +147,20 @@ def answered(transaction: Sketch, *answers: Applied | Findings) -> Outcome:
     return outcome
 
 
-def test_what_is_in_the_way_for_a_moment_is_waited_for_before_the_next_try() -> None:
+def test_conflict_is_waited_for_before_the_next_try() -> None:
     outcome, steps = play(within(sketch(), SECOND), CONFLICT, None, CONFLICT, None, Applied(M1))
     assert outcome == Applied(M1)
     assert steps == [TRY, Wait(0.005), TRY, Wait(0.01), TRY]
 
 
-def test_what_stays_in_the_way_is_given_up_when_there_is_no_time_for_the_next_wait() -> None:
+def test_lasting_conflict_is_given_up_at_the_deadline() -> None:
     outcome, steps = play(within(sketch(), timedelta(milliseconds=8)), CONFLICT, None, CONFLICT)
     assert outcome == GIVEN_UP
     assert steps == [TRY, Wait(0.005), TRY]
 
 
 @pytest.mark.parametrize("outcomes", [[], [Rejected(M1)], [Missing(M1)]], ids=["none", "rejected", "missing"])
-def test_what_cannot_be_done_at_all_is_raised_where_the_ledgers_say_nothing(outcomes: list[Outcome]) -> None:
+def test_failure_is_raised_if_no_ledger_says_anything(outcomes: list[Outcome]) -> None:
     with pytest.raises(EntityTooLarge) as raised:
         answered(sketch(), Findings(outcomes, failure=FULL))
     assert raised.value is FULL
@@ -184,7 +184,7 @@ def test_an_undecided_try_is_sent_again_whatever_refused_it() -> None:
 
 
 @pytest.mark.parametrize(("is_async", "right"), [(True, "transact"), (False, "atransact")])
-def test_stores_of_the_other_kind_are_refused_with_the_function_that_takes_them(*, is_async: bool, right: str) -> None:
+def test_stores_of_the_other_kind_are_refused_with_the_remedy(*, is_async: bool, right: str) -> None:
     other = Planned(Store(is_async=not is_async))
     with pytest.raises(ConfigurationError, match=rf"\buse {right}\.$"):
         Sketch(M1, [Planned(Store(is_async=is_async)), other], None, is_async=is_async)

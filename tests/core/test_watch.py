@@ -25,7 +25,7 @@ def _said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 # --- when it looks ----------------------------------------------------------------------------------------------------
 
 
-def test_clocks_are_compared_at_the_first_write_and_then_once_an_hour() -> None:
+def test_clocks_are_compared_first_and_then_hourly() -> None:
     watch = Watch(SKEW)
     times = [0.0, 1.0, HOURS - 1, HOURS, HOURS + 1, 2 * HOURS - 1, 2 * HOURS]
     assert [time for time in times if watch.wants_clock(NOW + time)] == [0.0, HOURS, 2 * HOURS]
@@ -40,17 +40,13 @@ def test_a_clock_that_is_set_back_is_compared_as_soon() -> None:
 
 
 @pytest.mark.parametrize("apart", [0.0, 1.0, 6 * HOURS, -6 * HOURS])
-def test_a_clock_that_is_off_by_no_more_than_the_ledger_bears_is_not_mentioned(
-    said: pytest.LogCaptureFixture, apart: float
-) -> None:
+def test_clock_within_the_skew_is_not_mentioned(said: pytest.LogCaptureFixture, apart: float) -> None:
     Watch(SKEW).clock(NOW, NOW + apart)
     assert said.messages == []
 
 
 @pytest.mark.parametrize(("apart", "way"), [(6 * HOURS + 1, "behind"), (-6 * HOURS - 1, "ahead of")])
-def test_a_clock_that_is_off_by_more_is_warned_of_with_its_direction_and_the_limit(
-    said: pytest.LogCaptureFixture, apart: float, way: str
-) -> None:
+def test_clock_off_too_far_is_warned_of_with_its_direction(said: pytest.LogCaptureFixture, apart: float, way: str) -> None:
     Watch(SKEW).clock(NOW, NOW + apart)
     ((logger, level, text),) = [(record.name, record.levelname, record.message) for record in said.records]
     assert (logger, level) == ("onewrite", "WARNING")

@@ -63,7 +63,7 @@ def own(table: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("again", [M2, M3], ids=["redelivery", "another delete"])
-def test_whoever_deletes_again_removes_what_a_worker_that_died_has_left(table: Any, again: Message) -> None:
+def test_next_delete_removes_a_dead_workers_rest(table: Any, again: Message) -> None:
     guarded(table).update_item(M1, Key=KEY, **MADE)
     faults = Faults(table)
     faults.after(1)
@@ -86,7 +86,7 @@ def test_what_a_faster_redelivery_has_removed_is_not_returned(table: Any) -> Non
     assert outcome == Applied(M1, retried=True)
 
 
-def test_a_clean_up_leaves_what_came_after_the_database_has_removed_the_tombstone(table: Any) -> None:
+def test_clean_up_leaves_an_entity_made_after_the_tombstone(table: Any) -> None:
     orders = guarded(table)
     flow = delete(flows_of(orders), M1, Key=KEY)
     perform = performer(table)
@@ -109,7 +109,7 @@ def test_another_error_of_the_second_request_passes_through() -> None:
         flow.throw(ClientError(denied, "UpdateItem"))
 
 
-def test_many_attributes_are_removed_in_several_requests_and_the_last_lets_it_expire() -> None:
+def test_many_attributes_are_removed_in_several_requests() -> None:
     flow = deleting()
     sent: list[Call] = []
 
@@ -125,7 +125,7 @@ def test_many_attributes_are_removed_in_several_requests_and_the_last_lets_it_ex
     assert {f"name{n:04}" for n in range(1200)} <= {*removed}
 
 
-def test_the_key_of_an_index_is_removed_too_so_that_a_sparse_index_forgets_the_item() -> None:
+def test_key_of_a_sparse_index_is_removed_too() -> None:
     index = {
         "IndexName": "by_email",
         "KeySchema": [{"AttributeName": "email", "KeyType": "HASH"}],
@@ -142,7 +142,7 @@ def test_the_key_of_an_index_is_removed_too_so_that_a_sparse_index_forgets_the_i
     ("native", "says"),
     [({"UpdateExpression": "SET n=:n"}, "takes no UpdateExpression"), ({"ReturnValues": "ALL_NEW"}, "ALL_OLD or NONE")],
 )
-def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent(table: Any, native: Any, says: str) -> None:
+def test_impossible_delete_is_refused_unsent(table: Any, native: Any, says: str) -> None:
     with pytest.raises(InvalidUpdate, match=says):
         guarded(table).delete_item(M1, Key=KEY, **native)
     assert item(table) == {}
@@ -160,7 +160,7 @@ _LARGE: Any = {
 
 
 @pytest.mark.parametrize("held", [{**KEY, "n": 1}, KEY])
-def test_an_item_that_is_too_large_even_so_raises_as_every_write_does(held: Any) -> None:
+def test_item_still_too_large_raises(held: Any) -> None:
     flow = deleting()
     next(flow)
     flow.throw(ClientError(_LARGE, "UpdateItem"))

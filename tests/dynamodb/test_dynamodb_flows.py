@@ -87,7 +87,7 @@ def raised_by(flow: Flow[Any], *answers: Any) -> ClientError:
 
 
 @pytest.mark.parametrize("asked", ["UPDATED_NEW", "UPDATED_OLD"])
-def test_who_asks_for_what_a_write_changes_alone_is_shown_no_more_by_a_refusal(asked: str) -> None:
+def test_refusal_shows_no_more_than_the_changes_asked_for(asked: str) -> None:
     native = {**CLOSE, "ReturnValues": asked}
     tombstone = {**KEY["Key"], "ow_tombstone": {"by": b"x", "at": "2026-09-21T14:13:20.000Z"}}
     expected = {Duplicate(M5): SEEN, Rejected(M5): ENTITY, Missing(M5): None, Gone(M5): tombstone}
@@ -112,7 +112,7 @@ def test_a_conflict_with_a_transaction_is_waited_out() -> None:
     assert steps[0] == steps[2] == steps[4]  # the very same request, and so the same token
 
 
-def test_a_conflict_that_lasts_is_the_drivers_own_in_the_end() -> None:
+def test_lasting_conflict_is_the_drivers_error() -> None:
     last = conflict()
     assert raised_by(flows(SeenIds()).write(M5, CLOSE), *[conflict(), None] * 5, last) is last
 
@@ -130,20 +130,20 @@ def test_an_entity_that_a_large_event_would_fill_says_so(held: Any) -> None:
 @pytest.mark.parametrize(
     "answer", [failure("AccessDeniedException"), refusal(None)], ids=["no right to read", "deleted meanwhile"]
 )
-def test_an_entity_that_cannot_be_read_is_too_large_all_the_same(answer: Any) -> None:
+def test_unreadable_entity_is_still_too_large(answer: Any) -> None:
     error = too_large()
     with pytest.raises(EntityTooLarge, match="its present size is not known") as raised:
         play(flows(SeenIds()).write(M5, CLOSE), error, answer)
     assert raised.value.__cause__ is error
 
 
-def test_a_refusal_of_an_expression_for_its_size_is_not_taken_for_one_of_the_item() -> None:
+def test_expression_too_large_is_no_item_too_large() -> None:
     text = "Invalid UpdateExpression: Expression size has exceeded the maximum allowed size; expression size: 4097"
     with pytest.raises(ClientError, match="expression size: 4097"):
         play(flows(SeenIds()).write(M5, CLOSE), failure("ValidationException", text))
 
 
-def test_a_write_that_is_too_large_for_an_item_that_may_not_be_read_does_not_wait_for_a_message_before_it() -> None:
+def test_write_too_large_is_said_if_the_item_is_unreadable() -> None:
     with pytest.raises(EntityTooLarge, match="its present size is not known"):
         play(flows(InSequence()).write(M5, CLOSE), too_large(), failure("AccessDeniedException"))
 
@@ -170,14 +170,14 @@ def test_a_call_that_names_a_table_is_refused_unsent(call: Callable[[Any, dict[s
         call(store, {"TableName": "others"})
 
 
-def test_a_record_that_finishes_a_step_changes_nothing_but_the_ledger_either() -> None:
+def test_record_that_finishes_a_step_changes_the_ledger_alone() -> None:
     claim = Begun(M5, "key", "fence", NOW, NOW + 60, entity_key=CLOSE["Key"])
     with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
         flows(SeenIds()).record(M5, **CLOSE, finishes=claim)
 
 
 @pytest.mark.parametrize("client", [False, True])
-def test_a_new_item_that_is_too_large_is_measured_as_it_was_sent(client: bool) -> None:
+def test_new_item_too_large_is_measured_as_sent(client: bool) -> None:
     native = {"Item": {"orderId": "o-1", "text": "x" * 1000}}
     with pytest.raises(EntityTooLarge, match=r"it has 1\d\d\d now, \d\d of them its ledger's and 1014 the caller's own"):
         play(flows(SeenIds(), client=client).write(M5, native, build_put), too_large())
@@ -188,7 +188,7 @@ def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
     assert raised_by(flows(SeenIds()).write(M5, CLOSE), error, refusal(ENTITY)) is error
 
 
-def test_a_redelivery_whose_update_no_longer_fits_the_entity_is_a_duplicate() -> None:
+def test_redelivery_is_a_duplicate_if_its_update_no_longer_fits() -> None:
     assert play(flows(SeenIds()).write(M5, CLOSE), mistyped(), refusal(SEEN))[0] == Duplicate(M5, ENTITY)
 
 
@@ -212,7 +212,7 @@ def test_what_changed_before_the_mark_could_be_moved_is_told(held: Any, expected
     assert play(flows(InSequence(first=2)).write(M5, CLOSE), refusal(FOURTH), refusal(held))[0] == expected
 
 
-def test_a_first_message_whose_entity_was_deleted_before_the_mark_could_be_moved_has_to_come_again() -> None:
+def test_first_message_comes_again_if_its_entity_was_deleted_meanwhile() -> None:
     outcome, steps = play(flows(InSequence(first=5)).write(M5, CLOSE), refusal(CLOSED), refusal(None))
     assert outcome == Missing(M5)
     assert methods(steps) == ["update_item", "update_item"]
@@ -240,7 +240,7 @@ def dated(date: str | None) -> dict[str, Any]:
 
 
 # 1,790,000,000 is the 21st of September 2026, 14:13:20.
-def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_clock_off_too_far_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "onewrite")
     clock = iter([NOW, NOW + 1, NOW + 4000, NOW + 8000])
     steady = Flows(Table(), SeenIds(), None, lambda: next(clock), lambda: "try", is_async=False)
@@ -252,9 +252,7 @@ def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: 
 
 
 @pytest.mark.parametrize("date", [None, "Mon, 21 Sep 2026 20:10:00 GMT", "soon"])
-def test_a_clock_that_is_right_enough_or_not_told_in_a_way_that_can_be_read_is_no_matter(
-    date: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_clock_is_not_mentioned_if_right_or_unreadable(date: str | None, caplog: pytest.LogCaptureFixture) -> None:
     play(flows(SeenIds()).write(M5, CLOSE), dated(date))
     play(flows(HighWaterMark()).write(M5, CLOSE), dated("Mon, 21 Sep 1970 20:10:00 GMT"))  # it knows no time
     assert caplog.records == []

@@ -89,7 +89,7 @@ def table() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", LEDGERS)
-def test_as_many_as_a_fold_begins_with_fit_beside_a_condition_of_usual_length(name: str) -> None:
+def test_first_write_of_a_fold_fits_beside_a_condition(name: str) -> None:
     store = flows(LEDGERS[name])
     assert Folds(store).most >= (20 if name != "seen after seen" else 17)
 
@@ -118,7 +118,7 @@ def test_a_fold_too_long_beside_another_step_is_halved() -> None:
     assert [last in spell_condition(call.kwargs) for call in calls] == [True, False, False, True, True]
 
 
-def test_where_the_callers_text_grows_with_the_messages_the_write_is_halved_before_it_is_sent() -> None:
+def test_growing_text_is_halved_before_it_is_sent() -> None:
     asked: list[int] = []
 
     def listed(fresh: list[Message]) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_operators_count_as_well_as_bytes() -> None:
     assert MAX_OPERATORS == 300
 
 
-def test_one_message_that_is_too_much_by_itself_raises_what_a_single_write_raises() -> None:
+def test_one_message_that_is_too_much_raises() -> None:
     def long(fresh: list[Message]) -> dict[str, Any]:
         return {**write(fresh), "ConditionExpression": f"attribute_exists({'a' * 5000})"}
 
@@ -154,32 +154,32 @@ def test_one_message_that_is_too_much_by_itself_raises_what_a_single_write_raise
 # --- what an answer means ---------------------------------------------------------------------------------------------
 
 
-def test_an_item_that_would_be_too_large_is_looked_at_and_what_it_holds_drops_out() -> None:
+def test_item_too_large_is_looked_at_for_duplicates() -> None:
     look = refusal(seen(1, 2))
     outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE)
     assert kinds(outcomes) == [Duplicate, Duplicate, Applied, Applied]
     assert [call.method for call in calls] == ["update_item"] * 3
 
 
-def test_an_item_that_has_no_room_for_all_may_have_it_for_half_of_them() -> None:
+def test_item_without_room_for_all_takes_half() -> None:
     look = refusal(seen())
     outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE, DONE)
     assert kinds(outcomes) == [Applied] * 4
 
 
-def test_an_item_that_has_no_room_for_one_raises_as_for_a_single_write() -> None:
+def test_item_without_room_for_one_raises() -> None:
     look = refusal(seen())
     with pytest.raises(EntityTooLarge, match="409600 bytes"):
         play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), too_large(), look, too_large(), look)
 
 
-def test_a_lost_answer_of_a_write_that_is_then_too_large_is_found() -> None:
+def test_lost_answer_is_found_if_the_retry_is_too_large() -> None:
     look = refusal(seen(1, 2, ow_t=Binary(TOKEN)))
     outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), too_large(), look)
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]
 
 
-def test_a_value_of_the_wrong_type_raises_the_drivers_error_once_no_message_is_a_duplicate() -> None:
+def test_wrong_type_is_the_drivers_error_if_no_duplicate() -> None:
     wrong = failure("ValidationException", "An operand in the update expression has an incorrect data type")
     with pytest.raises(ClientError, match="incorrect data type"):
         play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), wrong, refusal(seen(2)), wrong, refusal(seen(2)))

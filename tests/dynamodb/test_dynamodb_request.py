@@ -82,7 +82,7 @@ def test_a_call_that_touches_the_ledger_is_refused(native: dict[str, Any]) -> No
     ],
     ids=str,
 )
-def test_a_call_that_only_looks_like_touching_the_ledger_is_not_refused(native: dict[str, Any]) -> None:
+def test_call_that_seems_to_touch_the_ledger_is_taken(native: dict[str, Any]) -> None:
     assert native["UpdateExpression"].partition(" ")[2] in update(**native)["UpdateExpression"]
 
 
@@ -136,7 +136,7 @@ def test_a_placeholder_that_boto3_makes_for_itself_is_refused(taken: dict[str, A
     ],
     ids=str,
 )
-def test_what_is_of_the_wrong_type_is_refused_by_its_name(native: dict[str, Any], said: str) -> None:
+def test_argument_of_a_wrong_type_is_refused_by_name(native: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUpdate, match=said):
         update(**native)
 
@@ -150,7 +150,7 @@ def test_what_is_of_the_wrong_type_is_refused_by_its_name(native: dict[str, Any]
         (build_put, {"Item": {"orderId": "o-1"}, "ExpressionAttributeValues": {":v": {"BOOL": True}}}, ":v"),
     ],
 )
-def test_typed_values_are_refused_where_a_client_would_store_them_as_maps(guard: Any, native: Any, name: str) -> None:
+def test_typed_values_are_refused_if_stored_as_maps(guard: Any, native: Any, name: str) -> None:
     with pytest.raises(InvalidUpdate, match=f"{name} is {{.*}}, a typed value: .* Give it the value alone"):
         guard(write(), native, typed_values)
     assert guard(write(), native).kwargs  # a Table takes it for the map that it is
@@ -168,7 +168,7 @@ def test_a_sequence_has_38_digits_at_most(call: Any, ledger: Ledger, sign: int) 
         call(ledger, Message("m", "s", sequence=longest + sign))
 
 
-def test_the_limits_hold_for_the_whole_expression_and_not_only_for_the_callers_part() -> None:
+def test_limits_hold_for_the_whole_expression() -> None:
     ours = len(update(SeenIds(), UpdateExpression="REMOVE a")["UpdateExpression"]) - 1
     update(SeenIds(), UpdateExpression="REMOVE " + "a" * (4096 - ours))
     with pytest.raises(InvalidUpdate, match="UpdateExpression has 4097 bytes with the ledger's part"):
@@ -191,7 +191,7 @@ def test_an_update_brings_no_item() -> None:
         update(Item={"orderId": "o-1"})
 
 
-def test_an_item_too_wide_to_be_put_is_told_another_way_to_be_created() -> None:
+def test_item_too_wide_to_put_is_told_the_remedy() -> None:
     item = {"orderId": "o-1", **{f"a{n}": n for n in range(120)}}
     with pytest.raises(InvalidUpdate, match="use update_item with ConditionExpression='attribute_not_exists"):
         put(Item=item)

@@ -43,10 +43,10 @@ def test_a_value_has_the_bytes_that_dynamodb_counts(value: Any, expected: int) -
         ("-1." + "1" * 37, 21),
     ],
 )
-def test_the_digits_of_a_number_are_counted_in_pairs_on_either_side_of_the_point(number: str, expected: int) -> None:
+def test_digits_of_a_number_are_counted_in_pairs(number: str, expected: int) -> None:
     assert value_size(Decimal(number)) == expected
 
 
-def test_the_names_of_an_item_count_and_an_item_is_no_map() -> None:
+def test_names_of_an_item_count() -> None:
     assert item_size({}) == 0
     assert item_size({"né": "abc", "n": 1}) == 3 + 3 + 1 + 2

@@ -48,13 +48,13 @@ def test_a_set_in_one_order_is_sent_in_that_order() -> None:
     ],
     ids=repr,
 )
-def test_a_callers_sets_are_sent_in_one_order_at_any_depth(value: Any, sent: Any) -> None:
+def test_sets_are_sent_in_one_order_at_any_depth(value: Any, sent: Any) -> None:
     assert repr(sendable({":v": value})[":v"]) == repr(sent)
 
 
 @pytest.mark.parametrize("value", [set(), {"a": (frozenset(),)}], ids=repr)
 @pytest.mark.parametrize("convert", [sendable, typed_values])
-def test_an_empty_set_is_refused_by_the_name_of_the_value(convert: Any, value: Any) -> None:
+def test_empty_set_is_refused_by_its_name(convert: Any, value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"(:v|a) is an empty set, which DynamoDB does not store: REMOVE the attribute"):
         convert({":v": value})
 
@@ -74,7 +74,7 @@ TYPED += [{"M": {}}, {"L": []}, {"BOOL": False}, {"NULL": True}]
 
 
 @pytest.mark.parametrize("value", TYPED, ids=repr)
-def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value: Any) -> None:
+def test_typed_value_is_refused(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r":v is .*, a typed value: a guarded client takes plain ones"):
         typed_values({":v": value})[":v"]
     assert sendable({":v": value})[":v"]  # a Table takes it for the map that it is
@@ -83,12 +83,12 @@ def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value:
 @pytest.mark.parametrize(
     "value", [{"S": 1}, {"B": "x"}, {"X": "x"}, {"S": "x", "N": "1"}, {"NULL": None}, {1: "x"}], ids=repr
 )
-def test_what_only_looks_a_little_like_it_is_a_plain_value(value: Any) -> None:
+def test_value_that_seems_typed_is_plain(value: Any) -> None:
     assert typed_values({":v": value})[":v"] == TypeSerializer().serialize(value)
     assert typed_values({":v": {"a": {"S": "x"}}})[":v"] == {"M": {"a": {"M": {"S": {"S": "x"}}}}}
 
 
-def test_a_set_in_one_order_is_its_own_copy_for_the_resource_layer_copies_every_parameter() -> None:
+def test_ordered_set_is_its_own_copy() -> None:
     members = Members(("b", "a"))
     assert copy.deepcopy({"a": [members]})["a"][0] is members
 
@@ -99,5 +99,5 @@ def test_typed_values_come_back_plain(value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["1" + "0" * 125, "0." + "0" * 129 + "1", "-" + "9" * 38 + "0" * 88])
-def test_a_stored_number_whose_text_is_longer_than_its_digits_is_read_as_it_is(text: str) -> None:
+def test_long_text_of_a_number_is_read_as_it_is(text: str) -> None:
     assert plain_values({"n": {"N": text}, "s": {"NS": [text]}}) == {"n": Decimal(text), "s": {Decimal(text)}}

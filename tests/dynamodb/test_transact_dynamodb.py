@@ -127,7 +127,7 @@ def _reason(reason: Any) -> dict[str, Any]:
 # --- what is in the way for a moment -----------------------------------------------------------------------------------
 
 
-def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
+def test_attr_condition_is_taken_with_and_without_a_ledger() -> None:
     client = Client(DONE)
     update: dict[str, Any] = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
     condition = Attr("open").eq(True)
@@ -142,7 +142,7 @@ def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
 @pytest.mark.parametrize(
     "reason", ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"]
 )
-def test_what_passes_is_waited_for_and_tried_again_with_a_new_token(reason: str) -> None:
+def test_passing_refusal_is_tried_again_with_a_new_token(reason: str) -> None:
     client = Client(cancelled(reason, None), cancelled({}, reason), cancelled(PASSED, reason), DONE)
     assert sent(client, writes(client, HighWaterMark())) == Applied(M5)
     assert len(set(client.tokens)) == 4
@@ -151,14 +151,14 @@ def test_what_passes_is_waited_for_and_tried_again_with_a_new_token(reason: str)
 @pytest.mark.parametrize(
     "code", ["TransactionInProgressException", "ThrottlingException", "ProvisionedThroughputExceededException"]
 )
-def test_a_request_without_a_verdict_is_sent_again_as_it_was(code: str) -> None:
+def test_request_without_a_verdict_is_sent_again_unchanged(code: str) -> None:
     client = Client(failure(code), failure(code), DONE)
     assert sent(client) == Applied(M5)
     assert client.sent[0] == client.sent[1] == client.sent[2]
 
 
 @pytest.mark.parametrize("error", [cancelled("TransactionConflict", {}), failure("ThrottlingException")])
-def test_what_does_not_pass_in_time_is_raised_as_the_driver_raised_it(error: ClientError) -> None:
+def test_lasting_refusal_is_the_drivers_error(error: ClientError) -> None:
     client = Client(*[error] * 20)
     with pytest.raises(ClientError) as raised:
         sent(client, deadline=timedelta(seconds=0.2))
@@ -185,7 +185,7 @@ def test_other_errors_leave_as_they_came() -> None:
 # --- the answer got lost -----------------------------------------------------------------------------------------------
 
 
-def test_one_image_with_the_calls_own_token_shows_that_it_landed_if_all_show_the_effect() -> None:
+def test_one_image_shows_a_landing_if_all_show_the_effect() -> None:
     assert sent(Client(cancelled(SEEN, LANDED))) == Applied(M5, retried=True)
     assert sent(Client(cancelled(None, LANDED))) == Duplicate(M5, {"id": "a"}, participant=1)
 
@@ -215,7 +215,7 @@ def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
 # --- reasons by position -----------------------------------------------------------------------------------------------
 
 
-def test_codes_are_read_from_the_text_where_nothing_else_has_them() -> None:
+def test_codes_are_read_from_the_text_if_nowhere_else() -> None:
     text = "Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed]"
     client = Client(failure("TransactionCanceledException", text), driven.refusal({**SEEN, "id": "b"}))
     outcome = sent(client)
@@ -230,7 +230,7 @@ TOO_LARGE = ("ValidationError", "Item size to update has exceeded the maximum al
 MISTYPED = ("ValidationError", "An operand in the update expression has an incorrect data type")
 
 
-def test_an_entity_that_would_be_too_large_is_named_with_its_sizes() -> None:
+def test_entity_too_large_is_named_with_its_sizes() -> None:
     client = Client(cancelled(None, TOO_LARGE), driven.refusal(FREE))
     with pytest.raises(EntityTooLarge, match="bytes"):
         sent(client)
@@ -248,21 +248,21 @@ def test_what_is_found_invalid_may_be_a_redelivery(reason: Any) -> None:
     assert outcome.participant == 0
 
 
-def test_where_the_item_may_not_be_read_no_message_is_believed_to_be_missing_before_it() -> None:
+def test_oversized_write_is_no_gap_if_the_item_is_unreadable() -> None:
     client = Client(cancelled(TOO_LARGE, None), failure("AccessDeniedException"))
     with pytest.raises(EntityTooLarge, match="not known"):
         sent(client, writes(client, InSequence()))
 
 
 @pytest.mark.parametrize("text", [TOO_LARGE[1], MISTYPED[1]])
-def test_a_whole_request_that_is_invalid_is_looked_into_item_by_item(text: str) -> None:
+def test_invalid_request_is_looked_into_item_by_item(text: str) -> None:
     client = Client(failure("ValidationException", text), driven.refusal(FREE), driven.refusal({**SEEN, "id": "b"}))
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
     assert outcome.participant == 1
 
 
-def test_the_servers_word_that_an_item_is_there_twice_is_said_as_ours() -> None:
+def test_repeated_item_is_refused_as_ours() -> None:
     text = "Transaction request cannot include multiple operations on one item"
     client = Client(failure("ValidationException", text))
     with pytest.raises(InvalidUpdate, match="same item"):
@@ -272,7 +272,7 @@ def test_the_servers_word_that_an_item_is_there_twice_is_said_as_ours() -> None:
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
-def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prepared() -> None:
+def test_prepared_write_refuses_other_arguments() -> None:
     table: Any = guarded(Client())
     refused: list[tuple[Callable[[], Any], str]] = [
         (lambda: table.updating(Key={"id": "a"}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW"), "returns no items"),
@@ -341,7 +341,7 @@ def test_a_put_without_a_ledger_needs_its_item() -> None:
         sent(client, [unguarded(client).putting(Item={})], inbox=inbox_of(client))
 
 
-def test_the_client_of_a_resource_which_types_values_itself_is_no_low_level_client() -> None:
+def test_client_of_a_resource_is_no_low_level_client() -> None:
     keys: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     client: Any = boto3.resource("dynamodb", **keys).meta.client
     for lean in (False, True):

@@ -69,7 +69,7 @@ def test_a_token_is_remembered_at_its_state_and_not_before(machine: Machine) -> 
         assert balance(client) == 20
 
 
-def test_a_token_with_other_parameters_is_refused_as_the_client_refuses_it(machine: Machine) -> None:
+def test_token_with_other_parameters_is_refused(machine: Machine) -> None:
     client = machine.stores(machine.perform)
     client.transact_write_items(TransactItems=[deposit(DEPOSIT)], ClientRequestToken="t")
     client.transact_write_items(
@@ -92,7 +92,7 @@ def test_the_token_of_a_cancelled_transaction_is_not_remembered(machine: Machine
 
 
 @pytest.mark.parametrize("token", [{}, {"ClientRequestToken": "t"}], ids=["botocore's token", "the handler's token"])
-def test_a_lost_answer_by_plan_is_sent_again_with_the_same_token(token: Any, world: Callable[[], Any]) -> None:
+def test_planned_lost_answer_is_sent_again_with_its_token(token: Any, world: Callable[[], Any]) -> None:
     client = world()
     faults = Faults(client)
     faults.lose_answer(1)

@@ -248,7 +248,7 @@ def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: G
 
 
 @pytest.mark.parametrize("garble", GARBLES)
-def test_an_answer_that_is_none_makes_one_more_request_and_no_second_effect(
+def test_unreadable_answer_makes_one_more_request_without_effect(
     lean: GuardedTable, garbling: Garbling, state: Callable[[], State], garble: str
 ) -> None:
     garbling.garble = GARBLES[garble]
@@ -259,7 +259,7 @@ def test_an_answer_that_is_none_makes_one_more_request_and_no_second_effect(
 
 
 @ledgers
-def test_an_answer_that_comes_too_late_is_recognised_with_every_ledger(
+def test_late_answer_is_recognized_with_every_ledger(
     garbling: Garbling, table: str, ledger: AnyLedger, state: Callable[[], State]
 ) -> None:
     client = dynamo_client(garbling.endpoint, read_timeout=0.2, retries={"total_max_attempts": 3})
@@ -307,7 +307,7 @@ def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
     assert idle_connections(target) != [idle]
 
 
-def test_a_connection_that_the_server_says_it_ends_is_not_kept(
+def test_connection_that_the_server_ends_is_not_kept(
     client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
@@ -316,7 +316,7 @@ def test_a_connection_that_the_server_says_it_ends_is_not_kept(
     assert idle_connections(target) == []
 
 
-def test_eight_threads_share_a_client_and_keep_no_more_connections_than_it_allows(
+def test_eight_threads_keep_no_more_connections_than_allowed(
     lean: GuardedTable, client: Any, state: Callable[[], State]
 ) -> None:
     messages = [Message(f"m-{n}") for n in range(160)]
@@ -395,9 +395,7 @@ def listening(dynoxide: Dynoxide) -> Iterator[Listening]:
         yield proxy
 
 
-def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_signed(
-    listening: Listening, table: str
-) -> None:
+def test_refreshed_credentials_are_used_and_their_token_signed(listening: Listening, table: str) -> None:
     made = iter(range(100))
 
     def refresh() -> dict[str, str]:
@@ -509,7 +507,7 @@ def test_tls_is_verified_as_the_client_verifies_it(
 
 
 @pytest.mark.parametrize("wrong", ["authority", "host"])
-def test_a_server_that_is_not_the_right_one_gets_no_request(
+def test_wrong_server_gets_no_request(
     dynoxide: Dynoxide, authority: Authority, table: str, wrong: str, tmp_path: Path
 ) -> None:
     own = authority.issue("127.0.0.1" if wrong == "authority" else "localhost.example")

@@ -118,7 +118,7 @@ def test_a_lost_request_is_applied_as_if_nothing_had_happened(
 
 @lost
 @ledgers
-def test_a_lost_answer_is_applied_retried_and_its_redelivery_a_duplicate(
+def test_lost_answer_is_applied_and_its_redelivery_a_duplicate(
     guard: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = guard(ledger)
@@ -143,7 +143,7 @@ def test_a_duplicate_whose_first_answer_is_lost_stays_a_duplicate(
 
 
 @ledgers
-def test_a_lost_request_of_what_another_delivery_wrote_is_a_duplicate(
+def test_lost_request_is_a_duplicate_if_another_delivery_wrote(
     plain: Guard, direct: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     fault_proxy.plan(Fault.DROP_REQUEST, Fault.RESET)
@@ -154,7 +154,7 @@ def test_a_lost_request_of_what_another_delivery_wrote_is_a_duplicate(
 
 
 @lost
-def test_a_refusal_whose_remembering_loses_its_answer_is_a_refusal_and_remembered(
+def test_refusal_is_remembered_if_that_answer_is_lost(
     guard: Guard, dynamo: DynamoDBClient, table: str, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     dynamo.put_item(TableName=table, Item={"id": {"S": "e"}, "closed": {"BOOL": True}})
@@ -177,7 +177,7 @@ def test_the_entity_asked_for_is_there_after_a_lost_answer(guard: Guard, fault_p
 
 
 @ledgers
-def test_when_retries_run_out_the_drivers_exception_passes_and_the_redelivery_is_a_duplicate(
+def test_redelivery_is_a_duplicate_if_retries_ran_out(
     guard: Guard, kind: str, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = guard(ledger)
@@ -209,7 +209,7 @@ def test_a_transaction_that_stays_in_the_way_passes_through(
     assert state() == (0, [])
 
 
-def test_an_answer_lost_between_two_conflicts_is_still_known_as_ours(
+def test_answer_lost_between_two_conflicts_is_ours(
     plain: Guard, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     fault_proxy.plan(Fault.CONFLICT, Fault.RESET, Fault.CONFLICT)
@@ -268,7 +268,7 @@ def _in_order(table: GuardedTable, source: int, count: int) -> list[Outcome]:
 
 @lost
 @ledgers
-def test_a_step_whose_answers_are_lost_is_begun_once_finished_once_and_let_go(
+def test_step_survives_the_loss_of_each_answer(
     guard: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = guard(ledger)

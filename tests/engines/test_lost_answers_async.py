@@ -74,7 +74,7 @@ def _on_mongod(request: pytest.FixtureRequest) -> Place:
     return proxy, lambda story: asyncio.run(tell(story)), lambda: mongo_state(collection)
 
 
-def test_a_task_cancelled_between_the_write_and_its_answer_leaves_a_duplicate(place: Place) -> None:
+def test_task_cancelled_after_its_write_leaves_a_duplicate(place: Place) -> None:
     proxy, run, state = place
     written, cancelled = threading.Event(), threading.Event()
     proxy.plan(Fault.DROP_ANSWER)
@@ -101,7 +101,7 @@ def test_a_task_cancelled_between_the_write_and_its_answer_leaves_a_duplicate(pl
 # pymongo leaves the socket of a task that is cancelled while it connects to the collector, which warns.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.few(1)
-def test_a_task_that_times_out_at_any_moment_neither_loses_nor_doubles_its_effect(place: Place) -> None:
+def test_timeouts_of_tasks_lose_and_double_no_effect(place: Place) -> None:
     _, run, state = place
     choice = random.Random(31)
     messages = [Message(f"m-{n}") for n in range(120)]

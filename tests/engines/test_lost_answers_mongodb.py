@@ -98,7 +98,7 @@ def test_what_is_lost_once_is_applied(
 @lost
 @deliveries
 @ledgers
-def test_an_answer_lost_twice_is_the_drivers_error_and_the_redelivery_a_duplicate(
+def test_redelivery_is_a_duplicate_if_the_answer_was_lost_twice(
     guard: Guard, ledger: AnyLedger, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     collection = guard(ledger, True)
@@ -111,7 +111,7 @@ def test_an_answer_lost_twice_is_the_drivers_error_and_the_redelivery_a_duplicat
 
 @lost
 @deliveries
-def test_without_retryable_writes_one_lost_answer_is_the_drivers_error_and_the_redelivery_a_duplicate(
+def test_lost_answer_is_a_duplicate_again_without_retryable_writes(
     guard: Guard, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     collection = guard(SeenIds(), False)
@@ -122,7 +122,7 @@ def test_without_retryable_writes_one_lost_answer_is_the_drivers_error_and_the_r
     assert effects() == 1
 
 
-def test_another_message_in_between_does_not_hide_that_the_lost_answer_was_ours(
+def test_lost_answer_is_ours_if_another_message_came_between(
     guard: Guard, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
 ) -> None:
     other = GuardedCollection(existing, HighWaterMark())
@@ -212,7 +212,7 @@ def fences(collection: GuardedCollection) -> list[str]:
 
 @any_loss
 @ledgers
-def test_a_begin_that_is_lost_once_is_this_workers_only_step(
+def test_begin_lost_once_is_this_workers_only_step(
     guard: Guard, ledger: AnyLedger, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     clock = Clock()
@@ -248,7 +248,7 @@ def test_a_finish_that_is_lost_once_is_applied(
 
 @lost
 @pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
-def test_a_release_that_comes_again_leaves_the_step_that_another_worker_has_begun_in_between(
+def test_repeated_release_leaves_another_workers_step(
     guard: Guard,
     sent: bool,
     fault: Fault,
@@ -275,7 +275,7 @@ def test_a_release_that_comes_again_leaves_the_step_that_another_worker_has_begu
 @given_up
 @ledgers
 @pytest.mark.few(2)
-def test_a_begin_whose_answer_never_comes_is_busy_and_after_its_lease_another_workers_under_the_same_key(
+def test_begin_without_an_answer_keeps_its_key_after_its_lease(
     guard: Guard,
     ledger: AnyLedger,
     retry: bool,
@@ -305,7 +305,7 @@ def test_a_begin_whose_answer_never_comes_is_busy_and_after_its_lease_another_wo
 
 
 @given_up
-def test_a_begin_and_a_finish_that_never_arrive_leave_nothing_and_come_again(
+def test_begin_and_finish_that_never_arrive_leave_nothing(
     guard: Guard, retry: bool, times: int, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     collection = guard(SeenIds(), retry, Clock())
@@ -325,7 +325,7 @@ def test_a_begin_and_a_finish_that_never_arrive_leave_nothing_and_come_again(
 @lost
 @given_up
 @pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
-def test_a_release_whose_answer_never_comes_has_let_the_step_go(
+def test_release_without_an_answer_has_let_go(
     guard: Guard,
     sent: bool,
     retry: bool,

@@ -241,7 +241,7 @@ def test_a_value_that_would_be_a_query_names_no_document(
 
 
 @pairs
-def test_a_step_is_finished_in_its_own_document_however_that_is_named(
+def test_step_is_finished_under_any_name_of_its_document(
     documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
 ) -> None:
     store = _store(documents(), one, other)

@@ -44,14 +44,14 @@ def test_a_delete_takes_one_request_once_the_indexes_are_known() -> None:
     assert [request.method for request in faults.requests][2:] == ["find_one_and_update"]
 
 
-def test_the_expiry_is_a_date_as_a_ttl_index_wants_it() -> None:
+def test_expiry_is_a_date() -> None:
     collection = mongomock_collection()
     guarded(collection).delete_one(M1, {"_id": 1})
     found = collection.find_one({"_id": 1}) or {}
     assert found["expiresAt"].replace(tzinfo=UTC) == datetime.fromtimestamp(NOW + 86_400, UTC)
 
 
-def test_a_filter_that_asks_more_of_the_document_makes_no_tombstone_where_there_is_none() -> None:
+def test_filter_with_a_condition_makes_no_tombstone_of_nothing() -> None:
     collection = mongomock_collection()
     stock = guarded(collection)
     assert stock.delete_one(M1, {"_id": 1, "left": 0}) == Missing(M1)
@@ -100,12 +100,12 @@ UNFIT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
-def test_an_index_in_which_tombstones_differ_or_are_left_out_is_fit(index: Any) -> None:
+def test_index_without_equal_tombstones_is_taken(index: Any) -> None:
     check_unique_indexes({"i": index}, ("tenant", "email"))
 
 
 @pytest.mark.parametrize(("index", "partial"), UNFIT.values(), ids=UNFIT)
-def test_an_index_in_which_two_tombstones_would_meet_is_named_with_its_remedy(index: Any, partial: str) -> None:
+def test_index_with_equal_tombstones_is_named_with_its_remedy(index: Any, partial: str) -> None:
     with pytest.raises(ConfigurationError, match="'by_a'") as raised:
         check_unique_indexes({"by_a": index}, ("tenant", "email"))
     assert f"partialFilterExpression={partial}" in str(raised.value)
@@ -121,7 +121,7 @@ def test_a_collection_with_such_an_index_deletes_nothing() -> None:
     assert collection.find_one({}) == {"_id": 1, "email": "a@b"}
 
 
-def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent() -> None:
+def test_impossible_delete_is_refused_unsent() -> None:
     faults = Faults(mongomock_collection())
     stock = guarded(faults.store)
     with pytest.raises(InvalidUpdate, match="names one entity"):

@@ -38,7 +38,7 @@ def test_a_filter_that_reads_the_ledger_is_refused(query: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("whole", ["$$ROOT", "$$CURRENT"])
-def test_a_filter_or_an_update_that_reads_the_whole_entity_is_refused(whole: str) -> None:
+def test_reading_the_whole_entity_is_refused(whole: str) -> None:
     said = f"{re.escape(whole)} is the whole entity, and would take the ledger along"
     with pytest.raises(InvalidUpdate, match=said):
         check_filter(TERMS, {"_id": 1, "$expr": {"$gt": [{"$bsonSize": whole}, 1]}})
@@ -47,7 +47,7 @@ def test_a_filter_or_an_update_that_reads_the_whole_entity_is_refused(whole: str
 
 
 @pytest.mark.parametrize("getter", [{"$concat": ["eve", "nts@"]}, {"field": 5}], ids=str)
-def test_a_field_whose_name_is_made_up_on_the_way_is_refused(getter: Any) -> None:
+def test_computed_field_name_is_refused(getter: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"\$getField reads .*, which may come to be the ledger: name the field"):
         check_filter(TERMS, {"$expr": {"$eq": [{"$getField": getter}, 1]}})
 
@@ -65,7 +65,7 @@ def test_a_field_whose_name_is_made_up_on_the_way_is_refused(getter: Any) -> Non
     ],
     ids=str,
 )
-def test_a_filter_that_only_looks_like_reading_the_ledger_is_not_refused(query: dict[str, Any]) -> None:
+def test_filter_that_seems_to_read_the_ledger_is_taken(query: dict[str, Any]) -> None:
     check_filter(TERMS, query)
 
 
@@ -77,7 +77,7 @@ SEVERAL += [{"$eq": {"$eq": 1}}, {"$eq": re.compile("^a")}, re.compile("^a"), Re
 
 
 @pytest.mark.parametrize("value", [[], ("a@b",), {"$eq": ["a@b"]}, {"$eq": ("a@b",)}], ids=str)
-def test_a_list_names_no_entity_for_it_may_be_in_several(value: Any) -> None:
+def test_list_names_no_entity(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"email names the entity, and [\[(].*[\])] may be none or several"):
         identity({"email": value}, ("email",))
 
@@ -110,7 +110,7 @@ def test_an_update_beside_what_names_the_entity_is_not_refused(update: Any) -> N
     ],
     ids=str,
 )
-def test_an_update_that_only_looks_like_touching_the_ledger_is_not_refused(update: Any) -> None:
+def test_update_that_seems_to_touch_the_ledger_is_taken(update: Any) -> None:
     check_update(TERMS, (), update)
 
 
@@ -162,7 +162,7 @@ def test_what_names_no_field_in_an_update_is_said(update: Any, problem: str) -> 
 
 
 @pytest.mark.parametrize("name", [1, b"a", None])
-def test_what_names_no_field_in_a_filter_or_a_document_is_said(name: Any) -> None:
+def test_name_that_is_no_field_is_refused(name: Any) -> None:
     for check in (check_filter, check_document, check_projection):
         fields: Any = {"_id": 1, name: 1}
         with pytest.raises(InvalidUpdate, match="names a field by"):
@@ -170,7 +170,7 @@ def test_what_names_no_field_in_a_filter_or_a_document_is_said(name: Any) -> Non
 
 
 @pytest.mark.parametrize("query", [{"$or": [1]}, {"$or": 1}, {"$and": "ab"}], ids=str)
-def test_what_a_combination_does_not_take_is_the_servers_to_say(query: Any) -> None:
+def test_wrong_combination_is_refused_by_the_server(query: Any) -> None:
     check_filter(TERMS, query)
 
 
@@ -187,12 +187,12 @@ def test_a_new_document_needs_an_id_of_its_own(document: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["textScore", "recordId"])
-def test_a_projection_may_ask_for_what_the_server_knows_beside_the_document(name: str) -> None:
+def test_projection_may_ask_for_metadata(name: str) -> None:
     check_projection(TERMS, {"n": 1, "x": {"$meta": name}})
 
 
 @pytest.mark.parametrize("name", ["indexKey", "sortKey"])
-def test_a_projection_may_not_ask_for_a_key_of_an_index_which_may_be_on_the_ledger(name: str) -> None:
+def test_projection_of_an_index_key_is_refused(name: str) -> None:
     with pytest.raises(InvalidUpdate, match=repr(name)):
         check_projection(TERMS, {"x": {"$meta": name}})
 
@@ -209,7 +209,7 @@ def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:
 @pytest.mark.parametrize(
     ("projection", "names_what_it_shows"), [({"_id": 0, "n": 1}, True), ({"_id": 1}, True), ({"_id": 1, "n": 0}, False)]
 )
-def test_a_look_sees_the_ledger_whatever_the_caller_asks_to_see(
+def test_look_sees_the_ledger_under_any_projection(
     ledger: Any, group: str, projection: dict[str, int], names_what_it_shows: bool
 ) -> None:
     look = looked_at(projection, ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)) or {}

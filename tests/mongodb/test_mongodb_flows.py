@@ -105,24 +105,24 @@ def raised_by(flow: Flow[Any], *answers: Any) -> PyMongoError:
 @pytest.mark.parametrize(
     "native", [{"query": {"_id": 2}}, {"writeConcern": {"w": 0}}, {"fields": {"all": "$$ROOT"}, "new": True}], ids=str
 )
-def test_what_pymongo_would_put_into_a_command_beside_or_over_ours_is_refused_unsent(native: Any) -> None:
+def test_foreign_command_options_are_refused_unsent(native: Any) -> None:
     with pytest.raises(InvalidUpdate, match=f"takes no {', '.join(sorted(native))}"):
         play(flows(SeenIds()).write(M5, QUERY, UPDATE, writer="find_one_and_update", **native))
 
 
-def test_an_entity_that_is_created_and_deleted_again_and_again_is_the_drivers_failure_in_the_end() -> None:
+def test_entity_that_comes_and_goes_is_the_drivers_error() -> None:
     errors = [lost_race() for _ in range(3)]
     answers = [answer for error in errors for answer in (error, None, NOTHING, None)]
     assert raised_by(write(SeenIds(), upsert=True), *answers) is errors[-1]
 
 
-def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
+def test_write_is_tried_again_if_its_gap_is_filled() -> None:
     outcome, steps = play(write(InSequence()), NOTHING, FOURTH, LANDED)
     assert outcome == Applied(M5)
     assert methods(steps) == ["update_one", "find_one", "update_one"]
 
 
-def test_a_condition_that_holds_by_the_time_of_the_look_is_tried_once_more() -> None:
+def test_write_is_tried_again_if_its_condition_holds_by_now() -> None:
     outcome, steps = play(write(SeenIds(), OPEN_ONLY), NOTHING, ENTITY, {"_id": "o-1"}, LANDED)
     assert outcome == Applied(M5)
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one"]
@@ -147,7 +147,7 @@ def test_duplicate_key_is_of_the_entity_or_of_the_caller(details: Any, entity: A
     assert is_entity_taken(DuplicateKeyError("E11000", 11000, details), entity) is expected
 
 
-def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:
+def test_failure_of_the_write_is_seen_if_the_look_fails() -> None:
     error = OperationFailure("no", 2)
     assert raised_by(write(SeenIds(), upsert=True), error, AutoReconnect("gone")) is error
 
@@ -180,7 +180,7 @@ def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expecte
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one", "find_one"]
 
 
-def test_what_changed_before_the_mark_could_be_moved_is_shown_as_the_caller_asks_to_see_it() -> None:
+def test_change_before_the_mark_moves_is_shown_as_asked() -> None:
     asked: dict[str, Any] = {"projection": {"n": 1}, "comment": "c"}
     flow = flows(InSequence(5)).write(M5, OPEN_ONLY, UPDATE, writer="find_one_and_update", **asked)
     outcome, steps = play(flow, None, ENTITY, None, NOTHING, ENTITY)
@@ -196,11 +196,11 @@ def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
     return in_use(ledger).insert_one(M5, ENTITY, **native)
 
 
-def test_a_refused_insert_that_was_not_safe_is_a_duplicate_where_the_second_look_says_so() -> None:
+def test_refused_insert_is_a_duplicate_at_the_second_look() -> None:
     assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, SEEN)[0] == Duplicate(M5, ENTITY)
 
 
-def test_an_insert_over_nothing_but_a_key_comes_again_in_whatever_form_the_driver_returns_the_key() -> None:
+def test_insert_over_a_key_alone_comes_again() -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     held = {"_id": at.replace(tzinfo=None)}
     flow = in_use(SeenIds()).insert_one(M5, {"_id": at, "n": 1})
@@ -214,13 +214,13 @@ def test_an_insert_of_what_was_deleted_meanwhile_is_tried_again() -> None:
     assert methods(steps) == ["insert_one", "find_one", "update_one", "insert_one"]
 
 
-def test_an_insert_of_what_was_deleted_before_the_second_look_is_tried_again() -> None:
+def test_insert_is_tried_again_if_deleted_before_the_second_look() -> None:
     outcome, steps = play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, None, "the answer")
     assert outcome == Applied(M5)
     assert methods(steps) == ["insert_one", "find_one", "update_one", "find_one", "insert_one"]
 
 
-def test_an_insert_of_what_comes_and_goes_is_the_drivers_failure_in_the_end() -> None:
+def test_insert_is_the_drivers_error_if_it_comes_and_goes() -> None:
     errors = [lost_race() for _ in range(6)]
     assert (
         raised_by(insert(SeenIds()), *[answer for error in errors for answer in (error, None, "nothing matched")])
@@ -228,7 +228,7 @@ def test_an_insert_of_what_comes_and_goes_is_the_drivers_failure_in_the_end() ->
     )
 
 
-def test_an_insert_that_fails_otherwise_leaves_as_the_driver_raised_it() -> None:
+def test_other_failure_of_an_insert_is_the_drivers() -> None:
     error = OperationFailure("no", 121)
     assert raised_by(insert(SeenIds()), error, None) is error
 
@@ -242,7 +242,7 @@ def test_a_read_takes_a_filter_and_no_message() -> None:
         next(flows(SeenIds()).find_one(odd))
 
 
-def test_a_finish_that_nothing_refuses_and_that_never_lands_says_that_the_entity_needs_repair() -> None:
+def test_finish_that_never_lands_asks_for_a_repair() -> None:
     step = Step("ow_l", M5, "key", "fence", NOW, NOW + 60, True)
     claim = Begun(M5, "key", "fence", NOW, NOW + 60, True, entity_key=QUERY)
     held = {**ENTITY, "ow_steps": {step_mark("ow_l", M5).hex(): step.as_fields()}}
@@ -257,14 +257,14 @@ READABLE = SeenIds(readable=True)
 NAMES = "database.list_collection_names"
 
 
-def test_a_collection_that_is_not_there_yet_is_asked_again_since_it_may_be_created_with_a_collation() -> None:
+def test_missing_collection_is_asked_again_for_its_collation() -> None:
     store = flows(READABLE)
     play(store.write(M5, QUERY, UPDATE, writer="update_one"), {}, NOTHING, None)
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
         play(store.write(M5, QUERY, UPDATE, writer="update_one"), ENGLISH)
 
 
-def test_a_collection_that_another_creates_between_two_looks_takes_an_insert() -> None:
+def test_collection_created_between_two_looks_takes_an_insert() -> None:
     steps = play(flows(SeenIds()).insert_one(M5, ENTITY), {}, ["orders"], BY_ID, "the answer")[1]
     assert methods(steps) == ["index_information", NAMES, "index_information", "insert_one"]
 
@@ -283,7 +283,7 @@ def test_a_collection_that_tells_no_outcome_is_refused() -> None:
 # --- clocks and sizes -------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_clock_off_too_far_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "onewrite")
     clock = iter([n * 4000 + NOW for n in range(20)])
     store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", is_async=False)

@@ -70,7 +70,7 @@ def marked(**marks: int) -> dict[str, Any]:
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
-def test_all_marks_go_into_the_set_of_one_moment_however_long_the_function_takes() -> None:
+def test_all_marks_of_a_fold_go_into_one_set() -> None:
     years = count(NOW, 400 * 86_400)
     _, (call,) = fold(SeenIds(), [M4, M5, M6], None, LANDED, clock=lambda: next(years))
     update = call.args[1]
@@ -81,7 +81,7 @@ def test_all_marks_go_into_the_set_of_one_moment_however_long_the_function_takes
 # --- the answers ------------------------------------------------------------------------------------------------------
 
 
-def test_what_follows_a_gap_creates_nothing_whatever_place_it_has_in_the_fold() -> None:
+def test_message_behind_a_gap_creates_nothing_in_a_fold() -> None:
     outcomes, calls = fold(InSequence(), [OTHERS, M4], adding(upsert=True), NOTHING, None, CREATED)
     assert outcomes == [Applied(OTHERS), Deferred(M4, 1)]
     assert methods(calls) == ["update_one", "find_one", "upsert"]
@@ -90,7 +90,7 @@ def test_what_follows_a_gap_creates_nothing_whatever_place_it_has_in_the_fold() 
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_that_is_too_large_to_be_sent_is_halved_also_in_a_transaction() -> None:
+def test_request_too_large_is_halved_in_a_transaction_too() -> None:
     outcomes, _ = fold(SeenIds(), [M4, M5], adding(session=IN_TRANSACTION), DocumentTooLarge("no"), LANDED, LANDED)
     assert outcomes == [Applied(M4), Applied(M5)]
 
@@ -115,7 +115,7 @@ def test_what_a_single_write_refuses_a_fold_refuses(native: Any, error: str) -> 
 # --- others who write at the same time ----------------------------------------------------------------------------------
 
 
-def test_what_others_move_between_all_looks_is_sent_one_by_one_in_the_end() -> None:
+def test_messages_go_one_by_one_if_marks_keep_moving() -> None:
     batch = [Message(f"{source}2", source=source, sequence=2) for source in "stu"]
     looks = [marked(s=1, t=1), marked(s=2, t=1, u=1), marked(s=2, t=2, u=1)]
     outcomes, calls = fold(InSequence(), batch, None, *[answer for look in looks for answer in (NOTHING, look)], LANDED)
@@ -123,7 +123,7 @@ def test_what_others_move_between_all_looks_is_sent_one_by_one_in_the_end() -> N
     assert [call.args[1]["$inc"]["n"] for call in calls if call.method == "update_one"] == [3, 2, 2, 1]
 
 
-def test_a_source_that_others_have_moved_meanwhile_is_asked_about_again() -> None:
+def test_source_is_looked_at_again_if_others_moved_it() -> None:
     answers = [NOTHING, marked(s=3)] * 2 + [NOTHING, marked(s=6)] * 2
     outcomes, _ = fold(InSequence(), [M4, M5], adding(OPEN_ONLY), *answers)
     assert outcomes == [Stale(M4, 6, ENTITY), Stale(M5, 6, ENTITY)]

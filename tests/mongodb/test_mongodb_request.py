@@ -117,7 +117,7 @@ def test_a_sequence_has_64_bits_at_most(sign: int) -> None:
         build_insert(too_long, {"_id": 1}, {})
 
 
-def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too() -> None:
+def test_sequence_in_a_look_has_64_bits_at_most() -> None:
     too_long = write_of(SeenIds(also=HighWaterMark()), Message("m", source="s", sequence=2**63))
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
         guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
@@ -134,7 +134,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("collation", [{"locale": "en", "strength": 2}, Collation("en"), {}])
 @pytest.mark.parametrize(("ledger", "message"), TEXTS)
-def test_a_collation_that_may_take_two_marks_for_one_is_refused(ledger: Ledger, message: Message, collation: Any) -> None:
+def test_collation_is_refused_if_marks_may_be_equal(ledger: Ledger, message: Message, collation: Any) -> None:
     with pytest.raises(InvalidUpdate, match="or two different marks count as one"):
         guard(ledger, message=message, collation=collation)
 
@@ -149,21 +149,19 @@ def test_the_simple_collation_tells_every_two_marks_apart(ledger: Ledger, messag
 @pytest.mark.parametrize(
     "entity_id", [1, b"a", ObjectId("0" * 24), {"tenant": 1, "at": datetime(2026, 9, 22, tzinfo=UTC)}, [None]], ids=str
 )
-def test_a_ledger_without_text_takes_any_collation_where_the_entity_is_named_without_text(
-    ledger: Ledger, entity_id: Any
-) -> None:
+def test_any_collation_is_taken_without_text(ledger: Ledger, entity_id: Any) -> None:
     assert "collation" in guard(ledger, {"_id": entity_id}, collation=Collation("en", strength=2)).native
 
 
 @pytest.mark.parametrize(
     "query", [{"email": 1}, {"_id": "a"}, {"_id": {"tenant": {"name": "a"}}}, {"_id": DBRef("c", 1)}], ids=str
 )
-def test_a_collation_under_which_the_name_of_an_entity_may_be_another_ones_is_refused(query: Any) -> None:
+def test_collation_is_refused_if_entities_may_be_equal(query: Any) -> None:
     with pytest.raises(InvalidUpdate, match="the name of this entity could be that of another"):
         guard(SeenIds(), query, fields=("email",), collation=Collation("en", strength=2))
 
 
-def test_no_variable_takes_the_place_of_the_document_of_which_the_ledger_is_a_part() -> None:
+def test_no_variable_replaces_the_current_document() -> None:
     assert guard(SeenIds(), let={"current": 1}).native == {"let": {"current": 1}}
     with pytest.raises(InvalidUpdate, match="give it another name"):
         guard(SeenIds(), let={"CURRENT": {"n": 1}})
@@ -178,7 +176,7 @@ UNIQUE: dict[str, Any] = {"email_1": {"v": 2, "key": [("email", 1)], "unique": T
 @pytest.mark.parametrize(
     "indexes", [{}, UNIQUE, {"_id_hashed": {"key": [("_id", "hashed")]}}, {"both": {"key": [("_id", 1), ("at", 1)]}}]
 )
-def test_a_collection_without_an_index_on_id_alone_does_not_keep_ids_unique(indexes: Any) -> None:
+def test_collection_without_an_index_on_id_is_refused(indexes: Any) -> None:
     with pytest.raises(ConfigurationError, match="does not keep _id unique"):
         check_ids_are_unique(indexes)
 

@@ -166,7 +166,7 @@ def test_a_transaction_is_its_writes_and_a_commit() -> None:
     assert concerns["read_preference"].mode == 0
 
 
-def test_it_is_as_durable_as_the_most_durable_of_its_stores() -> None:
+def test_transaction_is_as_durable_as_its_most_durable_store() -> None:
     documents = Documents(MATCHED, MATCHED, MATCHED, MATCHED)
     documents.write_concern = WriteConcern(w=1)
     weak = guarded(documents, durability="acknowledged")
@@ -202,7 +202,7 @@ def test_a_commit_whose_answer_is_lost_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize("at_commit", [False, True])
-def test_what_does_not_pass_in_time_is_raised_and_the_session_ends(at_commit: bool) -> None:
+def test_lasting_conflict_is_raised_and_the_session_ends(at_commit: bool) -> None:
     error = labelled("UnknownTransactionCommitResult", AutoReconnect) if at_commit else conflict()
     answers = [MATCHED, MATCHED] if at_commit else [error] * 20
     documents = Documents(*answers, session=Session(*[error] * 20))
@@ -213,7 +213,7 @@ def test_what_does_not_pass_in_time_is_raised_and_the_session_ends(at_commit: bo
     assert not documents.session.in_transaction
 
 
-def test_another_refusal_counts_only_when_a_majority_has_what_it_rests_on() -> None:
+def test_refusal_counts_if_a_majority_holds_it() -> None:
     looks = [FREE, None, FREE]  # at a, whether its condition holds by now, and at b
     documents = Documents(MISSED, *looks, MISSED, MISSED, SEEN)
     outcome = made(documents, conditional(documents))
@@ -224,7 +224,7 @@ def test_another_refusal_counts_only_when_a_majority_has_what_it_rests_on() -> N
 
 
 @pytest.mark.parametrize("outcome", ["refused", "in the inbox by this call"])
-def test_each_operation_and_each_look_and_the_end_of_a_transaction_is_one_request(outcome: str) -> None:
+def test_each_operation_look_and_end_is_one_request(outcome: str) -> None:
     documents, counted = Documents(), Meter()
     participants, inbox = conditional(documents), inbox_of(documents) if "inbox" in outcome else None
     looks = [FREE, None, FREE]
@@ -241,12 +241,12 @@ def test_each_operation_and_each_look_and_the_end_of_a_transaction_is_one_reques
     assert counted.requests == len(documents.sent) + len(ends)
 
 
-def test_a_refusal_whose_condition_holds_by_now_makes_the_whole_again() -> None:
+def test_transaction_is_made_again_if_its_condition_holds_by_now() -> None:
     documents = Documents(MISSED, FREE, FREE, FREE, MISSED, MISSED, FREE, FREE, FREE, MATCHED, MATCHED)
     assert made(documents, conditional(documents)) == Applied(M5)
 
 
-def test_so_does_one_of_a_document_that_was_made_before_the_look_and_meets_no_condition() -> None:
+def test_transaction_is_made_again_if_its_document_was_created() -> None:
     documents = Documents(MISSED, FREE, FREE, MISSED, MISSED, FREE, FREE, MATCHED, MATCHED)
     assert made(documents) == Applied(M5)
 
@@ -256,7 +256,7 @@ def conditional(documents: Any) -> list[Any]:
     return [store.updating({"_id": key, "n": {"$lt": 5}}, {"$inc": {"n": 1}}) for key in "ab"]
 
 
-def test_an_insert_that_met_what_is_gone_by_now_makes_the_whole_again() -> None:
+def test_transaction_is_made_again_if_its_conflict_is_gone() -> None:
     documents = Documents()
     store = guarded(documents)
     pair = [store.inserting({"_id": "a", "n": 1}), store.updating({"_id": "b"}, {"$inc": {"n": 1}})]
@@ -265,7 +265,7 @@ def test_an_insert_that_met_what_is_gone_by_now_makes_the_whole_again() -> None:
     assert documents.session.log == ["start", "abort", "start", "commit", "end"]
 
 
-def test_an_insert_that_meets_and_never_finds_raises_what_it_met() -> None:
+def test_insert_that_never_finds_raises_its_conflict() -> None:
     documents = Documents(*[met(), None, FREE, MISSED, MISSED, None, FREE] * 20)
     store = guarded(documents)
     pair = [store.inserting({"_id": "a"}), store.updating({"_id": "b"}, {"$inc": {"n": 1}})]
@@ -296,7 +296,7 @@ def test_a_message_behind_a_gap_creates_nothing() -> None:
 # --- failures ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_document_that_would_be_too_large_is_named_with_its_sizes() -> None:
+def test_document_too_large_is_named_with_its_sizes() -> None:
     documents = Documents(OperationFailure("too large", 17419), FREE)
     with pytest.raises(EntityTooLarge, match=r"it has \d+ now"):
         made(documents)
@@ -307,7 +307,7 @@ def test_a_document_that_would_be_too_large_is_named_with_its_sizes() -> None:
         made(documents, [store.inserting({"_id": "a", "text": "x" * 17_000_000}), *writes(documents)[1:]])
 
 
-def test_another_failure_leaves_as_it_came_unless_the_ledger_explains_it() -> None:
+def test_other_failure_is_raised_unless_the_ledger_explains_it() -> None:
     error = OperationFailure("not authorized", 13)
     documents = Documents(error)
     with pytest.raises(OperationFailure) as raised:
@@ -354,7 +354,7 @@ def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
     ("name", "why"),
     [("session", "of its own"), ("upsert", "crashed"), ("finishes", "would leave the step open"), ("sort", "it takes")],
 )
-def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prepared(name: str, why: str) -> None:
+def test_prepared_write_refuses_other_arguments(name: str, why: str) -> None:
     store: Any = guarded(Documents())
     with pytest.raises(InvalidUpdate, match=why):
         store.updating({"_id": "a"}, {"$inc": {"n": 1}}, **{name: True})
@@ -384,7 +384,7 @@ def test_two_clients_of_one_server_are_two() -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_stand_in_without_sessions_says_where_to_run_the_test(plain: bool) -> None:
+def test_stand_in_without_sessions_names_the_remedy(plain: bool) -> None:
     with mongomock_collection() as stand_in:
         collection: Any = mongomock.MongoClient().shop.orders if plain else stand_in
         with pytest.raises(ConfigurationError, match=r"explore\(\.\.\.\).*mongod\(\)"):
@@ -406,6 +406,6 @@ def test_a_write_without_a_ledger_leaves_alone_what_is_ours() -> None:
         made(documents, [plain.inserting({"_id": "a"}, emit=[])], inbox=inbox_of(documents))
 
 
-def test_a_creation_alone_may_say_that_a_missing_entity_is_no_failure() -> None:
+def test_creation_takes_missing_ok() -> None:
     guarded = GuardedCollection(mongomock_collection(), SeenIds())
     assert isinstance(transact(Message("m"), [guarded.inserting({"_id": "a"}, missing_ok=True)]), Applied)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

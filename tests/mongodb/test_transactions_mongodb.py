@@ -268,13 +268,13 @@ def test_who_waits_for_the_own_transaction_loses_it() -> None:
 # ---------------------------------------------------------------- what a report says
 
 
-def test_a_report_shows_what_is_in_a_transaction_and_what_became_of_it() -> None:
+def test_report_shows_a_transaction_and_its_end() -> None:
     report = explored(deposit_outside_of_the_transaction)
     assert "insert_one inbox m1 in a transaction" in str(report)
     assert "commit_transaction inbox m1: committed" in str(report)
 
 
-def test_a_delivery_that_starts_with_a_write_that_must_wait_is_shown_to_wait() -> None:
+def test_delivery_is_shown_to_wait_at_its_first_write() -> None:
     def build(accounts: Any) -> Handler:
         def handle(message: Message) -> None:
             if message.id == "m2":

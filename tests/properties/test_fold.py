@@ -157,7 +157,7 @@ def test_a_fold_is_the_single_writes_in_turn(
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=list(LEDGERS))
 @settings(max_examples=examples(200))
 @given(given_=messages, written=batches, limit=limits, begun=st.lists(st.sampled_from(POOL), max_size=1))
-def test_where_nobody_else_writes_a_fold_is_two_requests_and_one_more_than_messages_where_the_condition_refuses(
+def test_undisturbed_fold_takes_two_requests(
     ledger: Ledger, given_: list[Message], written: list[Message], limit: int | None, begun: list[Message]
 ) -> None:
     store = Memory(Rules(ledger, limit, tuple(begun)), begun_entity(ledger, True, written))
@@ -404,9 +404,7 @@ def check_is_serial(place: Table | Collection, ledger: Ledger, race: Race) -> No
 @settings(max_examples=examples(120))
 @given(race=races)
 @pytest.mark.few(3)
-def test_folds_and_single_writes_that_race_in_a_collection_are_single_writes_in_some_order(
-    ledger: Ledger, race: Race
-) -> None:
+def test_racing_folds_in_a_collection_are_serial(ledger: Ledger, race: Race) -> None:
     check_is_serial(Collection(mongomock_collection(), "o"), ledger, race)
 
 
@@ -421,7 +419,5 @@ def table() -> Iterator[Callable[[], Table]]:
 @settings(max_examples=examples(16))
 @given(race=races)
 @pytest.mark.few(1)
-def test_folds_and_single_writes_that_race_in_a_table_are_single_writes_in_some_order(
-    table: Callable[[], Table], name: str, race: Race
-) -> None:
+def test_racing_folds_in_a_table_are_serial(table: Callable[[], Table], name: str, race: Race) -> None:
     check_is_serial(table(), LEDGERS[name], race)

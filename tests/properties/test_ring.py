@@ -127,7 +127,7 @@ def test_the_promise_holds_to_the_microsecond_where_generations_meet(promise: Pr
 
 
 @given(promises, moments, shares, shares, st.lists(fractions, min_size=1, max_size=8))
-def test_what_is_forgotten_last_is_two_skews_and_a_generation_older_than_promised(
+def test_oldest_mark_is_two_skews_and_a_generation_older(
     promise: Promise, written: float, writer: float, reader: float, rhythm: list[float]
 ) -> None:
     """In an entity that is written in every generation: one that sleeps may keep what it held when it fell asleep."""
@@ -145,9 +145,7 @@ def test_what_is_forgotten_last_is_two_skews_and_a_generation_older_than_promise
 
 @both
 @given(phase=st.floats(min_value=0, max_value=400), per_generation=st.integers(2, 60))
-def test_steady_traffic_keeps_no_more_however_dense_and_whenever_it_begins(
-    promise: Promise, phase: float, per_generation: int
-) -> None:
+def test_steady_traffic_keeps_no_more_than_promised(promise: Promise, phase: float, per_generation: int) -> None:
     entity, width = Entity(promise), promise.seen.width / 1e6
     longest = (promise.kept + 2 * promise.skew).total_seconds() / width + 1
     most = max(_each(entity, 20 * per_generation, width / per_generation, START + phase * width))
@@ -173,9 +171,7 @@ def test_at_most_three_slots_live_and_all_others_are_dead(promise: Promise, now:
 
 
 @given(promises, moments, st.floats(min_value=0, max_value=400))
-def test_what_one_consumer_writes_no_other_removes_whose_clock_is_as_promised(
-    promise: Promise, now: float, apart: float
-) -> None:
+def test_no_consumer_removes_a_mark_that_another_wrote(promise: Promise, now: float, apart: float) -> None:
     """The slots that are written at one moment are live for every clock within the promise of it."""
     kept, skew = promise.kept.total_seconds(), promise.skew.total_seconds()
     assume(apart <= kept + 4 * skew)
@@ -234,5 +230,5 @@ def test_a_message_is_recognised_for_the_whole_retention(
     assert len(entity.slots) <= len(SLOTS)
 
 
-def test_the_default_is_kept_for_14_days_by_clocks_that_are_off_by_six_hours() -> None:
+def test_default_promise_is_14_days_and_six_hours() -> None:
     assert (SeenIds().retention, SeenIds().skew) == (IDS.kept, IDS.skew)
