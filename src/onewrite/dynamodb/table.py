@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
@@ -36,7 +36,7 @@ from onewrite.dynamodb.native import (
 )
 from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.participants import Prepared, prepare
-from onewrite.dynamodb.typed import check_typed, plain_arguments, plain_result, typed_result
+from onewrite.dynamodb.typed import AsyncRun, Run, arun_typed, check_typed, plain_arguments, plain_result, run_typed
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
@@ -55,16 +55,11 @@ class _Store:
     _flows: Flows
     _target: Any
     _outboxes: Outboxes | None
-
-    def _in(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        return plain_arguments(native) if self._flows.typed else cast("dict[str, Any]", native)
+    _in: Callable[[Mapping[str, Any]], dict[str, Any]]  # the arguments of a call, with plain values
 
     def _in_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function of a caller, which returns the arguments of a call, or an awaitable of them."""
         return plain_result(function) if self._flows.typed else function
-
-    def _out(self, result: T) -> T:
-        return typed_result(result) if self._flows.typed else result
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
@@ -149,29 +144,31 @@ class GuardedTable(_Store):
         )
         self._target = lean_target(table, table_name) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
+        self._in = plain_arguments if typed else dict
+        self._run: Run = run_typed if typed else run
 
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return self._out(run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target))
+        return self._run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
 
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return self._out(run(self._flows.write(message, self._in(native), build_put, emit=emit), self._target))
+        return self._run(self._flows.write(message, self._in(native), build_put, emit=emit), self._target)
 
     def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
         """
-        return self._out(run(delete(self._flows, message, emit=emit, **self._in(native)), self._target))
+        return self._run(delete(self._flows, message, emit=emit, **self._in(native)), self._target)
 
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return self._out(run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target))
+        return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
@@ -179,7 +176,7 @@ class GuardedTable(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         """
-        return self._out(run(fold_into(self._flows, messages, self._in_result(function)), self._target))
+        return self._run(fold_into(self._flows, messages, self._in_result(function)), self._target)
 
     def begin(
         self,
@@ -197,7 +194,7 @@ class GuardedTable(_Store):
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
         flow = begin(self._flows, message, name, self._in(native), lease=lease, safe_for=safe_for, after=after)
-        return self._out(run(flow, self._target))
+        return self._run(flow, self._target)
 
     def perform(
         self,
@@ -214,25 +211,25 @@ class GuardedTable(_Store):
         flow = perform(
             self._flows, message, name, effect, self._in(native), lease=lease, safe_for=safe_for, then=self._in_result(then)
         )
-        return self._out(run(flow, self._target))
+        return self._run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
         the step stays, unless the message could not be done without it.
         """
-        run(release(self._flows, step, sent=sent), self._target)
+        self._run(release(self._flows, step, sent=sent), self._target)
 
     def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return self._out(run(open_steps(self._flows, self._in(native)), self._target, is_hint=True))
+        return self._run(open_steps(self._flows, self._in(native)), self._target, is_hint=True)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return self._out(run(self._flows.seen(message, **self._in(native)), self._target, is_hint=True))
+        return self._run(self._flows.seen(message, **self._in(native)), self._target, is_hint=True)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return self._out(run(self._flows.get_item(**self._in(native)), self._target))
+        return self._run(self._flows.get_item(**self._in(native)), self._target)
 
 
 class AsyncGuardedTable(_Store):
@@ -279,33 +276,31 @@ class AsyncGuardedTable(_Store):
         )
         self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
+        self._in = plain_arguments if typed else dict
+        self._run: AsyncRun = arun_typed if typed else arun
 
     async def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return self._out(
-            await arun(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
-        )
+        return await self._run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
 
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return self._out(await arun(self._flows.write(message, self._in(native), build_put, emit=emit), self._target))
+        return await self._run(self._flows.write(message, self._in(native), build_put, emit=emit), self._target)
 
     async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
         """
-        return self._out(await arun(delete(self._flows, message, emit=emit, **self._in(native)), self._target))
+        return await self._run(delete(self._flows, message, emit=emit, **self._in(native)), self._target)
 
     async def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return self._out(
-            await arun(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
-        )
+        return await self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
 
     async def fold(
         self,
@@ -318,7 +313,7 @@ class AsyncGuardedTable(_Store):
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         It may be asynchronous.
         """
-        return self._out(await arun(fold_into(self._flows, messages, self._in_result(function)), self._target))
+        return await self._run(fold_into(self._flows, messages, self._in_result(function)), self._target)
 
     async def begin(
         self,
@@ -336,7 +331,7 @@ class AsyncGuardedTable(_Store):
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
         flow = begin(self._flows, message, name, self._in(native), lease=lease, safe_for=safe_for, after=after)
-        return self._out(await arun(flow, self._target))
+        return await self._run(flow, self._target)
 
     async def perform(
         self,
@@ -353,22 +348,22 @@ class AsyncGuardedTable(_Store):
         flow = perform(
             self._flows, message, name, effect, self._in(native), lease=lease, safe_for=safe_for, then=self._in_result(then)
         )
-        return self._out(await arun(flow, self._target))
+        return await self._run(flow, self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
         the step stays, unless the message could not be done without it.
         """
-        await arun(release(self._flows, step, sent=sent), self._target)
+        await self._run(release(self._flows, step, sent=sent), self._target)
 
     async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return self._out(await arun(open_steps(self._flows, self._in(native)), self._target, is_hint=True))
+        return await self._run(open_steps(self._flows, self._in(native)), self._target, is_hint=True)
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return self._out(await arun(self._flows.seen(message, **self._in(native)), self._target, is_hint=True))
+        return await self._run(self._flows.seen(message, **self._in(native)), self._target, is_hint=True)
 
     async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return self._out(await arun(self._flows.get_item(**self._in(native)), self._target))
+        return await self._run(self._flows.get_item(**self._in(native)), self._target)
