@@ -64,11 +64,9 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     entities = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
     passes = meter.create_counter("onewrite.relay.passes", unit="{pass}", description="Passes of a relay.")
     pending = meter.create_histogram("onewrite.relay.pending", unit="{event}", description="Events that a pass left.")
+    about = "For how long the oldest event of a pass was pending."
     oldest = meter.create_histogram(
-        "onewrite.relay.oldest",
-        unit="s",
-        description="For how long the oldest event of a pass was pending.",
-        explicit_bucket_boundaries_advisory=_AGES,
+        "onewrite.relay.oldest", unit="s", description=about, explicit_bucket_boundaries_advisory=_AGES
     )
     name = function_name(function)
     common = {} if name is None else {"faas.name": name}

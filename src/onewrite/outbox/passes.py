@@ -207,14 +207,18 @@ class Passes:
         before = moment(self._clock() - seconds_of("older_than", older_than))
         return (yield from self._pass(self._boxes.finder(before).next, within))
 
-    def _ring(self, entities: Iterable[Mapping[str, Any]], within: timedelta) -> Flow[SweepReport]:
-        """One pass over the entities that a doorbell names. Those that wait after a refusal are left alone."""
-        named, now = [*entities], self._clock()  # an iterator has them once
+    def _entities_of(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
+        """The entities that a doorbell names. An iterator has them once."""
+        named = [*entities]
         if not all(isinstance(entity, Mapping) for entity in cast("list[object]", named)):
             raise ConfigurationError(
                 f"ring({entities!r}): give a list of the keys or filters of entities, as in ring([{{...}}])."
             )
-        left = deque([self._boxes.of_doorbell(entity) for entity in named])
+        return [self._boxes.of_doorbell(entity) for entity in named]
+
+    def _ring(self, entities: list[Entity], within: timedelta) -> Flow[SweepReport]:
+        """One pass over these entities. Those that wait after a refusal are left alone."""
+        left, now = deque(entities), self._clock()
 
         def find() -> Flow[Box | Broken | Search | None]:
             if not left:

@@ -110,7 +110,7 @@ class Relay(_RelayFlows):
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return self._run(self._ring(entities, within))
+        return self._run(self._ring(self._entities_of(entities), within))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
@@ -183,7 +183,7 @@ class AsyncRelay(_RelayFlows):
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return await self._run(self._ring(entities, within))
+        return await self._run(self._ring(self._entities_of(entities), within))
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
