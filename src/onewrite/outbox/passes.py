@@ -216,7 +216,7 @@ class Passes:
             )
         return [self._boxes.of_doorbell(entity) for entity in named]
 
-    def _ring(self, entities: list[Entity], within: timedelta) -> Flow[SweepReport]:
+    def _ring(self, entities: Sequence[Entity], within: timedelta) -> Flow[SweepReport]:
         """One pass over these entities. Those that wait after a refusal are left alone."""
         left, now = deque(entities), self._clock()
 
