@@ -67,7 +67,7 @@ def test_step_is_busy_during_its_lease_and_uncertain_later() -> None:
 
 
 def test_effect_that_was_not_sent_is_never_uncertain() -> None:
-    assert answered(LET_GO, OPEN.until + 1) == Busy(M1, OPEN.until)
+    assert answered(LET_GO, OPEN.until + 1) == Busy(M1, OPEN.until + 1)
 
 
 def test_step_is_taken_over_if_its_lease_is_over() -> None:

@@ -12,7 +12,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from onewrite import Applied, Begun, HighWaterMark, InSequence, Message, SeenIds
+from onewrite import Applied, Begun, Busy, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
@@ -168,6 +168,23 @@ def test_a_line_says_what_an_operator_must_know_and_shows_no_control_character(
     place.begin(2, source="")
     assert main(["steps", *place.options]) == 5
     assert "message m2  key" in capsys.readouterr().out
+
+
+def test_a_step_that_was_released_unsent_is_shown_as_such(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    step = place.begin(1, HighWaterMark())
+    store = place.guarded(HighWaterMark(), START + 5)
+    store.release(step, sent=False)
+    later = place.guarded(HighWaterMark(), START + 90)
+    (busy,) = later.open_steps(**place.address(1))
+    assert busy == Busy(step.message, START + 90)
+    assert main(["steps", *place.options]) == 5
+    assert f"until {moment(START + 5)}, not sent  " in capsys.readouterr().out
+    (found,) = listed(capsys, place)["steps"]
+    assert found["unsent"]
+    assert main(["inspect", *place.options, "--key", found["entity"]]) == 0
+    out = capsys.readouterr().out
+    assert "released" in out
+    assert "nobody knows" not in out
 
 
 def test_a_terminal_shows_a_table(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from onewrite.core.flow import Flow, split_missing_ok
 from onewrite.core.judging import judge_read
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
-from onewrite.core.ledgers.ledger import UNGUARDED
+from onewrite.core.ledgers.ledger import UNGUARDED, check_message
 from onewrite.core.pipeline import Attempt, send_finish
 from onewrite.core.step import Claim, FinalWrite, Step, check_claim
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
@@ -141,6 +141,7 @@ class Engine(ABC):
 
     def look_up(self, message: Message, native: Native) -> Flow[Outcome]:
         """Read what an unconditional write of the message would get now."""
+        check_message(message)
         native = self.keep(native)
         write = self.new_write(message, self.read_key(native))
         return judge_read(write, (yield from self.read(write.key, native, write.entry)))

@@ -147,7 +147,7 @@ def judge_open_step(
 ) -> Busy | Uncertain:
     """What anyone else hears who wants to write the message while its step is open."""
     if now < step.until or step.is_unsent:  # of an effect that was not sent nothing is uncertain
-        return Busy(message, step.until, entity)
+        return Busy(message, max(now, step.until), entity)
     return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copy_of(entity_key))
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.engine import Engine, Native
 from onewrite.core.event import copy_of, moment
 from onewrite.core.flow import Do, Flow, settle_missing, split_missing_ok
+from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import send_begin
 from onewrite.core.step import (
     Step,
@@ -65,6 +66,7 @@ def begin(
     after: Uncertain | None = None,
 ) -> Flow[Answer]:
     """Begin a step, or take it over from a worker that is believed to be dead."""
+    check_message(message)
     request = StepRequest(name, lease, safe_for, after)
     check_begin(request)
     native, missing_ok = split_missing_ok(native)
@@ -148,6 +150,7 @@ def perform(
         emit = arguments.pop("emit", None)
         return engine.finish(message, arguments, step, emit)
 
+    check_message(message)
     begun = begin(engine, message, name, native, lease=lease, safe_for=safe_for)
     return perform_step(begun, effect, finish, partial(release, engine), then)
 

@@ -13,7 +13,7 @@ from onewrite.core.event import Emit
 from onewrite.core.flow import Flow, Wait, settle_missing
 from onewrite.core.inbox import Inbox
 from onewrite.core.judging import judge, judge_creation
-from onewrite.core.ledgers.ledger import UNGUARDED
+from onewrite.core.ledgers.ledger import UNGUARDED, check_message
 from onewrite.core.write import Image, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -134,6 +134,7 @@ class Transaction(ABC, Generic[P, W, R]):
     instead: ClassVar[str]  # how they are made, for whoever gives something else
 
     def __init__(self, message: Message, participants: Sequence[P], inbox: Inbox | None, *, is_async: bool) -> None:
+        check_message(message)
         self.message, self.inbox = message, inbox
         self.participants: tuple[P, ...] = self._checked_participants(participants)
         self.store = self.participants[0].store  # whose client and clock are those of the transaction

@@ -13,7 +13,7 @@ from onewrite.core.flow import arun, run
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
-from onewrite.core.targets import check_deletes, check_table
+from onewrite.core.targets import check_deletes, check_table, let_flow_refuse
 from onewrite.core.tombstone import Tombstones
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.dialect import build_put
@@ -367,3 +367,7 @@ class AsyncGuardedTable(_Store):
     async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await self._run(self._flows.get_item(**self._in(native)), self._target)
+
+
+_GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "get_item")]
+let_flow_refuse(*[vars(store)[verb] for store in (GuardedTable, AsyncGuardedTable) for verb in _GUARDED])

@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 from onewrite.core.clock import random_share
 from onewrite.core.flow import Call, Flow, Wait, arun, run
 from onewrite.core.inbox import Inbox
+from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.dynamodb.flows import Flows, code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.layout import canonical
@@ -77,6 +78,9 @@ def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
     """Return the outcome with the entity as the participant's store shows it."""
     place: int | None = getattr(outcome, "participant", None)
     return typed_result(outcome) if participants[place or 0].flows.typed else outcome
+
+
+let_flow_refuse(transact, atransact)
 
 
 class _Reason(NamedTuple):

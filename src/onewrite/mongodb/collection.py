@@ -14,7 +14,7 @@ from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
-from onewrite.core.targets import check_collection, check_deletes, check_key
+from onewrite.core.targets import check_collection, check_deletes, check_key, let_flow_refuse
 from onewrite.core.tombstone import Tombstones
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
@@ -412,6 +412,10 @@ class AsyncGuardedCollection(_Store):
     async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await arun(self._flows.find_one(filter, **native), self._collection)
+
+
+_GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "find_one")]
+let_flow_refuse(*[vars(store)[verb] for store in (GuardedCollection, AsyncGuardedCollection) for verb in _GUARDED])
 
 
 def _refusal(method: str) -> InvalidUpdate:

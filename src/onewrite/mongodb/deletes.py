@@ -11,6 +11,7 @@ from typing import Any
 from onewrite.core.flow import Flow, split_missing_ok
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
+from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import send_write
 from onewrite.core.tombstone import Tombstone, new_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
@@ -26,6 +27,7 @@ from onewrite.outcome import Outcome
 def delete(
     flows: Flows, message: Message, filter: Document, *, writer: Writer, emit: object = None, **options: Any
 ) -> Flow[Outcome]:
+    check_message(message)
     native, missing_ok = split_missing_ok(flows.keep({"filter": filter, **options}))
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:

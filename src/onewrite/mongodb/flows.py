@@ -160,6 +160,7 @@ class Flows(Engine):
     ) -> Flow[Outcome]:
         if finishes is not None:
             return self.finish(message, {"filter": filter, **options}, finishes, emit)
+        check_message(message)
         native, missing_ok = split_missing_ok(self.keep({"filter": filter, **options}))
         write = self.new_write(message, self.read_key(native), emit=emit)
         native = {"upsert": may_create_by_record(native["filter"], self.fields, native), **native}

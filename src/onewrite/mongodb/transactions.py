@@ -19,6 +19,7 @@ from onewrite.core.clock import random_share
 from onewrite.core.flow import Do, Flow, Wait, arun, run
 from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOMBSTONE
+from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -63,6 +64,9 @@ async def atransact(
     new_session = transaction.new_session()
     async with await new_session if isawaitable(new_session) else new_session as session:  # Motor's is awaited
         return await arun(transaction.in_session(session, deadline), None)
+
+
+let_flow_refuse(transact, atransact)
 
 
 class _Refusal(NamedTuple):

@@ -197,6 +197,7 @@ def _step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
         "begun": moment(step.since),
         "until": moment(step.until),
         "lease_is_over": now >= step.until,
+        "unsent": step.is_unsent,
         "ledger": step.ledger,
     }
 
@@ -306,7 +307,12 @@ def _steps(document: Document) -> Iterator[str]:
             continue
         of = f" of {_source_words(step)}" if step["source"] or step["parts"] else ""
         lease = f"begun at {step['begun']}, with a lease until {step['until']}"
-        lease += ": nobody knows whether its effect happened" if step["lease_is_over"] else ""
+        if step["unsent"]:
+            lease = (
+                f"begun at {step['begun']}, and released at {step['until']} before its effect was sent: begin takes it over"
+            )
+        elif step["lease_is_over"]:
+            lease += ": nobody knows whether its effect happened"
         yield f"  message {escape(step['message'])}{of}: {lease}, key {escape(step['key'])}, for the ledger {escape(step['ledger'])}"
 
 

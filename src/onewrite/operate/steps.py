@@ -49,6 +49,7 @@ class OpenStep(NamedTuple):
             "key": step.key,
             "begun": moment(step.since),
             "until": moment(step.until),
+            "unsent": step.is_unsent,
             "ledger": step.ledger,
             "entity": self.entity,
         }
@@ -56,7 +57,8 @@ class OpenStep(NamedTuple):
     def cells(self, now: float) -> tuple[str, ...]:
         """For a person, in the order of the headings."""
         step, message = self.step, self.step.message
-        times = (age(max(0, now - step.since)), moment(step.since), moment(step.until))
+        until = f"{moment(step.until)}{', not sent' if step.is_unsent else ''}"
+        times = (age(max(0, now - step.since)), moment(step.since), until)
         message_name = " / ".join([message.id, *message.parts])
         texts = [escape(text) for text in (message_name, message.source, step.ledger)]
         return *times, texts[0], texts[1], step.key, texts[2], self.entity

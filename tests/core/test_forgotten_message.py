@@ -1,0 +1,77 @@
+"""A call that lacks the message says so."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from pymongo import AsyncMongoClient, MongoClient
+
+import onewrite.dynamodb
+import onewrite.mongodb
+from onewrite import InvalidMessage, Message, SeenIds, Tombstones
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+
+HERE, ADD = {"_id": 1}, {"$inc": {"n": 1}}
+STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+TOMBSTONES = Tombstones(timedelta(days=1))
+ON_MONGODB: dict[str, Any] = {
+    "update_one": lambda store: store.update_one(HERE, ADD),
+    "find_one_and_update": lambda store: store.find_one_and_update(HERE, ADD, upsert=True),
+    "insert_one": lambda store: store.insert_one(HERE),
+    "delete_one": lambda store: store.delete_one(HERE),
+    "find_one_and_delete": lambda store: store.find_one_and_delete(HERE),
+    "record": lambda store: store.record(HERE),
+    "seen": lambda store: store.seen(HERE),
+    "fold": lambda store: store.fold(lambda _: {"filter": HERE, "update": ADD}),
+    "begin": lambda store: store.begin("charge", HERE, **STEP),
+    "perform": lambda store: store.perform("charge", print, HERE, then=print, **STEP),
+}
+ON_DYNAMODB: dict[str, Any] = {
+    "fold": lambda store: store.fold(lambda _: {"Key": HERE}),
+    "begin": lambda store: store.begin("charge", Key=HERE, **STEP),
+    "perform": lambda store: store.perform("charge", print, Key=HERE, then=print, **STEP),
+}
+
+
+async def awaited(call: Any, store: Any) -> None:
+    await call(store)
+
+
+@pytest.mark.parametrize("call", ON_MONGODB.values(), ids=ON_MONGODB)
+def test_a_collection_misses_the_message(call: Any) -> None:
+    with pytest.raises(InvalidMessage, match=r"takes the (Message|messages) first"):
+        call(GuardedCollection(MongoClient[Any](connect=False).shop.stock, SeenIds(), tombstones=TOMBSTONES))
+    asynchronous = AsyncGuardedCollection(AsyncMongoClient[Any](connect=False).shop.stock, SeenIds(), tombstones=TOMBSTONES)
+    with pytest.raises(InvalidMessage, match=r"takes the (Message|messages) first"):
+        asyncio.run(awaited(call, asynchronous))
+
+
+@pytest.fixture(scope="module")
+def orders() -> GuardedTable:
+    return GuardedTable(boto3.client("dynamodb", region_name="us-east-1"), SeenIds(), table_name="orders")
+
+
+@pytest.mark.parametrize("call", ON_DYNAMODB.values(), ids=ON_DYNAMODB)
+def test_a_table_misses_the_message(orders: GuardedTable, call: Any) -> None:
+    with pytest.raises(InvalidMessage, match=r"takes the (Message|messages) first"):
+        call(orders)
+    with pytest.raises(TypeError, match="'message'"):
+        orders.update_item(Key=HERE)  # type: ignore[call-arg]
+
+
+def test_a_transaction_misses_the_message(orders: GuardedTable) -> None:
+    writes: Any = [orders.recording(Key=HERE)]
+    for transact in (onewrite.dynamodb.transact, onewrite.mongodb.transact):
+        with pytest.raises(InvalidMessage, match="takes the Message first"):
+            transact(writes)  # type: ignore[call-arg]
+
+
+def test_another_argument_that_is_left_out_is_missed_too() -> None:
+    store: Any = GuardedCollection(MongoClient[Any](connect=False).shop.stock, SeenIds())
+    with pytest.raises(onewrite.InvalidUpdate, match="update"):
+        store.update_one(Message("m1"), HERE)
