@@ -35,7 +35,7 @@ from onewrite.testing.explorer.schedule import (
 )
 from onewrite.testing.explorer.subject import Invocation, Subject, name_of
 from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position, WorldState
-from onewrite.testing.taps.mongodb_methods import is_upsert
+from onewrite.testing.taps.mongodb_methods import may_find_nothing
 from onewrite.testing.taps.traffic import Key, Request
 
 # --- waiting for transactions -----------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Trial:
 
     def _may_race(self, delivery: Delivery, request: Request) -> WorldState | None:
         """The same, if it makes a difference to this request."""
-        if not is_upsert(request):
+        if not may_find_nothing(request):
             return None
         self._subject.upserts = True
         before = self._state_to_race(delivery)

@@ -27,7 +27,7 @@ from onewrite.testing.model.databases import Databases, World, are_async, check_
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
 from onewrite.testing.taps.failures import client_error, is_answer, server_error
-from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS
+from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS, asks_for_nothing_but
 from onewrite.testing.taps.tap import Gate, kind_of, send, tap
 from onewrite.testing.taps.traffic import (
     ABORT,
@@ -373,17 +373,6 @@ class Transactions:
         return self._unique[key]
 
 
-def _asks_for_nothing_but(query: object, fields: Sequence[str]) -> bool:
-    """Whether a filter is an equality for each of these fields. MongoDB tries such an upsert again itself if a unique index refuses it."""
-    if not isinstance(query, Mapping) or set(cast("Mapping[str, Any]", query)) != set(fields):
-        return False
-    values = cast("Mapping[str, object]", query).values()
-    return not any(
-        isinstance(value, Mapping) and any(str(name).startswith("$") for name in cast("Mapping[Any, Any]", value))
-        for value in values
-    )
-
-
 def _entries(document: Entity | None, index: Mapping[str, Any]) -> Iterator[Hashable]:
     """What the index holds of a document. A partial index is taken for a whole one."""
     columns = [list(_values(document, field.split("."))) for field, _ in index["key"]]
@@ -563,10 +552,9 @@ class Machine:
         if now.error is None and self._added(self.present, now.state, place):
             return False
         indexes = yield from self.transactions.unique_indexes(place, before)
-        fields = [["_id"], *[[field for field, _ in index["key"]] for index in indexes.values()]]
-        is_retried = any(
-            _asks_for_nothing_but(request.arguments["filter"], names) for names in fields
-        )  # by the server itself
+        fields = [[field for field, _ in index["key"]] for index in indexes.values()]
+        # Such an upsert the server tries again itself.
+        is_retried = any(asks_for_nothing_but(request.arguments["filter"], names) for names in fields)
         return bool(self._added(before, then.state, place)) and not is_retried
 
     def _race(self, before: WorldState, request: Request) -> StoreCalls[Any]:

@@ -141,10 +141,25 @@ def request_of(
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
 
 
-def is_upsert(request: Request) -> bool:
-    """Whether it is one upsert alone, outside of any transaction."""
-    is_plain = request.transaction is None and len(request.tables) == 1
-    return is_plain and bool(request.arguments.get("upsert")) and "filter" in request.arguments
+def may_find_nothing(request: Request) -> bool:
+    """Whether it is one upsert alone, outside of any transaction, that may find nothing at once with another one.
+
+    If its filter is the `_id` alone, MongoDB tries it again itself.
+    """
+    if request.transaction is not None or len(request.tables) != 1 or not request.arguments.get("upsert"):
+        return False
+    return "filter" in request.arguments and not asks_for_nothing_but(request.arguments["filter"], ["_id"])
+
+
+def asks_for_nothing_but(query: object, fields: Sequence[str]) -> bool:
+    """Whether a filter is an equality for each of these fields. MongoDB tries such an upsert again itself if a unique index refuses it."""
+    if not isinstance(query, Mapping) or set(cast("Mapping[str, Any]", query)) != set(fields):
+        return False
+    values = cast("Mapping[str, object]", query).values()
+    return not any(
+        isinstance(value, Mapping) and any(str(name).startswith("$") for name in cast("Mapping[Any, Any]", value))
+        for value in values
+    )
 
 
 def is_about_server(command: object) -> bool:
