@@ -7,7 +7,7 @@ OnewriteError
 ├── EntityTooLarge        the write would exceed the engine's size limit
 └── ConfigurationError    a store, handler, worker, or test was set up wrongly
 
-Submodules add `aws_lambda.EveryRecordFailed`, `aws_lambda.NotSettled`, and `testing.StandInLies`.
+Submodules add `aws_lambda.EveryRecordFailed`, `aws_lambda.NotSettled`, and `testing.UnsupportedByStandIn`.
 
 Driver exceptions (throttling, no connection, access denied) pass through unchanged and are not in this tree.
 """

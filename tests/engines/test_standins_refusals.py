@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from pymongo import DeleteMany, InsertOne, MongoClient, UpdateOne
 from pymongo.errors import PyMongoError
 
-from onewrite.testing import StandInLies, mongomock_collection, moto_table
+from onewrite.testing import UnsupportedByStandIn, mongomock_collection, moto_table
 from onewrite.testing.servers.engines import Dynoxide
 from onewrite.testing.standins import collection, moto_patches
 
@@ -132,7 +132,7 @@ def answer_of(ask: Callable[[Any], Any], store: Any) -> Any:
         return error.response["Error"]["Code"]
     except PyMongoError as error:
         return getattr(error, "code", None)
-    except StandInLies:
+    except UnsupportedByStandIn:
         raise
     except Exception as error:  # a library may fail in any way
         return type(error)
@@ -165,13 +165,13 @@ def test_moto_answers_otherwise_what_the_stand_in_refuses(case: Refusal, plain_m
 @pytest.mark.parametrize("case", DYNAMODB.values(), ids=DYNAMODB)
 def test_the_stand_in_of_dynamodb_refuses_a_lie(case: Refusal, moto_stand_in: Any) -> None:
     with pytest.raises(
-        StandInLies, match=rf"^moto .*{case.words}.*\. Run this test on dynoxide\(\) or dynamodb_local\(\)\.$"
+        UnsupportedByStandIn, match=rf"^moto .*{case.words}.*\. Run this test on dynoxide\(\) or dynamodb_local\(\)\.$"
     ):
         case.ask(moto_stand_in)
 
 
 def test_each_refusal_of_moto_has_a_case() -> None:
-    assert [lie for lie in moto_patches.LIES if not any(case.words in lie for case in DYNAMODB.values())] == []
+    assert [difference for difference in moto_patches.DIFFERENCES if not any(case.words in difference for case in DYNAMODB.values())] == []
 
 
 # ---------------------------------------------------------------- MongoDB
@@ -267,12 +267,12 @@ def test_mongomock_answers_otherwise_what_the_stand_in_refuses(case: Refusal) ->
 def test_the_stand_in_of_mongodb_refuses_a_lie(case: Refusal) -> None:
     with mongomock_collection() as things:
         before = with_document(things).find_one()
-        with pytest.raises(StandInLies, match=rf"^mongomock.*{case.words}.*\. Run this test on mongod\(\)\.$"):
+        with pytest.raises(UnsupportedByStandIn, match=rf"^mongomock.*{case.words}.*\. Run this test on mongod\(\)\.$"):
             case.ask(things)
         assert list(things.find()) == [before]
 
 
 def test_each_refusal_of_mongomock_has_a_case() -> None:
     words = [case.words.replace("\\", "") for case in MONGODB.values()]
-    lies = [*collection.LIES, *collection.LIES_OF_UPSERTS]
-    assert [lie for lie in lies if not any(word in lie for word in words)] == []
+    differences = [*collection.DIFFERENCES, *collection.DIFFERENCES_OF_UPSERTS]
+    assert [difference for difference in differences if not any(word in difference for word in words)] == []

@@ -17,7 +17,7 @@ from pymongo.database import Database
 from pymongo.operations import IndexModel
 
 from onewrite import ConfigurationError
-from onewrite.testing import StandInLies
+from onewrite.testing import UnsupportedByStandIn
 from onewrite.testing.standins.collection import ARGUMENTS, ATTRIBUTES, DATABASE_ARGUMENTS
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps import mongodb_methods as methods
@@ -68,13 +68,13 @@ def test_a_method_of_a_database_that_a_tap_cannot_judge_is_refused_with_the_reas
 
 @pytest.mark.parametrize("name", sorted(public(Collection) - set(ARGUMENTS) - ATTRIBUTES))
 def test_the_stand_in_refuses_the_methods_that_mongomock_cannot_answer(orders: Any, name: str) -> None:
-    with pytest.raises(StandInLies, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
+    with pytest.raises(UnsupportedByStandIn, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
         getattr(orders, name)()
 
 
 @pytest.mark.parametrize("name", sorted(public(Database) - set(DATABASE_ARGUMENTS) - ATTRIBUTES))
 def test_the_stand_in_refuses_the_methods_of_a_database_that_mongomock_cannot_answer(orders: Any, name: str) -> None:
-    with pytest.raises(StandInLies, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
+    with pytest.raises(UnsupportedByStandIn, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
         getattr(orders.database, name)()
 
 
@@ -105,7 +105,7 @@ WITHOUT_EFFECT = {
 def test_an_argument_that_mongomock_would_ignore_is_refused(orders: Any, method: str, argument: str) -> None:
     given = {name: {"x": 1} for name in signature_of(method).required_names}
     with pytest.raises(
-        StandInLies, match=rf"^mongomock's {method} does not do what {argument} asks for\. Run this test on mongod"
+        UnsupportedByStandIn, match=rf"^mongomock's {method} does not do what {argument} asks for\. Run this test on mongod"
     ):
         getattr(orders, method)(**given, **{argument: {"x": 1}})
 
@@ -134,7 +134,7 @@ def test_arguments_are_known_by_their_names() -> None:
 def test_an_index_may_be_created_with_others(orders: Any) -> None:
     assert orders.create_indexes([IndexModel("a", unique=True), IndexModel([("b", 1)], name="b")]) == ["a_1", "b"]
     assert orders.index_information()["a_1"]["unique"]
-    with pytest.raises(StandInLies, match="create_index does not do what collation asks for"):
+    with pytest.raises(UnsupportedByStandIn, match="create_index does not do what collation asks for"):
         orders.create_indexes([IndexModel("c", collation={"locale": "en"})])
 
 
@@ -145,7 +145,7 @@ def test_a_collection_is_renamed_and_dropped(orders: Any) -> None:
     orders.database.archive.drop()
     orders.database.create_collection("made").insert_one({"_id": 2})
     assert orders.database.list_collection_names() == ["made"]
-    with pytest.raises(StandInLies, match="create_collection does not do what capped asks for"):
+    with pytest.raises(UnsupportedByStandIn, match="create_collection does not do what capped asks for"):
         orders.database.create_collection("other", capped=True)
 
 
@@ -154,9 +154,9 @@ def test_the_database_of_a_stand_in_has_what_pymongos_has(orders: Any) -> None:
     assert database.command("ping") == {"ok": 1}
     assert database.command({"buildInfo": 1})["version"]
     assert database.list_collection_names(nameOnly=True) == []
-    with pytest.raises(StandInLies, match="databases have no options"):
+    with pytest.raises(UnsupportedByStandIn, match="databases have no options"):
         database.with_options(write_concern=1)
-    with pytest.raises(StandInLies, match="command"):
+    with pytest.raises(UnsupportedByStandIn, match="command"):
         database.command("serverStatus")
 
 
@@ -194,5 +194,5 @@ def test_the_client_of_a_stand_in_makes_stand_ins_and_has_no_sessions(orders: An
     assert type(client.other.things) is type(orders)
     client.other.things.insert_one({"_id": 1})
     assert client.list_database_names() == ["other"]
-    with pytest.raises(StandInLies, match="no sessions"):
+    with pytest.raises(UnsupportedByStandIn, match="no sessions"):
         client.start_session()

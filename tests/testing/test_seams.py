@@ -19,7 +19,7 @@ from packaging.specifiers import SpecifierSet
 from pymongo.server_description import ServerDescription
 
 import onewrite.testing
-from onewrite.testing import StandInLies, mongomock_collection, moto_table, seams
+from onewrite.testing import UnsupportedByStandIn, mongomock_collection, moto_table, seams
 from onewrite.testing.taps.tap import tap
 
 PACKAGES = (seams.MONGOMOCK, seams.MOTO, seams.BOTOCORE, seams.BOTO3, seams.AIOBOTOCORE, seams.PYMONGO)
@@ -46,7 +46,7 @@ def test_the_installed_version_of_each_package_fits(package: seams.Package) -> N
 @pytest.mark.usefixtures("anew")
 def test_a_name_that_is_missing_in_mongomock_is_said_when_a_collection_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(mongomock.collection.Collection, "_iter_documents")
-    with pytest.raises(StandInLies) as refused, mongomock_collection():
+    with pytest.raises(UnsupportedByStandIn) as refused, mongomock_collection():
         pytest.fail("never reached")
     assert str(refused.value) == (
         f"mongomock {version('mongomock')} is not as onewrite.testing needs it: mongomock.collection.Collection._iter_documents is "
@@ -58,14 +58,17 @@ def test_a_name_that_is_missing_in_mongomock_is_said_when_a_collection_is_opened
 def test_a_method_of_moto_with_other_parameters_is_said_when_a_table_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moto.dynamodb.responses.DynamoHandler, "call_action", lambda self, request=None: None)
     changed = r"^moto .*DynamoHandler\.call_action takes \(self, request=\), and should take \(self\)\. moto>=5"
-    with pytest.raises(StandInLies, match=changed), moto_table():
+    with pytest.raises(UnsupportedByStandIn, match=changed), moto_table():
         pytest.fail("never reached")
 
 
 @pytest.mark.usefixtures("anew")
 def test_a_module_that_is_missing_is_said_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moto.dynamodb.comparisons", None)
-    with pytest.raises(StandInLies, match=r"moto\.dynamodb\.comparisons\.OpEqual\.__init__ is missing"), moto_table():
+    with (
+        pytest.raises(UnsupportedByStandIn, match=r"moto\.dynamodb\.comparisons\.OpEqual\.__init__ is missing"),
+        moto_table(),
+    ):
         pytest.fail("never reached")
 
 
@@ -76,11 +79,15 @@ def _changed_attempt(self: object, request: object) -> None: ...
 def test_a_driver_that_does_not_fit_a_tap_is_said_when_it_is_tapped(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = mongomock_collection()
     monkeypatch.delattr(ServerDescription, "retryable_writes_supported")
-    with pytest.raises(StandInLies, match=r"^pymongo .*retryable_writes_supported is missing.*or leave out the tap\."):
+    with pytest.raises(
+        UnsupportedByStandIn, match=r"^pymongo .*retryable_writes_supported is missing.*or leave out the tap\."
+    ):
         tap(collection, print)
     with moto_table() as table:
         monkeypatch.setattr(botocore.endpoint.Endpoint, "_do_get_response", _changed_attempt)
-        with pytest.raises(StandInLies, match=r"^botocore .*_do_get_response takes \(self, request\), and should take"):
+        with pytest.raises(
+            UnsupportedByStandIn, match=r"^botocore .*_do_get_response takes \(self, request\), and should take"
+        ):
             tap(table, print)
 
 

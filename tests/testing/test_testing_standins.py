@@ -27,7 +27,7 @@ from onewrite import (
 )
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing import StandInLies, dynamodb_stream_event, mongod, mongomock_collection, moto_table
+from onewrite.testing import UnsupportedByStandIn, dynamodb_stream_event, mongod, mongomock_collection, moto_table
 
 FIRST = Message("m1", source="s", sequence=1)
 
@@ -81,8 +81,8 @@ def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(
 
 
 def test_a_lie_is_an_error_of_ours_and_something_not_implemented() -> None:
-    assert issubclass(StandInLies, OnewriteError)
-    assert issubclass(StandInLies, NotImplementedError)
+    assert issubclass(UnsupportedByStandIn, OnewriteError)
+    assert issubclass(UnsupportedByStandIn, NotImplementedError)
 
 
 # ---------------------------------------------------------------- moto_table

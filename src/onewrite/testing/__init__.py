@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onewrite.testing.determinism import seeded
-    from onewrite.testing.errors import ProgramMissing, StandInLies
+    from onewrite.testing.errors import ProgramMissing, UnsupportedByStandIn
     from onewrite.testing.events import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
     from onewrite.testing.explorer.exploration import ExplorationWarning
     from onewrite.testing.explorer.explore import explore
@@ -21,7 +21,7 @@ __all__ = [
     "ExplorationWarning",
     "Faults",
     "ProgramMissing",
-    "StandInLies",
+    "UnsupportedByStandIn",
     "dynamodb_local",
     "dynamodb_stream_event",
     "dynoxide",
@@ -41,7 +41,7 @@ _HOMES = {
     "ExplorationWarning": "explorer.exploration",
     "Faults": "taps.faults",
     "ProgramMissing": "errors",
-    "StandInLies": "errors",
+    "UnsupportedByStandIn": "errors",
     "dynamodb_local": "servers.engines",
     "dynamodb_stream_event": "events",
     "dynoxide": "servers.engines",

@@ -10,7 +10,7 @@ from onewrite.core.extras import package_of
 from onewrite.errors import ConfigurationError, OnewriteError
 
 
-class StandInLies(OnewriteError, NotImplementedError):
+class UnsupportedByStandIn(OnewriteError, NotImplementedError):
     """The stand-in would answer this differently from the engine that it stands for: run this test on the engine."""
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NamedTuple, cast
 
-from onewrite.testing.errors import StandInLies
+from onewrite.testing.errors import UnsupportedByStandIn
 
 
 class Package(NamedTuple):
@@ -182,13 +182,13 @@ PYMONGO = Package(
 
 @cache
 def check(package: Package) -> None:
-    """Raise `StandInLies` where a name is missing, or takes other parameters. Each package is looked at once."""
+    """Raise `UnsupportedByStandIn` where a name is missing, or takes other parameters. Each package is looked at once."""
     import_module(package.name)  # a package that is not installed is no matter of seams
     for seam in package.seams:
         path, _, parameters = seam.removesuffix(")").partition("(")
         difference = _difference(path, parameters if seam.endswith(")") else None)
         if difference is not None:
-            raise StandInLies(
+            raise UnsupportedByStandIn(
                 f"{package.name} {version(package.name)} is not as onewrite.testing needs it: {path.replace(':', '.')} {difference}. "
                 f"{package.name}{package.fits} is known to fit: install that, {package.remedy}."
             )

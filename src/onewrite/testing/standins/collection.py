@@ -31,7 +31,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError, WriteError
 from pymongo.results import BulkWriteResult, UpdateResult
 
 from onewrite.mongodb.flows import MAX_DOCUMENT_BYTES
-from onewrite.testing.errors import StandInLies
+from onewrite.testing.errors import UnsupportedByStandIn
 from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, signature_of
 
 _REMEDY = "Run this test on mongod()"
@@ -90,14 +90,14 @@ _WITHOUT_EFFECT = frozenset({
 def arguments_of(
     method: str, answerable: frozenset[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments that mongomock is called with, or `StandInLies` where it would ignore one."""
+    """The arguments that mongomock is called with, or `UnsupportedByStandIn` where it would ignore one."""
     arguments = bind(method, args, kwargs)
     # An empty value asks for nothing.
     ignored_names = [
         name for name, value in arguments.items() if name not in answerable and name not in _WITHOUT_EFFECT and value
     ]
     if ignored_names:
-        raise StandInLies(f"mongomock's {method} does not do what {', '.join(ignored_names)} asks for. {_REMEDY}.")
+        raise UnsupportedByStandIn(f"mongomock's {method} does not do what {', '.join(ignored_names)} asks for. {_REMEDY}.")
     first = [arguments.pop(name) for name in signature_of(method).required_names]
     return first, {name: value for name, value in arguments.items() if name in answerable}
 
@@ -107,15 +107,15 @@ def arguments_of(
 Document: TypeAlias = Mapping[str, Any]
 
 # What mongomock does, and how a part of a filter, an update or a pipeline is recognized for which MongoDB does something else.
-LIES: Mapping[str, Callable[[str, Any], bool]] = {
+DIFFERENCES: Mapping[str, Callable[[str, Any], bool]] = {
     "does not know $mod, $mul and $bit": lambda name, _: name in ("$mod", "$mul", "$bit"),
     "takes $not of a list for false": lambda name, value: name == "$not" and isinstance(value, list),
     "ignores $$NOW": lambda _, value: "$$NOW" in (value if isinstance(value, list) else [value]),
     "may change another member of an array at a positional path": lambda name, _: ".$" in name,
 }
 # The same for the filter of an upsert.
-LIES_OF_UPSERTS: Mapping[str, Callable[[Document], bool]] = {
-    "accepts $expr in the filter of an upsert": lambda query: "$expr" in query,
+DIFFERENCES_OF_UPSERTS: Mapping[str, Callable[[Document], bool]] = {
+    "accepts $expr in the filter of an upsert": lambda query: any(name == "$expr" for name, _ in _pairs(query)),
     "makes an _id of its own where $and, $or or $in has it": lambda query: (
         (is_condition(query.get("_id")) and "$eq" not in query["_id"])
         or any("_id" in part for name in ("$and", "$or") for part in query.get(name, ()))
@@ -128,11 +128,11 @@ def is_condition(value: Any) -> bool:
     return isinstance(value, Mapping) and str(next(iter(cast("Document", value)), "")).startswith("$")
 
 
-def _refuse_lies(part: Any) -> None:
+def _refuse_differences(part: Any) -> None:
     for name, value in _pairs(part):
-        for lie, is_asked_for in LIES.items():
+        for difference, is_asked_for in DIFFERENCES.items():
             if is_asked_for(name, value):
-                _refuse(lie)
+                _refuse(difference)
 
 
 def _refuse_computed_fields(projection: Any) -> None:
@@ -142,8 +142,8 @@ def _refuse_computed_fields(projection: Any) -> None:
         _refuse("returns other fields for a projection with an expression or an operator")
 
 
-def _refuse(lie: str) -> NoReturn:
-    raise StandInLies(f"mongomock {lie}, and MongoDB does not. {_REMEDY}.")
+def _refuse(difference: str) -> NoReturn:
+    raise UnsupportedByStandIn(f"mongomock {difference}, and MongoDB does not. {_REMEDY}.")
 
 
 def _pairs(part: Any) -> Iterator[tuple[str, Any]]:
@@ -228,10 +228,10 @@ def _failing_as_a_stand_in(what: str) -> Generator[None, None, None]:
     """Let it be seen that mongomock itself fails, and not MongoDB."""
     try:
         yield
-    except (PyMongoError, BSONError, ValueError, OverflowError, StandInLies):  # as the driver raises them
+    except (PyMongoError, BSONError, ValueError, OverflowError, UnsupportedByStandIn):  # as the driver raises them
         raise
     except Exception as error:
-        raise StandInLies(f"mongomock fails at {what} ({type(error).__name__}: {error}). {_REMEDY}.") from error
+        raise UnsupportedByStandIn(f"mongomock fails at {what} ({type(error).__name__}: {error}). {_REMEDY}.") from error
 
 
 class _Operations(BulkOperationBuilder):
@@ -253,7 +253,7 @@ class _Operations(BulkOperationBuilder):
 def _refuse_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value:
-            raise StandInLies(f"mongomock's bulk_write does not do what {name} asks for. {_REMEDY}.")
+            raise UnsupportedByStandIn(f"mongomock's bulk_write does not do what {name} asks for. {_REMEDY}.")
 
 
 def bulk_write(collection: Any, requests: Sequence[Any], *, ordered: bool = True) -> BulkWriteResult:
@@ -290,7 +290,7 @@ class StandInClient(MongoClient):
             super().drop_database(getattr(name_or_db, "name", name_or_db))
 
     def start_session(self, *_: Any, **__: Any) -> NoReturn:
-        raise StandInLies(f"mongomock has no sessions. {_REMEDY}.")
+        raise UnsupportedByStandIn(f"mongomock has no sessions. {_REMEDY}.")
 
 
 class StandInDatabase(Database):
@@ -318,7 +318,7 @@ class StandInDatabase(Database):
 
     def with_options(self, *args: Any, **kwargs: Any) -> StandInDatabase:
         if any(value is not None for value in (*args, *kwargs.values())):
-            raise StandInLies(f"mongomock's databases have no options: give them to each collection. {_REMEDY}.")
+            raise UnsupportedByStandIn(f"mongomock's databases have no options: give them to each collection. {_REMEDY}.")
         return self
 
 
@@ -375,7 +375,7 @@ class StandInCollection(Collection):
         return bulk_write(self, requests, ordered=ordered)
 
     def _iter_documents(self, filter: Document) -> Any:
-        _refuse_lies(filter)
+        _refuse_differences(filter)
         return super()._iter_documents(filter)
 
     def _get_dataset(self, *args: Any) -> Any:
@@ -384,10 +384,10 @@ class StandInCollection(Collection):
             return list(super()._get_dataset(*args))
 
     def _update(self, spec: Any, document: Any, upsert: bool = False, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002  # mongomock's own signature
-        _refuse_lies(document)
-        for lie, is_asked_for in LIES_OF_UPSERTS.items() if upsert else ():
+        _refuse_differences(document)
+        for difference, is_asked_for in DIFFERENCES_OF_UPSERTS.items() if upsert else ():
             if is_asked_for(spec):
-                _refuse(lie)
+                _refuse(difference)
         return super()._update(spec, document, upsert, *args, **kwargs)
 
     def _insert(self, data: Any, *args: Any, **kwargs: Any) -> Any:
@@ -446,7 +446,7 @@ def _answer(method: str, answerable: frozenset[str], original: Callable[..., Any
 
 def _refuse_method(method: str) -> Callable[..., NoReturn]:
     def call(*_: Any, **__: Any) -> NoReturn:
-        raise StandInLies(f"mongomock cannot answer {method}. {_REMEDY}.")
+        raise UnsupportedByStandIn(f"mongomock cannot answer {method}. {_REMEDY}.")
 
     return call
 

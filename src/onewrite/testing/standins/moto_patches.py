@@ -45,7 +45,7 @@ from moto.dynamodb.responses import DynamoHandler
 
 from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, read_update
 from onewrite.dynamodb.size import MAX_ITEM_BYTES
-from onewrite.testing.errors import StandInLies
+from onewrite.testing.errors import UnsupportedByStandIn
 
 # --- patches ----------------------------------------------------------------------------------------------------------
 #
@@ -94,7 +94,7 @@ def _in_place_of(original: Original, patch: Patch) -> Callable[..., Any]:
 def _patches() -> Iterator[tuple[Any, str, Patch]]:
     yield DynamoHandler, "call_action", _atomic
     for name in _ACTIONS:
-        yield DynamoHandler, name, _refuse_lies
+        yield DynamoHandler, name, _refuse_differences
     yield DynamoHandler, "transact_write_items", partial(_once_per_token, {})
     yield TransactionCanceledException, "__init__", _refuse_unknown_reasons
     yield DynamoDBBackend, "get_keys_value", _refuse_wrong_keys
@@ -109,10 +109,10 @@ def _atomic(original: Original, handler: Any) -> Any:
     with _lock, localcontext(DYNAMODB_CONTEXT):
         try:
             return original(handler)
-        except StandInLies:
+        except UnsupportedByStandIn:
             raise
         except Exception as error:
-            raise StandInLies(
+            raise UnsupportedByStandIn(
                 f"moto fails at this request, which DynamoDB answers ({type(error).__name__}: {error}). {_REMEDY}."
             ) from error
 
@@ -122,7 +122,7 @@ def _atomic(original: Original, handler: Any) -> Any:
 Request: TypeAlias = Mapping[str, Any]
 
 # What moto does, and how a request is recognized for which DynamoDB does something else.
-LIES: Mapping[str, Callable[[str, Request], bool]] = {
+DIFFERENCES: Mapping[str, Callable[[str, Request], bool]] = {
     "answers a failed condition in PartiQL with success": lambda action, _: "execute" in action,
     "ignores AttributesToGet": lambda _, request: "AttributesToGet" in request,
     "stores AttributeUpdates with other types": lambda _, request: "AttributeUpdates" in request,
@@ -143,11 +143,11 @@ LIES: Mapping[str, Callable[[str, Request], bool]] = {
 }
 
 
-def _refuse_lies(original: Original, handler: Any) -> Any:
+def _refuse_differences(original: Original, handler: Any) -> Any:
     for request in _requests(handler.body):
-        for lie, is_asked_for in LIES.items():
+        for difference, is_asked_for in DIFFERENCES.items():
             if is_asked_for(original.__name__, request):
-                raise StandInLies(f"moto {lie}, and DynamoDB does not. {_REMEDY}.")
+                raise UnsupportedByStandIn(f"moto {difference}, and DynamoDB does not. {_REMEDY}.")
     return original(handler)
 
 
@@ -164,7 +164,7 @@ def _refuse_wrong_keys(original: Original, backend: Any, table: Any, keys: Mappi
     types = {definition["AttributeName"]: definition["AttributeType"] for definition in table.attr}
     for name, value in keys.items():
         if name in types and (types[name] not in value or "" in value.values()):
-            raise StandInLies(
+            raise UnsupportedByStandIn(
                 f"moto accepts the key {name}={value}, and DynamoDB does not: it is empty or of another type. {_REMEDY}."
             )
     return original(backend, table, keys)
@@ -173,7 +173,7 @@ def _refuse_wrong_keys(original: Original, backend: Any, table: Any, keys: Mappi
 def _refuse_unknown_reasons(original: Original, error: Any, reasons: list[tuple[str | None, str, Any]]) -> None:
     for code, text, _ in reasons:
         if code not in (None, "ConditionalCheckFailed"):
-            raise StandInLies(
+            raise UnsupportedByStandIn(
                 f"moto cancels this transaction for a reason that DynamoDB does not have ({code}: {text}). {_REMEDY}."
             )
     original(error, reasons)
@@ -187,7 +187,7 @@ def _once_per_token(actions_by_token: dict[str, Any], original: Original, handle
     token, actions = handler.body.get("ClientRequestToken"), handler.body["TransactItems"]
     if token in actions_by_token:
         if actions_by_token[token] != actions:
-            raise StandInLies(f"moto does not know IdempotentParameterMismatchException. {_REMEDY}.")
+            raise UnsupportedByStandIn(f"moto does not know IdempotentParameterMismatchException. {_REMEDY}.")
         return ActionResult({})
     actions_before = deepcopy(actions)
     answer = original(handler)

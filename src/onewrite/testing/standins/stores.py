@@ -1,7 +1,7 @@
 """Opens the stand-ins that tests use: a table on moto, a collection on mongomock.
 
 Neither library is atomic under threads, and both answer some requests differently from the engine. Here a lock makes every call atomic,
-updates are all or nothing, and calls that are known to be answered wrongly raise `StandInLies`. docs/standins.md lists the differences
+updates are all or nothing, and calls that are known to be answered wrongly raise `UnsupportedByStandIn`. docs/standins.md lists the differences
 that stay. What a stand-in cannot show at all, for example a lost answer or a failover, needs a server: see `servers`.
 """
 
