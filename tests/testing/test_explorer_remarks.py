@@ -728,3 +728,16 @@ def test_messages_that_overwrite_each_other_get_no_remark() -> None:
         HighWaterMark(),
     )
     assert explored(build, observe=lambda customers: (customers.find_one(C1) or {}).get("tier")).remarks == ()
+
+
+def test_a_hash_of_a_text_is_named_with_its_line() -> None:
+    def build(customers: Any) -> Handler:
+        def handle(message: Message) -> None:
+            shard = hash(message.id) % 1
+            customers.update_one({"_id": f"{message.id}-{shard}"}, {"$set": {"n": 1}}, upsert=True)
+
+        return handle
+
+    report = explored(build, observe=lambda customers: sorted(each["_id"] for each in customers.find()))
+    with pytest.warns(ExplorationWarning, match=r"hash\(\) of a text at test_explorer_remarks.py:\d+"):
+        report.assert_effectively_once()

@@ -338,6 +338,12 @@ def _place(frame: FrameType | None) -> Place | None:
 
 
 @lru_cache(maxsize=1024)
+def is_own_code(file: str) -> bool:
+    """Is this file of the user's code, and not of a package?"""
+    return _is_the_users(file) and _PACKAGES.search(file) is None and not file.startswith("<")
+
+
+@lru_cache(maxsize=1024)
 def _is_the_users(file: str) -> bool:
     """Is this file of the user's code, or of a package?"""
     is_pythons = file.startswith((_PYTHONS, _ASYNCIO, "<frozen ")) and _PACKAGES.search(file) is None

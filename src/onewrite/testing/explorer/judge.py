@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.testing.explorer.calls import place_in_words
 from onewrite.testing.explorer.deliverables import Titles, leave_out_a_message
 from onewrite.testing.explorer.difference import (
     difference,
@@ -213,6 +214,12 @@ class Judge:
                 "memory",
                 "What the handler keeps in memory has survived its crashes, since build(store) makes anew what observe() looks at beside "
                 "the store. Make that outside of build, and let build empty it.",
+            )
+        if self._subject.hashes_at is not None:
+            yield Remark(
+                "hash",
+                f"The handler asks for the hash() of a text at {place_in_words(self._subject.hashes_at)}, and another process answers something "
+                "else, so a redelivery may go elsewhere. Use zlib.crc32 or hashlib, which answer the same everywhere.",
             )
         if self._depends_on_tasks:
             yield Remark(

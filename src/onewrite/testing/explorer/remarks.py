@@ -28,7 +28,7 @@ _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 # With a remark of these kinds a write is lost, or wrong handlers pass the test as well.
 FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
 # These say that something is probably not meant. The test can still fail.
-DOUBTFUL = ("early", "unseen", "cancelled", "beside", "raises", "returns", "memory", "tasks")
+DOUBTFUL = ("early", "unseen", "cancelled", "beside", "raises", "returns", "memory", "hash", "tasks")
 NOTE = "note"  # how the exploration went
 
 
@@ -50,6 +50,7 @@ class Remark:
     | `"raises"` | warns | a message raises although nothing disturbs it |
     | `"returns"` | warns | a handler with a guarded store returns what the decorators and the worker refuse |
     | `"memory"` | warns | what the handler keeps in memory has survived its crashes |
+    | `"hash"` | warns | the handler goes by the hash of a text, which differs between processes |
     | `"tasks"` | warns | it makes a difference which task of a delivery comes first |
     | `"note"` | no | how the exploration went |
     """

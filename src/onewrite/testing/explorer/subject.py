@@ -26,10 +26,12 @@ from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
     CallThreads,
     HandlerCall,
+    Place,
     Reply,
     await_result,
     current_call,
     in_an_event_loop,
+    is_own_code,
     without_frames,
 )
 from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, Titles, deliverables_of, titles_of
@@ -177,6 +179,10 @@ class Senders:
             if isinstance(result, Busy) and not self._subject.time_goes_on:
                 call.stop_exploring(LeaseMetError())
 
+    def note_hash(self, place: Place) -> None:
+        if self._subject.hashes_at is None and current_call.get() is not None and is_own_code(place[0]):
+            self._subject.hashes_at = place
+
     def note_failure(self, error: BaseException) -> None:
         call = current_call.get()
         if call is not None:
@@ -277,6 +283,7 @@ class Subject:
     recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
     time_goes_on = False  # each redelivery comes later than the delivery before it
     deliveries_differ = False  # what the handler does depends on which delivery of its message it is
+    hashes_at: Place | None = None  # where the handler asks for the hash of a text
     upserts = False  # the handler has sent an upsert to MongoDB
     own_processes = False  # each delivery is in a process of its own
     takes_turns = False  # deliveries in one process never overlap

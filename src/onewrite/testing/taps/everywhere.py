@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial, wraps
 from importlib import import_module
+from types import FrameType
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -63,6 +64,10 @@ class Listener(Protocol):
 
     def pass_time(self, seconds: float, /) -> None:
         """The code sleeps so long."""
+        ...
+
+    def note_hash(self, place: tuple[str, int], /) -> None:
+        """The code at this place asks for the hash of a text."""
         ...
 
     def note_failure(self, error: BaseException, /) -> None:
@@ -256,6 +261,22 @@ def _skip_sleep(original: Function) -> Function:
     return sleep
 
 
+def _note_hash(original: Function) -> Function:
+    """The hash of a text is another one in each process."""
+
+    @wraps(original)
+    def hash_of(value: object, /) -> Any:
+        listener = _listener()
+        members = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+        if listener is not None and any(isinstance(member, str | bytes) for member in members):
+            here = cast("FrameType", inspect.currentframe())
+            caller = cast("FrameType", here.f_back)
+            listener.note_hash((caller.f_code.co_filename, caller.f_lineno))
+        return original(value)
+
+    return hash_of
+
+
 def _order_tasks(original: Function) -> Function:
     """asyncio makes the tasks in the order of a set, in which coroutines stand by their addresses."""
 
@@ -331,6 +352,7 @@ def _run_heard(listener: Listener | None, function: Function, /, *args: Any, **k
 _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("threading", "Thread", "start", _hear_thread),
     ("time", "", "sleep", _skip_sleep),
+    ("builtins", "", "hash", _note_hash),
     ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _hear_pool),
     (
         "asyncio.base_events",
