@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -251,3 +253,26 @@ def test_memory_outside_of_python_is_found_by_what_the_deliveries_before_have_be
         report = explore(build, [M1, Message("m2")], lambda: make("orders", "id"), lambda table: table.scan()["Items"])
     assert report.counterexample is not None
     assert [step.words.partition(",")[0] for step in report.counterexample.steps] == ["PutItem orders m1: throttled"]
+
+
+def test_a_delivery_does_not_really_sleep_and_a_thread_beside_it_does() -> None:
+    slept: list[float] = []
+
+    def build(collection: Any) -> Handler:
+        def rest() -> None:
+            begin = time.monotonic()
+            time.sleep(0.01)
+            slept.append(time.monotonic() - begin)
+
+        thread = threading.Thread(target=rest)
+        thread.start()
+        thread.join()
+
+        def handle(message: Message) -> Any:
+            time.sleep(3600)
+            return add_guarded(collection, message)
+
+        return handle
+
+    explored(build).assert_effectively_once()
+    assert min(slept) >= 0.01

@@ -188,10 +188,12 @@ class Senders:
         if call is not None:
             call.note_failure(error)
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds: float) -> bool:
         call = current_call.get()
-        if call is not None:
-            call.now += seconds
+        if call is None or not call.runs_in_this_thread:
+            return False
+        call.now += seconds
+        return True
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

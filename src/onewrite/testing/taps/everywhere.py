@@ -62,8 +62,8 @@ class Listener(Protocol):
         """A flow of a guarded store has returned this."""
         ...
 
-    def pass_time(self, seconds: float, /) -> None:
-        """The code sleeps so long."""
+    def pass_time(self, seconds: float, /) -> bool:
+        """Whether the code is part of a delivery, whose clock then goes on so far."""
         ...
 
     def note_hash(self, place: tuple[str, int], /) -> None:
@@ -248,15 +248,13 @@ def _renew_context(original: Function) -> Function:
 
 
 def _skip_sleep(original: Function) -> Function:
-    """Nobody really sleeps: only the clock of the stores goes on."""
+    """A delivery does not really sleep: only the clock of the stores goes on. A thread beside it does."""
 
     @wraps(original)
     def sleep(seconds: float) -> None:
         listener = _listener()
-        if listener is None:
+        if listener is None or not listener.pass_time(seconds):
             original(seconds)
-        else:
-            listener.pass_time(seconds)
 
     return sleep
 
