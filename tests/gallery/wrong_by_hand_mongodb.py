@@ -3,104 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from pymongo import ReadPreference
-from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from onewrite import Applied, InSequence, Message, Outcome, SeenIds
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite import Message, SeenIds
+from onewrite.mongodb import AsyncGuardedCollection
 
 Handler = Callable[[Message], Any]
 
 C1 = {"_id": "c1"}
 
 log = logging.getLogger(__name__)
-
-
-def payload_hash_taken_for_the_id(customers: Any) -> Handler:
-    """It tells messages apart by a hash of what they say. A customer who deposits the same amount twice loses one deposit."""
-    guarded = GuardedCollection(customers, SeenIds())
-
-    def handle(message: Message) -> Outcome:
-        digest = hashlib.sha256(repr(message.body).encode()).hexdigest()
-        return guarded.update_one(Message(digest), C1, _add(message), upsert=True)
-
-    return handle
-
-
-def swallowed_exception(customers: Any) -> Handler:
-    """It logs what has gone wrong, and returns. So the queue deletes a message that was not written."""
-    guarded = GuardedCollection(customers, SeenIds())
-
-    def handle(message: Message) -> None:
-        try:
-            guarded.update_one(message, C1, _add(message), upsert=True)
-        except PyMongoError:
-            log.warning("could not add %s", message.id)
-
-    return handle
-
-
-def undone_on_error(accounts: Any) -> Handler:
-    """It gives the money back if the second half fails. But an answer that is lost does not mean that the half is not there."""
-    guarded = GuardedCollection(accounts, SeenIds())
-
-    def add(message: Message, account: str, amount: int) -> None:
-        guarded.update_one(message, {"_id": account}, {"$inc": {"balance": amount}}, upsert=True)
-
-    def handle(message: Message) -> None:
-        amount = message.body["amount"]
-        add(message, "alice", -amount)
-        try:
-            add(message, "bob", amount)
-        except PyMongoError:
-            add(message.part("undo"), "alice", amount)
-            raise
-
-    return handle
-
-
-def moved_in_two_steps(stores: Mapping[str, Any]) -> Handler:
-    """It takes an order out of one collection and puts it into another. Between the two it is in neither."""
-
-    def handle(message: Message) -> None:
-        taken = stores["pending"].find_one_and_delete(C1)
-        if taken:
-            stores["customers"].insert_one(taken)
-
-    return handle
-
-
-def sum_of_a_read(customers: Any) -> Handler:
-    """It sets the sum that it has worked out, with the id beside it. Two messages work it out from the same balance."""
-
-    def handle(message: Message) -> None:
-        customer = customers.find_one(C1) or {}
-        if message.id not in customer.get("seen", ()):
-            balance = customer.get("balance", 0) + message.body["amount"]
-            customers.update_one(C1, {"$set": {"balance": balance}, "$push": {"seen": message.id}}, upsert=True)
-
-    return handle
-
-
-def processing_state_left_behind(orders: Any) -> Handler:
-    """It lets nobody else work on an order that is being processed. An order whose worker has died is so forever."""
-
-    def handle(message: Message) -> None:
-        try:
-            orders.insert_one({"_id": message.id, "phase": "processing"})
-        except DuplicateKeyError as refusal:
-            if orders.find_one({"_id": message.id, "phase": "done"}):
-                return
-            raise TimeoutError("another worker has it: come again") from refusal
-        orders.update_one({"_id": message.id}, {"$set": {"phase": "done", "balance": message.body["amount"]}})
-
-    return handle
 
 
 def mark_outside_of_the_transaction(customers: Any) -> Handler:
@@ -123,18 +41,6 @@ def conflict_swallowed(customers: Any) -> Handler:
         with database.client.start_session() as session, suppress(OperationFailure), session.start_transaction():
             database.processed.insert_one({"_id": message.id}, session=session)
             customers.update_one(C1, _add(message), session=session)
-
-    return handle
-
-
-def set_of_ids_in_memory(customers: Any) -> Handler:
-    """It keeps the ids in a set of the process, and the next process begins with an empty one."""
-    seen: set[str] = set()
-
-    def handle(message: Message) -> None:
-        if message.id not in seen:
-            seen.add(message.id)
-            customers.update_one(C1, _add(message), upsert=True)
 
     return handle
 
@@ -179,17 +85,6 @@ def conflict_not_looked_at(customers: Any) -> Handler:
         version, balance = customer["version"], customer["balance"] + message.body["amount"]
         changed = {**customer, "balance": balance, "version": version + 1, "seen": [*customer["seen"], message.id]}
         customers.replace_one({**C1, "version": version}, changed)
-
-    return handle
-
-
-def deferred_and_forgotten(customers: Any) -> Handler:
-    """It returns an outcome of its own. So the queue deletes a message that was to wait for an earlier one."""
-    guarded = GuardedCollection(customers, InSequence())
-
-    def handle(message: Message) -> Outcome:
-        guarded.update_one(message, C1, _add(message), upsert=True)
-        return Applied(message)
 
     return handle
 

@@ -148,8 +148,8 @@ def remembers_the_last_two_ids(customers: Any) -> Handler:
         mark = {"$push": {"seen": {"$each": [message.id], "$slice": -2}}}
         try:
             customers.update_one(fresh, {**_add(message), **mark}, upsert=True)
-        except DuplicateKeyError:
-            return
+        except DuplicateKeyError:  # it is there, or another message has created it at the same time
+            customers.update_one(fresh, {**_add(message), **mark})
 
     return handle
 
