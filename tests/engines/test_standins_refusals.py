@@ -171,7 +171,11 @@ def test_the_stand_in_of_dynamodb_refuses_a_lie(case: Refusal, moto_stand_in: An
 
 
 def test_each_refusal_of_moto_has_a_case() -> None:
-    assert [difference for difference in moto_patches.DIFFERENCES if not any(case.words in difference for case in DYNAMODB.values())] == []
+    assert [
+        difference
+        for difference in moto_patches.DIFFERENCES
+        if not any(case.words in difference for case in DYNAMODB.values())
+    ] == []
 
 
 # ---------------------------------------------------------------- MongoDB
