@@ -97,7 +97,7 @@ class GuardedTable(_Store):
     `table` is a boto3 Table, which supplies its name and its client, or a low-level client together with `table_name`, which is the faster
     way. Both take and give plain Python values, and threads may share either. With `typed=True` a client takes and gives typed ones, such as
     `{"S": "text"}`, in keys, items, expressions and entities. Every call is the native one with the message in front, and
-    is one request. A table without a ledger (None) takes part in a `transact` with `inbox=`, and can be read. With `lean=True` the first
+    is normally one request. A table without a ledger (None) takes part in a `transact` with `inbox=`, and can be read. With `lean=True` the first
     try of a guarded write or a read does without botocore, and takes a quarter of the processor's time: see docs/lean.md.
     """
 
