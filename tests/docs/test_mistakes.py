@@ -222,7 +222,10 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     "the key first": (lambda store: store.update_item(KEY, Key=M1), "takes the Message first, and got a dict"),
     "an id": (lambda store: store.record("m1", Key=KEY), "takes the Message first, and got a str: write Message"),
     "a key of text": (lambda store: store.delete_item(M1, Key="o-1"), "Key is a str: give it a dict"),
-    "a step's name first": (lambda store: store.begin("charge", M1, Key=KEY, **STEP), "the step's name is Message"),
+    "a step's name first": (
+        lambda store: store.begin("charge", M1, Key=KEY, **STEP),
+        "takes the Message first, and got a str",
+    ),
     "seconds": (lambda store: store.begin(M1, "a", Key=KEY, lease=60, safe_for=timedelta(0)), "lease=60: give a timedelta"),
     "no effect": (lambda store: store.perform(M1, "a", 5, Key=KEY, then=dict, **STEP), "the effect is a int: give a"),
     "no then": (lambda store: store.perform(M1, "a", print, Key=KEY, then={}, **STEP), "then= is a dict: give a function"),
@@ -231,7 +234,7 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     "a message to release": (lambda store: store.release(M1), "release takes what begin has answered, Begun, and not"),
     "a message to finish": (lambda store: store.record(M1, Key=KEY, finishes=M1), "finishes= takes what begin has answered"),
     "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"write emit=\[Event\("),
-    "the writes first": (lambda _: untyped.transact_items([], M1), "transact takes the message first and a list"),
+    "the writes first": (lambda _: untyped.transact_items([], M1), "takes the Message first, and got a list"),
     "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "and got a Prepared for the list"),
 }
 OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
