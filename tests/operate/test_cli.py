@@ -159,6 +159,12 @@ def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong
     assert "ONEWRITE_WORKER_LEAN maybe: give true or false." in capsys.readouterr().err
 
 
+def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command neither catch this process's signals nor end it."""
+    monkeypatch.setattr("onewrite.operate.EarlySignals.catch", lambda _: None)
+    monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
+
+
 def test_a_question_that_nobody_answers_is_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     _end_with(monkeypatch, Abort())
     assert main(STEPS) == 1
@@ -167,7 +173,7 @@ def test_a_question_that_nobody_answers_is_no(monkeypatch: pytest.MonkeyPatch, c
 
 def test_a_closed_stdin_answers_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("onewrite.operate.steps.store_of", lambda *_: typer.confirm("Is it?"))
-    monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
+    _keep_this_process(monkeypatch)
     monkeypatch.setattr(sys, "argv", ["onewrite", *STEPS])
     monkeypatch.setattr(sys, "stdin", None)
     assert main() == 1
@@ -179,14 +185,14 @@ def test_without_argv_the_arguments_of_the_process_are_used(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["onewrite", "--version"])
-    monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
+    _keep_this_process(monkeypatch)
     assert main() == 0
     assert capsys.readouterr().out.startswith("onewrite ")
 
 
 def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["onewrite", "--version"])
-    monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
+    _keep_this_process(monkeypatch)
     with pytest.raises(SystemExit) as end:
         importlib.import_module("onewrite.__main__")  # to import it is to run it
     assert end.value.code == 0
