@@ -28,6 +28,7 @@ from faststream.rabbit import RabbitBroker, TestRabbitBroker
 
 from onewrite import Message
 from tests.support.pages import BLOCK, ROOT, namespace_of
+from tests.support.repairs import log_as_it_was
 
 PAID = {"eventId": "e-1", "orderId": "o-1", "cents": 900}
 BODY = json.dumps(PAID).encode()
@@ -125,7 +126,10 @@ def test_celery(page: Page) -> None:
     signals.task_retry.connect(on_retry)
     signals.task_success.connect(on_success)
     page["shop"].conf.broker_transport_options = {"polling_interval": 0.01}
-    with start_worker(page["shop"], perform_ping_check=False, pool="solo"):
+    with (
+        log_as_it_was(),
+        start_worker(page["shop"], perform_ping_check=False, pool="solo"),
+    ):  # Celery takes over the root logger
         page["on_paid_task"].delay(PAID)
         assert waits.wait(TIMEOUT)
         place_order(page)
