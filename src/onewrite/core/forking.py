@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -23,6 +24,18 @@ class _Mask(threading.local):
 
 _undos: dict[object, Callable[[], object]] = {}
 _mask = _Mask()
+
+
+def handle_stop_signals(handle: Callable[[int, FrameType | None], object]) -> Callable[[], None]:
+    """Handle the signals so from now on, and return a function that puts the earlier handlers back."""
+    earlier_handlers = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+
+    def put_back() -> None:
+        for number, handler in earlier_handlers.items():
+            # None: the handler was not set from Python, and cannot be put back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    return put_back
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
-from onewrite.core.forking import STOP_SIGNALS, undone_in_children
+from onewrite.core.forking import STOP_SIGNALS, handle_stop_signals, undone_in_children
 
 logger = logging.getLogger("onewrite")
 
@@ -73,7 +73,7 @@ class EarlySignals:
     def catch(self) -> None:
         """Handle the signals from now until the process ends, whatever its worker does in between."""
         self.owns_process = True
-        earlier = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+        put_handlers_back = handle_stop_signals(self._handle)
         for number in STOP_SIGNALS:
             # Late in its shutdown the interpreter puts the default action back, except for a signal that is ignored. Without
             # this, a signal in the last milliseconds would turn the exit code 0 into a death by that signal.
@@ -81,8 +81,7 @@ class EarlySignals:
 
         def put_back() -> None:
             signal.set_wakeup_fd(-1)
-            for number, handler in earlier.items():
-                signal.signal(number, handler)
+            put_handlers_back()
 
         self.kept.enter_context(undone_in_children(put_back))
 

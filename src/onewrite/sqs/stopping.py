@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -11,7 +10,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-from onewrite.core.forking import STOP_SIGNALS, undone_in_children
+from onewrite.core.forking import handle_stop_signals, undone_in_children
 
 _LONGEST_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it
 _LOOKS = 4  # two seconds
@@ -82,13 +81,7 @@ def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         act()
 
-    earlier_handlers = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
-
-    def put_back() -> None:
-        for number, handler in earlier_handlers.items():
-            # None: the handler was not set from Python, and cannot be put back.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
+    put_back = handle_stop_signals(handle)
     try:
         with undone_in_children(put_back):
             yield
