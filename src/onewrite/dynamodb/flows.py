@@ -277,17 +277,9 @@ class TableAttempt:
         try:
             try:
                 response = yield call
-            except ClientError as error:
-                if code(error) != _CONFLICT:
-                    raise
-                response = yield from retry_conflicts(error, call)
-            except (
-                ArithmeticError
-            ):  # a number in the response. Its own token refuses it the second time, and shows that it has landed
-                if flows.is_typed:
-                    raise
-                let_read_long_numbers(flows.target)
-                response = yield from send(call)
+            except (ClientError, ArithmeticError) as error:
+                # If a number in the response was the error, its own token refuses the write now, and shows that it has landed.
+                response = yield from send_again(error, call, flows.target, is_typed=flows.is_typed)
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
         watch, now = flows.watch, write.now
@@ -421,12 +413,22 @@ def lands(call: Call) -> Flow[bool]:
 def send_reading(call: Call, target: Any, *, is_typed: bool) -> Flow[Mapping[str, Any]]:
     """Send a request whose answer has items. One number for which boto3 raises must not hide what was written, or all others."""
     try:
-        return (yield from send(call))
-    except ArithmeticError:
-        if is_typed:
-            raise
-        let_read_long_numbers(target)
-        return (yield from send(call))
+        return cast("Mapping[str, Any]", (yield call))
+    except (ClientError, ArithmeticError) as error:
+        return (yield from send_again(error, call, target, is_typed=is_typed))
+
+
+def send_again(error: ClientError | ArithmeticError, call: Call, target: Any, *, is_typed: bool) -> Flow[Mapping[str, Any]]:
+    """Send the request again after a conflict with a transaction, or a number for which boto3 raises. Raise any other error."""
+    try:
+        if isinstance(error, ClientError):
+            return (yield from retry_conflicts(error, call))
+    except ArithmeticError as unread:
+        error = unread
+    if is_typed:
+        raise error
+    let_read_long_numbers(target)
+    return (yield from send(call))
 
 
 def code(error: ClientError) -> str:
