@@ -16,15 +16,13 @@ from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import random_share
-from onewrite.core.flow import Do, Flow, Wait, arun, run
+from onewrite.core.flow import Do, Flow, Wait, arun, at, run
 from onewrite.core.inbox import Inbox
-from onewrite.core.label import TOMBSTONE
 from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.flows import Flows
-from onewrite.mongodb.layout import Document
 from onewrite.mongodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 
@@ -141,9 +139,7 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
         result = yield from self._look_at(later_actions, refusal, first=turn == 0)
         if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes):
             for action in later_actions:
-                # A write that matches nothing waits until a majority has all that came before it: so with what stood in the way.
-                no_match: Document = {"$and": [action.entity, {"_id": {"$exists": False}}]}
-                yield Do(action.target.update_one, (no_match, {"$unset": {TOMBSTONE: ""}}), sends=True)
+                yield from at(action.target, action.flows.wait_for_majority(action.entity, {}))
             # What is held back by a first look fits the second, which is the one that counts.
             result = yield from self._look_at(later_actions, refusal, first=turn == 0)
         is_ours = any(isinstance(outcome, Applied) for outcome in result.outcomes)
