@@ -1,7 +1,7 @@
 """How a guarded write is sent until it is known what it means, on any engine. `settle` is the only loop that sends a write again.
 
 An engine brings an `Attempt`: a write that is ready to be sent. DynamoDB returns the item that refused it, MongoDB is read to find
-out: that is the difference between the engines, and `Attempt.send` hides it. What the entity means is the business of `write.py`.
+out: that is the difference between the engines, and `Attempt.send` hides it. What the entity means is the business of `judging.py`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
     answer = settled.answer
-    if isinstance(answer, Landed) and settled.refusal is None:
+    if isinstance(answer, Landed) and settled.refusal is None:  # nearly always, and one generator less
         return Applied(attempt.write.message, answer.entity, response=answer.response)
     outcome = yield from conclude(settled)
     if missing_ok:
@@ -133,11 +133,12 @@ def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
 
 
 def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
-    """Return the outcome of a write that was refused. A counting ledger remembers the refusal, because later messages wait for its mark."""
+    """Return the outcome of a write. A counting ledger remembers the refusal, because later messages wait for its mark."""
     attempt, answer, refusal, is_exhausted = settled
     message = attempt.write.message
     if isinstance(answer, Landed):
-        return attempt.show(Applied(message, answer.entity, retried=answer.retried, response=answer.response))
+        applied = Applied(message, answer.entity, retried=answer.retried, response=answer.response)
+        return applied if refusal is None else attempt.show(applied)
     if is_exhausted:
         return Rejected(message, settled=False)
     image = cast("Refusal", refusal).image
@@ -203,8 +204,6 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
     settled = yield from flow
     if settled.answer is None:
         raise LedgerMismatch(MOVED_BACK)
-    if isinstance(settled.answer, Landed) and settled.refusal is None:
-        return Applied(attempt.write.message, settled.answer.entity, response=settled.answer.response)
     return (yield from conclude(settled))
 
 

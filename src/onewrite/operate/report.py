@@ -91,7 +91,9 @@ def report_failure(error: Exception, failure: str = "The database or the network
     if kind in _REFUSALS:
         return say(f"This cannot be asked of the database: {answer.get('Message') or brief(error)}", Exit.REFUSED)
     if kind == "NoCredentialsError":
-        return say("There are no credentials for AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.", 1)
+        return say(
+            "There are no credentials for AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.", Exit.FAILED
+        )
     return say(f"{failure}: {type(error).__name__}: {brief(error)}", Exit.FAILED)
 
 
