@@ -6,7 +6,7 @@ The handlers are coroutine functions. With a blocking store nothing in them ever
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
@@ -16,6 +16,7 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure
 from onewrite import Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from tests.gallery.cases import Worlds, awaited_balances, balances
 
 Coroutine: TypeAlias = Callable[[Message], Awaitable[Any]]
 Build: TypeAlias = Callable[["Bank"], Coroutine]
@@ -164,3 +165,22 @@ def _added(amount: int) -> dict[str, Any]:
 
 async def _come(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
+
+
+def explore_customers(
+    explore: Any,
+    worlds: Worlds,
+    engine: str,
+    build: Any,
+    messages: Sequence[Any],
+    bounds: Mapping[str, Any],
+    observe: Any = None,
+) -> Any:
+    """Explore a handler of deposits on an engine. Without `observe`, the balances are what counts."""
+    return explore(
+        lambda store: handler_of(build, store),
+        messages=messages,
+        world=worlds(engine, ("customers",)),
+        observe=observe or (awaited_balances if engine.startswith("async") else balances),
+        **bounds,
+    )

@@ -11,8 +11,8 @@ import pytest
 
 from onewrite import Message
 from tests.gallery import right_memory, wrong_memory
-from tests.gallery.banking import handler_of
-from tests.gallery.cases import Worlds, awaited_balances, balances, deposit
+from tests.gallery.banking import explore_customers
+from tests.gallery.cases import Worlds, deposit
 
 ENGINES = ("dynamodb", "mongodb", "async mongodb")
 ONE = (deposit(1),)
@@ -55,14 +55,7 @@ RIGHT = {
 
 
 def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, name: str, case: Case) -> Any:
-    build = getattr(handlers, name)
-    return explore(
-        lambda store: handler_of(build, store),
-        messages=case.messages,
-        world=worlds(engine, ("customers",)),
-        observe=awaited_balances if engine.startswith("async") else balances,
-        **case.bounds,
-    )
+    return explore_customers(explore, worlds, engine, getattr(handlers, name), case.messages, case.bounds)
 
 
 @pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in WRONG.items() for engine in case.engines])

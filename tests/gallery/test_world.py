@@ -11,8 +11,8 @@ import pytest
 
 from onewrite.testing import sqs_event
 from tests.gallery import right_world, wrong_world
-from tests.gallery.banking import handler_of
-from tests.gallery.cases import Worlds, awaited_balances, balances, contents, deposit
+from tests.gallery.banking import explore_customers
+from tests.gallery.cases import Worlds, contents, deposit
 
 BOTH = ("dynamodb", "mongodb")
 ON_MONGODB = ("mongodb",)
@@ -68,14 +68,7 @@ RIGHT = {
 
 
 def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, name: str, case: Case) -> Any:
-    build = getattr(handlers, name)
-    return explore(
-        lambda store: handler_of(build, store),
-        messages=case.messages,
-        world=worlds(engine, ("customers",)),
-        observe=case.observe or (awaited_balances if engine.startswith("async") else balances),
-        **case.bounds,
-    )
+    return explore_customers(explore, worlds, engine, getattr(handlers, name), case.messages, case.bounds, case.observe)
 
 
 @pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in WRONG.items() for engine in case.engines])
