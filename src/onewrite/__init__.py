@@ -2,7 +2,7 @@
 
 from onewrite.core.event import Event, Outbox
 from onewrite.core.inbox import Inbox
-from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIDs, SeenIds
+from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIds, SeenIds
 from onewrite.core.tombstone import Tombstones
 from onewrite.errors import (
     ConfigurationError,
@@ -47,7 +47,7 @@ __all__ = [
     "InvalidUpdate",
     "LedgerMismatch",
     "Message",
-    "MessageIDs",
+    "MessageIds",
     "Missing",
     "OnewriteError",
     "Outbox",

@@ -21,7 +21,7 @@ from onewrite import (
     InSequence,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     SeenIds,
     Stale,
     Superseded,
@@ -29,10 +29,10 @@ from onewrite import (
 )
 from tests.contract.stores import NOW, MakeShop, Shop
 
-AnyLedger = SeenIds | MessageIDs | HighWaterMark | InSequence
+AnyLedger = SeenIds | MessageIds | HighWaterMark | InSequence
 DAY = 86_400.0
 MONTH, WEEK = timedelta(days=30), timedelta(days=7)
-PLAIN = MessageIDs()
+PLAIN = MessageIds()
 
 # What was used before, and what is used now.
 IN_PLACE: dict[str, tuple[AnyLedger, AnyLedger]] = {
@@ -42,7 +42,7 @@ IN_PLACE: dict[str, tuple[AnyLedger, AnyLedger]] = {
     "readable": (SeenIds(), SeenIds(readable=True, also=SeenIds())),
     "hashed": (SeenIds(readable=True), SeenIds(also=SeenIds(readable=True))),
     "hashed after a plain set": (PLAIN, SeenIds(also=PLAIN)),
-    "plain set after hashes": (SeenIds(), MessageIDs(also=SeenIds())),
+    "plain set after hashes": (SeenIds(), MessageIds(also=SeenIds())),
     "ids after marks": (HighWaterMark(), SeenIds(also=HighWaterMark())),
     "marks after ids": (SeenIds(), HighWaterMark(also=SeenIds())),
     "ids after a sequence": (InSequence(), SeenIds(also=InSequence())),
@@ -61,8 +61,8 @@ MOVED: dict[str, tuple[AnyLedger, AnyLedger]] = {
 CHANGES = IN_PLACE | MOVED
 changes = pytest.mark.parametrize(("before", "now"), CHANGES.values(), ids=CHANGES)
 # A set of the caller's has no label, so nobody notices a change from it or to it.
-LABELLED = {name: pair for name, pair in IN_PLACE.items() if not any(isinstance(each, MessageIDs) for each in pair)}
-NOTICED = {name: pair for name, pair in CHANGES.items() if not isinstance(pair[0], MessageIDs)}
+LABELLED = {name: pair for name, pair in IN_PLACE.items() if not any(isinstance(each, MessageIds) for each in pair)}
+NOTICED = {name: pair for name, pair in CHANGES.items() if not isinstance(pair[0], MessageIds)}
 labelled = pytest.mark.parametrize(("before", "now"), NOTICED.values(), ids=NOTICED)
 changes_in_place = pytest.mark.parametrize(("before", "now"), LABELLED.values(), ids=LABELLED)
 # A source that counts waits for what the other ledger has, so two deployments cannot take turns.
@@ -269,7 +269,7 @@ def test_what_a_set_holds_without_a_source_counts_for_every_source(make_shop: Ma
 
 
 def test_a_set_that_was_kept_by_hand_under_another_name_is_looked_into(make_shop: MakeShop) -> None:
-    shop = make_shop(SeenIds(also=MessageIDs("processed")))
+    shop = make_shop(SeenIds(also=MessageIds("processed")))
     shop.put_raw("o-1", n=1, processed=by_hand(shop, ["m1"]))
     assert [type(shop.add(message(n), "o-1")) for n in (1, 2, 2)] == [Duplicate, Applied, Duplicate]
     assert (shop.get("o-1") or {})["n"] == 2

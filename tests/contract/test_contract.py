@@ -21,7 +21,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     Missing,
     Rejected,
     SeenIds,
@@ -36,7 +36,7 @@ LEDGERS: dict[str, Ledger] = {
     "seen readable": SeenIds(readable=True),
     "seen forever": SeenIds(retention=None),
     "seen forever readable": SeenIds(retention=None, readable=True),
-    "message ids": MessageIDs(),
+    "message ids": MessageIds(),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
 }
@@ -485,7 +485,7 @@ def test_a_bounded_ledger_keeps_a_constant_number_of_attributes(make_shop: MakeS
 
 
 def test_message_ids_are_a_plain_set_of_ids(make_shop: MakeShop) -> None:
-    shop = make_shop(MessageIDs())
+    shop = make_shop(MessageIds())
     for n in (1, 2):
         shop.add(Message(f"m{n}"), "o-1")
     assert sorted((shop.raw("o-1") or {})["messageIDs"]) == ["m1", "m2"]
@@ -651,11 +651,11 @@ def test_something_else_in_the_ledgers_place_is_a_mismatch(make_shop: MakeShop, 
 
 
 def _unfit(shop: Shop, ledger: Ledger, wrong: Any) -> str | None:
-    if wrong == 5 and not isinstance(ledger, SeenIds | MessageIDs):
+    if wrong == 5 and not isinstance(ledger, SeenIds | MessageIds):
         return "a number is what a mark is"
     if wrong is True and shop.name == "mongomock":
         return "mongomock takes true for 1"
-    if shop.name in ("mongod", "mongomock") and isinstance(wrong, list) and isinstance(ledger, SeenIds | MessageIDs):
+    if shop.name in ("mongod", "mongomock") and isinstance(wrong, list) and isinstance(ledger, SeenIds | MessageIds):
         return "on MongoDB a list is what a set of ids is"
     return None
 

@@ -19,7 +19,7 @@ from onewrite import (
     InSequence,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     Outbox,
     Rejected,
     SeenIds,
@@ -123,7 +123,7 @@ def test_a_store_without_tombstones_refuses_to_delete_and_says_why(make_shop: Ma
     assert shop.get("o") is not None
 
 
-@pytest.mark.parametrize("other", [SeenIds(name="mine"), HighWaterMark(name="mine"), MessageIDs("mine")], ids=repr)
+@pytest.mark.parametrize("other", [SeenIds(name="mine"), HighWaterMark(name="mine"), MessageIds("mine")], ids=repr)
 def test_a_store_with_another_ledger_and_without_tombstones_cannot_write_into_the_dead(
     make_shop: MakeShop, other: Ledger
 ) -> None:
@@ -136,8 +136,8 @@ def test_a_store_with_another_ledger_and_without_tombstones_cannot_write_into_th
     assert second.create(late, "o") == Gone(late)
     assert second.record(late, "o") == Gone(late)
     assert second.seen(late, "o") == Gone(late)
-    # What MessageIDs keeps is an attribute of the caller's, which a delete by another store removes.
-    assert second.add(first, "o") == (Gone(first) if isinstance(other, MessageIDs) else Duplicate(first))
+    # What MessageIds keeps is an attribute of the caller's, which a delete by another store removes.
+    assert second.add(first, "o") == (Gone(first) if isinstance(other, MessageIds) else Duplicate(first))
     assert second.without_ledger(shop.raw("o") or {}) == shop.key("o")
 
 

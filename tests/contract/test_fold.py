@@ -25,7 +25,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     Missing,
     Outbox,
     Rejected,
@@ -40,7 +40,7 @@ from tests.contract.stores import Adding, MakeShop, Shop
 
 LEDGERS: dict[str, Ledger] = {
     "seen": SeenIds(),
-    "message ids": MessageIDs(),
+    "message ids": MessageIds(),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
 }

@@ -21,7 +21,7 @@ from onewrite import (
     HighWaterMark,
     InSequence,
     Message,
-    MessageIDs,
+    MessageIds,
     Outbox,
     SeenIds,
     Stale,
@@ -79,12 +79,12 @@ CASES = {
     "readable ids": Case((SeenIds(readable=True),), sources=("", "order-7", "@x", "another")),
     "ids forever": Case((SeenIds(retention=None),)),
     "readable ids forever, with a name": Case((SeenIds(retention=None, readable=True, name="b"),), ("b",)),
-    "message ids": Case((MessageIDs(),), ("@messageIDs",)),
+    "message ids": Case((MessageIds(),), ("@messageIDs",)),
     "marks": Case((HighWaterMark(),)),
     "marks that are texts, with a name": Case((HighWaterMark(name="b-1"),), ("b-1",), texts=True),
     "in sequence": Case((InSequence(),)),
     "ids of two names": Case((SeenIds(also=SeenIds(name="other")), BESIDE), ("", "other")),
-    "ids beside a set": Case((SeenIds(also=MessageIDs()), MessageIDs(also=SeenIds())), ("", "@messageIDs")),
+    "ids beside a set": Case((SeenIds(also=MessageIds()), MessageIds(also=SeenIds())), ("", "@messageIDs")),
     "marks of two names": Case(
         (HighWaterMark(also=HighWaterMark(name="m")), HighWaterMark(name="m", also=HighWaterMark())), ("", "m")
     ),

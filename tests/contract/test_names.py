@@ -18,7 +18,7 @@ from onewrite import (
     InSequence,
     InvalidUpdate,
     Message,
-    MessageIDs,
+    MessageIds,
     Outbox,
     SeenIds,
     Tombstones,
@@ -30,7 +30,7 @@ OUTBOX, TOMBSTONES = Outbox("shop/orders"), Tombstones(timedelta(days=30))
 LEDGERS: dict[str, Ledger] = {
     "seen": SeenIds(),
     "seen by name": SeenIds(name="billing"),
-    "message ids": MessageIDs(),
+    "message ids": MessageIds(),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
 }
@@ -189,7 +189,7 @@ def test_nothing_that_a_guarded_call_stores_makes_a_store_refuse_the_entity(make
     shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
     others = [make_shop(each) for each in (SeenIds(name="a"), HighWaterMark(name="b"))]
     dynamodb, n = "dynamo" in shop.name, 0
-    for name in [*THEIRS, *(["messageIDs"] if not isinstance(ledger, MessageIDs) else [])]:
+    for name in [*THEIRS, *(["messageIDs"] if not isinstance(ledger, MessageIds) else [])]:
         storing = _storing(dynamodb, shop.key("o"), name)
         for method, arguments, native in storing if name in ("events", "messageIDs") else storing[:1]:
             n += 1
@@ -211,7 +211,7 @@ def test_nothing_that_a_guarded_call_stores_makes_a_store_refuse_the_entity(make
 def test_what_a_new_entity_brings_under_the_callers_names_stays_the_callers(make_shop: MakeShop) -> None:
     names = [*THEIRS, "messageIDs"]
     for number, ledger in enumerate(LEDGERS.values()):
-        if isinstance(ledger, MessageIDs):
+        if isinstance(ledger, MessageIds):
             continue
         shop: Any = make_shop(ledger, OUTBOX)
         entity = {**shop.key(f"o{number}"), **dict.fromkeys(names, "m1")}
@@ -244,7 +244,7 @@ def test_no_read_shows_a_name_of_ours_whoever_has_put_it_there(make_shop: MakeSh
 def test_a_set_of_the_callers_is_the_ledgers_in_stores_that_ask_for_it_and_business_in_all_others(
     make_shop: MakeShop,
 ) -> None:
-    asks: list[Shop] = [make_shop(MessageIDs()), make_shop(SeenIds(name="a", also=MessageIDs()))]
+    asks: list[Shop] = [make_shop(MessageIds()), make_shop(SeenIds(name="a", also=MessageIds()))]
     other = make_shop(SeenIds(), tombstones=TOMBSTONES)
     asks[0].add(message(1), "o")
     for shop in asks:
@@ -277,7 +277,7 @@ class Name(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
         (SeenIds(name=Name.LEDGER), SeenIds(name="billing")),
         (HighWaterMark(name=Name.LEDGER), HighWaterMark(name="billing")),
         (InSequence(name=Name.LEDGER), InSequence(name="billing")),
-        (MessageIDs(Name.SET), MessageIDs("seen_ids")),
+        (MessageIds(Name.SET), MessageIds("seen_ids")),
     ],
     ids=lambda ledger: type(ledger).__name__,
 )

@@ -21,7 +21,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     Missing,
     Outbox,
     Rejected,
@@ -35,7 +35,7 @@ from onewrite.core.step import STEP_SKEW
 from tests.contract.stores import NOW, MakeShop, Shop
 
 MINUTE, DAY = 60.0, 86_400.0
-LEDGERS: dict[str, Ledger] = {"seen": SeenIds(), "ids": MessageIDs(), "mark": HighWaterMark(), "sequence": InSequence()}
+LEDGERS: dict[str, Ledger] = {"seen": SeenIds(), "ids": MessageIds(), "mark": HighWaterMark(), "sequence": InSequence()}
 
 
 def message(n: int, source: str = "s") -> Message:

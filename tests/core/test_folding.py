@@ -17,7 +17,7 @@ from onewrite import (
     InvalidMessage,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     Outcome,
     Rejected,
     SeenIds,
@@ -91,7 +91,7 @@ def test_messages_go_one_by_one_if_steps_come_and_go() -> None:
 
 
 def test_id_kept_by_hand_counts_for_every_source() -> None:
-    ledger = MessageIDs()
+    ledger = MessageIds()
     plain, of_source = Message("x", body=1), Message("x", source="s", body=1)
     assert kinds(folded(memory(ledger), [plain, of_source])) == [Applied, Duplicate]
     assert kinds(folded(memory(ledger), [of_source, plain])) == [Applied, Applied]
@@ -99,7 +99,7 @@ def test_id_kept_by_hand_counts_for_every_source() -> None:
 
 def test_refused_message_leaves_no_mark_for_those_behind() -> None:
     refused, of_source = Message("x", body=5), Message("x", source="s", body=1)
-    assert kinds(folded(limited(MessageIDs(), 1), [refused, of_source])) == [Rejected, Applied]
+    assert kinds(folded(limited(MessageIds(), 1), [refused, of_source])) == [Rejected, Applied]
 
 
 def test_incomparable_sequences_are_refused_unwritten() -> None:

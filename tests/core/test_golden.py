@@ -16,7 +16,7 @@ import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from bson import json_util
 
-from onewrite import Applied, HighWaterMark, Message, MessageIDs, SeenIds, sortable
+from onewrite import Applied, HighWaterMark, Message, MessageIds, SeenIds, sortable
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable, layout
 from onewrite.mongodb import GuardedCollection
@@ -31,7 +31,7 @@ LEDGERS: dict[str, Ledger] = {
     "seen-36h-readable": SeenIds(timedelta(hours=36), readable=True),
     "seen-all": SeenIds(retention=None),
     "seen-all-readable": SeenIds(retention=None, readable=True),
-    "message-ids": MessageIDs(),
+    "message-ids": MessageIds(),
     "marks": HighWaterMark(),
     "moved": SeenIds(name="seen", also=HighWaterMark()),
 }

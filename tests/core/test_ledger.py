@@ -19,7 +19,7 @@ from onewrite import (
     InvalidMessage,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     SeenIds,
     Stale,
     sortable,
@@ -31,7 +31,7 @@ from onewrite.core.ledgers.ring import window
 from onewrite.core.write import NO_STEP, Write
 from onewrite.dynamodb.dialect import build_update
 
-AnyLedger = SeenIds | MessageIDs | HighWaterMark | InSequence
+AnyLedger = SeenIds | MessageIds | HighWaterMark | InSequence
 
 NOW = 1_790_000_000.0
 DAY = 86_400.0
@@ -39,7 +39,7 @@ MONTH = timedelta(days=30)
 CENTURY = timedelta(days=36_525)
 ENTITY = {"n": 1}
 M1 = Message("m1", source="s", sequence=1)
-PLAIN = MessageIDs()
+PLAIN = MessageIds()
 
 
 def at(sequence: Any, source: str = "s") -> Message:
@@ -75,7 +75,7 @@ def written(ledger: AnyLedger, *messages: Message) -> Held:
     return held
 
 
-def remember(ledger: SeenIds | MessageIDs, message: Message = M1, now: float = NOW) -> Remember:
+def remember(ledger: SeenIds | MessageIds, message: Message = M1, now: float = NOW) -> Remember:
     own = ledger.entry(message, now).own
     assert isinstance(own, Remember)
     return own
@@ -379,7 +379,7 @@ def test_a_ledgers_name_is_short_and_plain(make: Any, name: Any) -> None:
 @pytest.mark.parametrize("attribute", ["", "_id", "$set", "a.b", "a\0b", "ow_mine", None])
 def test_message_ids_need_an_attribute_of_the_callers(attribute: Any) -> None:
     with pytest.raises(ConfigurationError, match="does not begin with ow_"):
-        MessageIDs(attribute)
+        MessageIds(attribute)
 
 
 @pytest.mark.parametrize("first", ["1", 1.0, True, None])

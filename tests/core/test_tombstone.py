@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import ConfigurationError, LedgerMismatch, MessageIDs, SeenIds, Tombstones
+from onewrite import ConfigurationError, LedgerMismatch, MessageIds, SeenIds, Tombstones
 from onewrite.core.tombstone import new_tombstone, read_tombstone
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -32,9 +32,9 @@ def test_the_ttl_attribute_is_a_top_level_name(attribute: Any) -> None:
 def test_the_ttl_attribute_is_none_of_the_stores_own() -> None:
     more: Any = {"tombstones": Tombstones(timedelta(days=1), "messageIDs")}
     with pytest.raises(ConfigurationError, match="give it another"):
-        GuardedTable(Table(), MessageIDs(), **more)
+        GuardedTable(Table(), MessageIds(), **more)
     with pytest.raises(ConfigurationError, match="give it another"):
-        GuardedCollection(mongomock_collection(), SeenIds(also=MessageIDs()), **more)
+        GuardedCollection(mongomock_collection(), SeenIds(also=MessageIds()), **more)
 
 
 def test_the_ttl_field_does_not_name_a_document() -> None:

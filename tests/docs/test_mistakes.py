@@ -19,7 +19,7 @@ from onewrite import (
     InvalidMessage,
     InvalidUpdate,
     Message,
-    MessageIDs,
+    MessageIds,
     Outbox,
     Outcome,
     SeenIds,
@@ -313,7 +313,7 @@ DELETES = Tombstones(timedelta(days=1))
 WIDE = SeenIds(also=tuple(HighWaterMark(name=f"marks-{n}") for n in range(40)))
 
 
-@pytest.mark.parametrize("ledger", [MessageIDs("my_ids" * 600), SeenIds(also=MessageIDs("my_ids" * 600)), WIDE])
+@pytest.mark.parametrize("ledger", [MessageIds("my_ids" * 600), SeenIds(also=MessageIds("my_ids" * 600)), WIDE])
 def test_a_ledger_too_wide_for_an_expression_is_named_with_remedies(table: Any, ledger: Any) -> None:
     orders = GuardedTable(table, ledger)
     with pytest.raises(InvalidUpdate, match=r"DynamoDB takes 4096: .*give the ledgers shorter names, or name fewer.*also="):
@@ -345,4 +345,4 @@ def test_a_key_that_can_name_no_entity_is_refused_when_the_collection_is_made(gu
         mongomock_collection(asynchronous=guard is AsyncGuardedCollection) as made,
         pytest.raises(ConfigurationError, match=said),
     ):
-        guard(made, MessageIDs(), key=key, outbox=Outbox("shop"))
+        guard(made, MessageIds(), key=key, outbox=Outbox("shop"))

@@ -6,15 +6,15 @@ from typing import TypeAlias
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, MessageIDs, SeenIds
+from onewrite import HighWaterMark, InSequence, MessageIds, SeenIds
 
-AnyLedger: TypeAlias = SeenIds | MessageIDs | HighWaterMark | InSequence
+AnyLedger: TypeAlias = SeenIds | MessageIds | HighWaterMark | InSequence
 
 LEDGERS: dict[str, AnyLedger] = {
     "SeenIds": SeenIds(),
     "readable": SeenIds(readable=True),
     "for_ever": SeenIds(retention=None),
-    "plain_set": MessageIDs(),
+    "plain_set": MessageIds(),
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import Begun, Event, HighWaterMark, Message, MessageIDs, Outbox, SeenIds, Tombstones
+from onewrite import Begun, Event, HighWaterMark, Message, MessageIds, Outbox, SeenIds, Tombstones
 from onewrite.core.ledgers import Ledger
 from onewrite.outbox import Relay
 from tests.support.pages import ROOT, namespace_of
@@ -22,7 +22,7 @@ LEDGERS: list[Ledger] = [
     SeenIds(),
     SeenIds(None, readable=True, name="text"),
     HighWaterMark(name="marks"),
-    MessageIDs("mine"),
+    MessageIds("mine"),
 ]
 MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}

@@ -25,7 +25,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     Missing,
     Outbox,
     Outcome,
@@ -255,7 +255,7 @@ def test_where_case_does_not_count_marks_that_are_numbers_and_their_sources_stay
 
 TEXT: dict[str, tuple[AnyLedger, Message]] = {
     "readable": (SeenIds(readable=True), M1),
-    "plain_set": (MessageIDs(), M1),
+    "plain_set": (MessageIds(), M1),
     "after_readable": (SeenIds(None, also=SeenIds(readable=True)), M1),
     "text_sequence": (HighWaterMark(), Message("m-1", "s", sequence="a")),
 }

@@ -19,7 +19,7 @@ from onewrite import (
     InSequence,
     LedgerMismatch,
     Message,
-    MessageIDs,
+    MessageIds,
     Outbox,
     SeenIds,
     Tombstones,
@@ -216,7 +216,7 @@ def test_a_set_of_ids_is_found_in_messageids_or_where_it_is_said_to_be(
     (ledger,) = inspect(place, capsys)["ledgers"]
     assert (ledger["attribute"], ledger["kept"], ledger["sets"][0]["by_hand"]) == ("messageIDs", None, True)
     assert [each["id"] for each in inspect(place, capsys, "--attribute", "tags")["ledgers"][0]["sets"][0]["ids"]] == ["red"]
-    assert answers(place, capsys, "m1", "--source", "any") == [("MessageIDs()", "Duplicate")]
+    assert answers(place, capsys, "m1", "--source", "any") == [("MessageIds()", "Duplicate")]
     assert place.run("inspect") == 0
     assert "without a label: maybe ids that are kept by hand" in capsys.readouterr().out
 
@@ -373,7 +373,7 @@ def test_an_open_step_is_the_answer(
     assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Uncertain")]
 
 
-MOVED = MessageIDs("handled", also=SeenIds())
+MOVED = MessageIds("handled", also=SeenIds())
 
 
 def begins(place: Place, ledger: Ledger) -> None:
@@ -397,9 +397,9 @@ def deletes(place: Place, ledger: Ledger, *, loses: str | None = None) -> None:
             lambda place: [place.apply(ledger, M1, M2) for ledger in (MOVED, SeenIds(name="c", also=MOVED))],
             "Duplicate",
         ),
-        (MessageIDs(), lambda place: begins(place, MessageIDs()), "Busy"),
-        (MessageIDs("handled"), lambda place: begins(place, MessageIDs("handled")), "Busy"),
-        (MessageIDs("handled"), lambda place: deletes(place, MessageIDs("handled")), "Gone"),
+        (MessageIds(), lambda place: begins(place, MessageIds()), "Busy"),
+        (MessageIds("handled"), lambda place: begins(place, MessageIds("handled")), "Busy"),
+        (MessageIds("handled"), lambda place: deletes(place, MessageIds("handled")), "Gone"),
         (SeenIds(name="b"), lambda place: deletes(place, SeenIds(name="b"), loses="ow_b:"), "Gone"),
         (SeenIds(), lambda place: place.put(ow_l="hello"), "LedgerMismatch"),
         (SeenIds(), lambda place: place.put(ow_l=b"x"), "LedgerMismatch"),
@@ -423,8 +423,8 @@ def test_an_array_with_something_else_than_ids_is_no_set_of_them(place: Place, c
     if place.names_tokens:
         pytest.skip("a set of DynamoDB is of one kind")
     place.put(messageIDs=["m1", 7])
-    assert ("MessageIDs()", "LedgerMismatch") in answers(place, capsys, "m1")
-    for ledger in (MessageIDs(), SeenIds(also=MessageIDs())):
+    assert ("MessageIds()", "LedgerMismatch") in answers(place, capsys, "m1")
+    for ledger in (MessageIds(), SeenIds(also=MessageIds())):
         with pytest.raises(LedgerMismatch):
             place.apply(ledger, M1)
 
@@ -434,7 +434,7 @@ def test_a_ledger_that_has_written_nothing_yet_may_be_asked_about(place: Place, 
     assert answers(place, capsys, "m1", "--attribute", "ow_b:l") == [("", "Applied")]
     assert answers(place, capsys, "m2", "--attribute", "ow_b:l") == [
         ("", "Applied"),
-        ("a new ledger (also=MessageIDs())", "Duplicate"),
+        ("a new ledger (also=MessageIds())", "Duplicate"),
     ]
     assert place.run("inspect", "--message", "m1", "--attribute", "ow_o") == 2
 
@@ -467,7 +467,7 @@ def test_the_ledger_of_a_store_may_be_asked_instead(
         SeenIds(timedelta(hours=1), readable=True),
         SeenIds(None),
         SeenIds(None, readable=True),
-        MessageIDs(),
+        MessageIds(),
     ],
     ids=lambda ledger: ledger.layout,
 )
@@ -511,7 +511,7 @@ def test_an_id_that_counts_for_every_source_is_forgotten_for_all_of_them(
     assert len(shown["changes"]) == 2
     assert "counts for every source" in " ".join(shown["effects"])
     message = Message("m1", source="s")
-    assert place.apply(MessageIDs(), message, message, Message("m5")) == ["Applied", "Duplicate", "Duplicate"]
+    assert place.apply(MessageIds(), message, message, Message("m5")) == ["Applied", "Duplicate", "Duplicate"]
 
 
 def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -527,7 +527,7 @@ def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pyt
     assert place.contents() == stored
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(None), MessageIDs(), MessageIDs("handled")])
+@pytest.mark.parametrize("ledger", [SeenIds(None), MessageIds(), MessageIds("handled")])
 def test_an_open_step_keeps_its_ledger_as_it_is(ledger: Ledger, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     begins(place, ledger)
     for options in ((), ("--attribute", ledger.attribute)):
@@ -540,7 +540,7 @@ def test_an_open_step_keeps_its_ledger_as_it_is(ledger: Ledger, place: Place, ca
 def test_a_message_is_forgotten_where_the_ledger_has_moved_into_a_set(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    moved = MessageIDs(also=SeenIds())
+    moved = MessageIds(also=SeenIds())
     assert place.apply(SeenIds(), M1) + place.apply(moved, M2) == ["Applied", "Applied"]
     for message in (M1, M2):
         assert place.run("forget", "--message", message.id, "--yes") == 0, capsys.readouterr().err
@@ -553,7 +553,7 @@ def test_what_still_keeps_a_message_out_is_told_where_one_of_two_sets_forgets_it
 ) -> None:
     for act in (("forget", "--message", "m1", "--attribute", "ow_l"), ("clear",)):
         place.put("e", **{name: {"m1"}})
-        looking = SeenIds(also=MessageIDs(name))
+        looking = SeenIds(also=MessageIds(name))
         assert place.apply(SeenIds(), M1) + place.apply(looking, M1) == ["Applied", "Duplicate"]
         capsys.readouterr()
         assert place.run(*act, "--yes", "--json") == 0

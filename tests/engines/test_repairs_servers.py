@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from onewrite import (
     HighWaterMark,
     Message,
-    MessageIDs,
+    MessageIds,
     SeenIds,
 )
 from onewrite.core.ledgers import Ledger
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.measured
 
 LEASE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
-LEDGERS: list[Ledger] = [SeenIds(), MessageIDs("text"), HighWaterMark(name="marks")]
+LEDGERS: list[Ledger] = [SeenIds(), MessageIds("text"), HighWaterMark(name="marks")]
 MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 FRESH = Message("m9", source="s", sequence=4)
 

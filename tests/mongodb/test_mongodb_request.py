@@ -18,7 +18,7 @@ from onewrite import (
     InvalidMessage,
     InvalidUpdate,
     Message,
-    MessageIDs,
+    MessageIds,
     SeenIds,
 )
 from onewrite.core.ledgers import Ledger
@@ -32,7 +32,7 @@ NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
 QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN: Any = SimpleNamespace(in_transaction=True)
-BY_HAND = MessageIDs()
+BY_HAND = MessageIds()
 
 
 def write_of(ledger: Ledger, message: Message = M5) -> Write:

@@ -254,7 +254,7 @@ def test_an_index_that_copies_the_ledger_is_found(index: TableIndex, expected: s
         (buried(9), "passed"),
         (bare(ow_steps={b"x"}), "passed"),
         (bare(ow_l="ow2 14d"), "passed"),
-        (bare(ow_t=b"x", messageIDs={"m"}), "passed"),  # as MessageIDs leaves it
+        (bare(ow_t=b"x", messageIDs={"m"}), "passed"),  # as MessageIds leaves it
     ],
 )
 def test_an_entity_without_a_ledger_beside_others_is_noticed(other: EntityImage, expected: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import boto3
 import pytest
 
-from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, Tombstones, sortable
+from onewrite import HighWaterMark, InSequence, Message, MessageIds, SeenIds, Tombstones, sortable
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ledger import list_earlier_ledgers
 from onewrite.errors import OnewriteError
@@ -52,7 +52,7 @@ def first_ledger(chance: Random, name: str) -> Ledger:
         lambda: HighWaterMark(name=name),
         lambda: InSequence(name=name),
         lambda: InSequence(3, name=name),
-        lambda: MessageIDs(chance.choice(SETS)),
+        lambda: MessageIds(chance.choice(SETS)),
     ]
     found: Ledger = chance.choice(kinds)()
     return found
@@ -66,7 +66,7 @@ def after(chance: Random, before: Ledger) -> Ledger | None:
         lambda: SeenIds(None, name=name, readable=chance.random() < 0.5, also=before),
         lambda: HighWaterMark(name=name, also=before),
         lambda: InSequence(chance.choice((1, 5)), name=name, also=before),
-        lambda: MessageIDs(chance.choice(SETS), also=before),
+        lambda: MessageIds(chance.choice(SETS), also=before),
     ]
     try:
         found: Ledger = chance.choice(kinds)()
@@ -124,7 +124,7 @@ def happens(chance: Random, place: Place, ledger: Ledger, now: float, *, text: b
 def is_kin(ledger: Ledger, answer: dict[str, Any]) -> bool:
     """May this answer be of that ledger, as far as labels tell?"""
     kind, told = type(ledger).__name__, answer["ledger"]
-    if isinstance(ledger, MessageIDs):
+    if isinstance(ledger, MessageIds):
         return bool(answer["attribute"] == ledger.attribute)
     return not told or (told.startswith(f"{kind}(") and (kind != "InSequence" or f"first={ledger.first}" in told))  # type: ignore[attr-defined]
 
@@ -177,7 +177,7 @@ def test_what_is_forgotten_takes_effect_once_more(
     seed: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance, now = Random(seed), START
-    first: list[Ledger] = [SeenIds(), SeenIds(None, readable=True), MessageIDs()]
+    first: list[Ledger] = [SeenIds(), SeenIds(None, readable=True), MessageIds()]
     ledger = chance.choice(first)
     place.put("e", n=1, **({"messageIDs": {"m1", "m2"}} if chance.random() < 0.6 else {}))
     for _ in range(chance.randint(1, 3)):
@@ -189,7 +189,7 @@ def test_what_is_forgotten_takes_effect_once_more(
             ledger = following
     carried = chance.random() < 0.4  # another set of ids holds the message too
     if carried:
-        ledger = replace(cast("Any", ledger), also=(*list_earlier_ledgers(ledger.also), MessageIDs("carried")))
+        ledger = replace(cast("Any", ledger), also=(*list_earlier_ledgers(ledger.also), MessageIds("carried")))
     monkeypatch.setattr("time.time", lambda: now)
     for _ in range(6):
         asked = message(chance, text=False)
@@ -200,5 +200,5 @@ def test_what_is_forgotten_takes_effect_once_more(
         code = place.run("forget", "--message", asked.id, *options(asked), "--yes", "--attribute", ledger.attribute)
         told = capsys.readouterr()
         again = delivered(place, ledger, asked, now)
-        is_restricted = f"also=MessageIDs('carried')) in {ledger.attribute} answers {again}" in told.out
+        is_restricted = f"also=MessageIds('carried')) in {ledger.attribute} answers {again}" in told.out
         assert (again == "Applied") == (code == 0 and not is_restricted), (ledger, asked, told)

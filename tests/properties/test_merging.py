@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
-from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, MessageIDs, Missing, Rejected, SeenIds
+from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, MessageIds, Missing, Rejected, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -26,7 +26,7 @@ LEDGERS: list[Ledger] = [
     SeenIds(),
     SeenIds(readable=True),
     SeenIds(retention=None),
-    SeenIds(name="ids-seen", also=MessageIDs("old")),
+    SeenIds(name="ids-seen", also=MessageIds("old")),
     HighWaterMark(),
     HighWaterMark(also=SeenIds()),
     InSequence(first=7),

@@ -71,7 +71,7 @@ def flat(entity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def remembers(entity: Mapping[str, Any], ledger: str, message: MessageName) -> bool:
-    """Is the message in the ledger? One named '@attribute' is the set of MessageIDs in that attribute."""
+    """Is the message in the ledger? One named '@attribute' is the set of MessageIds in that attribute."""
     if ledger.startswith("@"):
         plain_ids = set() if message.parts else {message.id}
         return bool({readable(message), *plain_ids} & set(entity.get(ledger[1:], ())))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onewrite import HighWaterMark, Message, MessageIDs, SeenIds
+from onewrite import HighWaterMark, Message, MessageIds, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -63,7 +63,7 @@ def old_ids_of_document(collection: Any, name: str) -> None:
 
 def guarded_ids(name_of_ledger: str, page: dict[str, Any]) -> Consumer:
     ledger: Ledger = page[name_of_ledger]
-    assert isinstance(ledger, MessageIDs | SeenIds)
+    assert isinstance(ledger, MessageIds | SeenIds)
 
     def handle(place: Any, name: str) -> None:
         if hasattr(type(place), "get_item"):

@@ -24,7 +24,7 @@ from onewrite import (
     Inbox,
     InSequence,
     Message,
-    MessageIDs,
+    MessageIds,
     Missing,
     Outcome,
     Rejected,
@@ -114,7 +114,7 @@ def the_ledgers_are_ledgers() -> tuple[Ledger, ...]:
     SeenIds().retention = None  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     return (
         SeenIds(),
-        MessageIDs("ids"),
+        MessageIds("ids"),
         SeenIds(timedelta(days=1), also=SeenIds()),
         SeenIds(also=(SeenIds(timedelta(days=1), also=HighWaterMark()), InSequence())),
         HighWaterMark(name="marks", also=HighWaterMark()),

@@ -272,7 +272,7 @@ def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) ->
             raise touches_ours(name)
         if name in terms.plain_sets:
             raise InvalidUpdate(
-                f"This call touches {name!r}, in which the store's ledger keeps ids: leave it out, or give MessageIDs another attribute."
+                f"This call touches {name!r}, in which the store's ledger keeps ids: leave it out, or give MessageIds another attribute."
             )
 
 

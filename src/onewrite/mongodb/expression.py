@@ -243,7 +243,7 @@ def check_path(terms: Terms, path: str) -> None:
         )
     if terms.plain_sets and path.partition(".")[0] in terms.plain_sets:
         raise InvalidUpdate(
-            f"This call touches {path!r}, in which the store's ledger keeps ids: leave it out, or give MessageIDs another attribute."
+            f"This call touches {path!r}, in which the store's ledger keeps ids: leave it out, or give MessageIds another attribute."
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from onewrite.core.event import moment
 from onewrite.core.judging import judge_message
 from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, label_of, ledger_name
-from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds
+from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.step import no_step
 from onewrite.core.write import NO_STEP, Image, Write
@@ -68,8 +68,8 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
 
 
 def _sets_of(image: EntityImage, message: Message) -> list[str]:
-    """Where a `MessageIDs`, which has no label, may keep the message: in whatever handlers use by hand, and in each set that has this id."""
-    look = MessageIDs().look(message, 0)
+    """Where a `MessageIds`, which has no label, may keep the message: in whatever handlers use by hand, and in each set that has this id."""
+    look = MessageIds().look(message, 0)
     marks = {look.mark, *look.aliases}
     named = [BY_HAND] if BY_HAND in image.fields else []
     return [*named, *[name for name, ids in sets_of_texts(image).items() if name != BY_HAND and not marks.isdisjoint(ids)]]
@@ -79,7 +79,7 @@ def _answers_of(
     image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]
 ) -> Iterator[Prediction]:
     """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
-    sets = [MessageIDs(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
+    sets = [MessageIds(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
     try:
         choices = stores_ledgers(ledger, ledgers, inquiry.in_sequence)
     except LedgerMismatch as error:  # it keeps out what has no step open, which tells more of its message
@@ -113,8 +113,8 @@ def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequenc
         other_ledgers = (own, *also) if own.layout != HighWaterMark().layout else also
         return [InSequence(in_sequence, name=name, also=(*other_ledgers, HighWaterMark(name=name)))]
     match own:
-        case MessageIDs():
-            return [MessageIDs(own.attribute, also=also)]
+        case MessageIds():
+            return [MessageIds(own.attribute, also=also)]
         case SeenIds():
             return [SeenIds(own.retention, name=name, readable=own.readable, also=also)]
         case _:  # both keep marks, and nobody has said which it is
@@ -140,8 +140,8 @@ def _code_of(ledger: Ledger) -> str:
         case SeenIds():
             argument = "retention=None" if ledger.retention is None else f"{ledger.layout.removesuffix(' text')}"
             return f"SeenIds({argument}{', readable=True' if ledger.readable else ''})"
-        case MessageIDs():
-            return f"MessageIDs({'' if ledger.attribute == BY_HAND else repr(ledger.attribute)})"
+        case MessageIds():
+            return f"MessageIds({'' if ledger.attribute == BY_HAND else repr(ledger.attribute)})"
         case InSequence():
             return f"InSequence(first={ledger.first})"
         case _:

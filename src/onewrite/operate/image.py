@@ -26,7 +26,7 @@ from onewrite.core.label import (
     prefix_of,
     unread,
 )
-from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds
+from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Lookup
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.ring import Span, span_at, window
@@ -148,7 +148,7 @@ class IdSet(NamedTuple):
 
     slot: Slot
     place: str
-    ledger: SeenIds | MessageIDs
+    ledger: SeenIds | MessageIds
     ids: tuple[str | bytes, ...]
     span: Span | None
     size: int
@@ -229,7 +229,7 @@ def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[Ent
 
 
 def sets_of_texts(image: EntityImage) -> dict[str, frozenset[str]]:
-    """The caller's own attributes that may be sets of ids, as handlers keep them by hand, and `MessageIDs`."""
+    """The caller's own attributes that may be sets of ids, as handlers keep them by hand, and `MessageIds`."""
     return {
         slot.group: cast("frozenset[str]", content)
         for slot, content in image.slots.items()
@@ -263,7 +263,7 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
     """What stands in the slots of a ledger, except for its label, in the order of their places."""
     if not is_ours(attribute):
         if Slot(attribute) in image.slots:
-            yield _ids(image, Slot(attribute), MessageIDs(attribute))
+            yield _ids(image, Slot(attribute), MessageIds(attribute))
         return
     prefix, name = prefix_of(attribute), ledger_name(attribute)
     slots = [slot for slot in image.slots if slot.group.startswith(prefix)]
@@ -290,8 +290,8 @@ def _ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> Id
     return _ids(image, slot, ledger, span)
 
 
-def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | None = None) -> IdSet | Foreign:
-    content, kind = image.slots[slot], str if isinstance(ledger, MessageIDs) or ledger.readable else bytes
+def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIds, span: Span | None = None) -> IdSet | Foreign:
+    content, kind = image.slots[slot], str if isinstance(ledger, MessageIds) or ledger.readable else bytes
     if not isinstance(content, frozenset) or not all(
         isinstance(member, kind) for member in cast("frozenset[object]", content)
     ):
@@ -347,7 +347,7 @@ def kept_as(ledger: EntityLedger) -> Ledger:
         return ledger.label.ledger
     if ledger.text is not ABSENT:
         raise LedgerMismatch(unread(ledger.attribute, ledger.text))
-    return SeenIds(name=ledger_name(ledger.attribute)) if ledger.is_new else MessageIDs(ledger.attribute)
+    return SeenIds(name=ledger_name(ledger.attribute)) if ledger.is_new else MessageIds(ledger.attribute)
 
 
 def as_read(
@@ -372,7 +372,7 @@ def as_read(
 
 def _slots_of_sets(ledger: Ledger) -> tuple[Slot, ...]:
     """All slots in which it keeps ids, which are the same at any time."""
-    if not isinstance(ledger, SeenIds | MessageIDs):
+    if not isinstance(ledger, SeenIds | MessageIds):
         return ()
     sets = ledger.look(Message("any"), 0).sets
     return (*sets.live, *sets.dead)

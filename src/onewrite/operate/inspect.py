@@ -10,7 +10,7 @@ import typer
 
 from onewrite.core.event import moment
 from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, label_of
-from onewrite.core.ledgers import MessageIDs
+from onewrite.core.ledgers import MessageIds
 from onewrite.core.pending import Box, read_box
 from onewrite.core.step import Step, found_step
 from onewrite.core.tombstone import read_tombstone
@@ -131,7 +131,7 @@ def _id_set(id_set: IdSet) -> dict[str, Any]:
     span = id_set.span
     return {
         "place": id_set.place,
-        "by_hand": isinstance(id_set.ledger, MessageIDs),
+        "by_hand": isinstance(id_set.ledger, MessageIds),
         "since": None if span is None else moment(span.since),
         "until": None if span is None else moment(span.until),
         "live": span is None or span.live,

@@ -75,7 +75,7 @@ Attribute: TypeAlias = Annotated[
     typer.Option(
         "--attribute",
         metavar="NAME",
-        help="Where the label of the ledger stands, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or the attribute of MessageIDs.",
+        help="Where the label of the ledger stands, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or the attribute of MessageIds.",
     ),
 ]
 _MESSAGE = typer.Option("--message", metavar="ID", help="The message's id.")

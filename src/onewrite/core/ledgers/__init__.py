@@ -2,6 +2,6 @@
 
 from onewrite.core.ledgers.ledger import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.marks import HighWaterMark, InSequence
-from onewrite.core.ledgers.seen_ids import MessageIDs, SeenIds
+from onewrite.core.ledgers.seen_ids import MessageIds, SeenIds
 
-__all__ = ["NO_LEDGER", "HighWaterMark", "InSequence", "Ledger", "MessageIDs", "SeenIds", "check_ledger"]
+__all__ = ["NO_LEDGER", "HighWaterMark", "InSequence", "Ledger", "MessageIds", "SeenIds", "check_ledger"]

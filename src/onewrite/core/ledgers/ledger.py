@@ -64,7 +64,7 @@ def check_ledger(ledger: object) -> None:
     if isinstance(ledger, type):
         raise ConfigurationError(f"{ledger.__name__} is the class, and a store needs a ledger: write {ledger.__name__}().")
     if not isinstance(getattr(ledger, "terms", None), Terms):  # a collection of pymongo has attributes of any name
-        raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), HighWaterMark(), InSequence() or MessageIDs().")
+        raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), HighWaterMark(), InSequence() or MessageIds().")
 
 
 # --- what all entries of a ledger have in common ----------------------------------------------------------------------

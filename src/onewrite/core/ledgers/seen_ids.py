@@ -115,7 +115,7 @@ class SeenIds(_LedgerOfIds):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageIDs(_LedgerOfIds):
+class MessageIds(_LedgerOfIds):
     """A plain set of ids as text in an attribute of your own, as handlers keep it by hand: the textbook's `messageIDs`.
 
     It never forgets, and so grows forever. It has no label: only stores that are given this ledger, or name it in `also`, know that
