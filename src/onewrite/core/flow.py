@@ -7,18 +7,20 @@ stands), and returns its result. Whatever it does not catch leaves `run` and `ar
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from inspect import isawaitable, iscoroutinefunction
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.unreturned import hear, in_work
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.outcome import Answer, Missing
 
+P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -136,6 +138,23 @@ async def arun(
     if in_work and not is_hint:
         hear(result, last_step, target)
     return result
+
+
+class Run(Protocol):
+    """`run`, or another function that a store drives its flows with. For an asynchronous store, the result must be awaited."""
+
+    def __call__(self, flow: Flow[T], target: object, *, is_hint: bool = False) -> T: ...
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the method of a blocking store for an asynchronous one, whose `Run` makes the method return an awaitable."""
+
+    @wraps(method)
+    async def call(store: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await cast("Awaitable[T]", method(store, *args, **kwargs))
+
+    call.__qualname__ = f"Async{method.__qualname__}"
+    return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", call)
 
 
 def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, cast, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
 from onewrite.core.explaining import SilentClient, first_request, with_attributes
-from onewrite.core.flow import arun, run
+from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
@@ -36,11 +36,9 @@ from onewrite.dynamodb.native import (
 )
 from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.participants import Prepared, prepare
-from onewrite.dynamodb.typed import AsyncRun, Run, arun_typed, check_typed, plain_arguments, plain_result, run_typed
+from onewrite.dynamodb.typed import arun_typed, check_typed, plain_arguments, plain_result, run_typed
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
-
-T = TypeVar("T")
 
 # The methods that send a request.
 VERBS = (
@@ -50,15 +48,31 @@ VERBS = (
 
 
 class _Store:
-    """What both classes have that sends no request."""
+    """What both classes have in common: their parts, and the methods that send no request."""
 
-    _flows: Flows
-    _target: Any
-    _outboxes: Outboxes | None
-    _in: Callable[[Mapping[str, Any]], dict[str, Any]]  # the arguments of a call, with plain values
+    _run: Run
+    _in: Callable[[Mapping[str, Any]], dict[str, Any]]  # returns the arguments of a call with plain values
+
+    def _set_up(
+        self,
+        table: Any,
+        ledger: Ledger | None,
+        table_name: str | None,
+        *,
+        outbox: Outbox | None,
+        typed: bool,
+        **options: Any,
+    ) -> None:
+        check_table(table, table_name)
+        check_deletes(ledger, options["tombstones"])
+        check_typed(typed, table_name)
+        self._flows = Flows(table, ledger, table_name, attempts=random_name, outbox=outbox, typed=typed, **options)
+        self._target = self._flows.target
+        self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
+        self._in = plain_arguments if typed else dict
 
     def _in_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function of a caller, which returns the arguments of a call, or an awaitable of them."""
+        """Return a caller's function, which returns the arguments of a call or an awaitable of them, with plain values in these."""
         return plain_result(function) if self._flows.typed else function
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
@@ -136,16 +150,11 @@ class GuardedTable(_Store):
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
-        check_table(table, table_name)
-        check_deletes(ledger, tombstones)
-        check_typed(typed, table_name)
-        self._flows = Flows(
-            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, typed=typed, is_async=False
-        )
-        self._target = lean_target(table, table_name) if lean else self._flows.target
-        self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
-        self._in = plain_arguments if typed else dict
-        self._run: Run = run_typed if typed else run
+        options: dict[str, Any] = {"clock": clock, "outbox": outbox, "tombstones": tombstones, "typed": typed}
+        self._set_up(table, ledger, table_name, is_async=False, **options)
+        self._run = run_typed if typed else run
+        if lean:
+            self._target = lean_target(table, table_name)
 
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
@@ -217,7 +226,7 @@ class GuardedTable(_Store):
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
         the step stays, unless the message could not be done without it.
         """
-        self._run(release(self._flows, step, sent=sent), self._target)
+        return self._run(release(self._flows, step, sent=sent), self._target)
 
     def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
@@ -233,7 +242,7 @@ class GuardedTable(_Store):
 
 
 class AsyncGuardedTable(_Store):
-    """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`."""
+    """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`. Await its methods, which are otherwise the same."""
 
     @overload
     def __init__(
@@ -268,39 +277,14 @@ class AsyncGuardedTable(_Store):
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
-        check_table(table, table_name)
-        check_deletes(ledger, tombstones)
-        check_typed(typed, table_name)
-        self._flows = Flows(
-            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, typed=typed, is_async=True
-        )
-        self._target = self._flows.target
-        self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
-        self._in = plain_arguments if typed else dict
-        self._run: AsyncRun = arun_typed if typed else arun
+        options: dict[str, Any] = {"clock": clock, "outbox": outbox, "tombstones": tombstones, "typed": typed}
+        self._set_up(table, ledger, table_name, is_async=True, **options)
+        self._run = cast("Run", arun_typed if typed else arun)
 
-    async def update_item(
-        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
-    ) -> Outcome:
-        """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return await self._run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
-
-    async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
-        """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return await self._run(self._flows.write(message, self._in(native), build_put, emit=emit), self._target)
-
-    async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
-        """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
-
-        With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
-        """
-        return await self._run(delete(self._flows, message, emit=emit, **self._in(native)), self._target)
-
-    async def record(
-        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
-    ) -> Outcome:
-        """Remember the message with no business change, in a new item if there is none."""
-        return await self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
+    update_item = awaited(GuardedTable.update_item)
+    put_item = awaited(GuardedTable.put_item)
+    delete_item = awaited(GuardedTable.delete_item)
+    record = awaited(GuardedTable.record)
 
     async def fold(
         self,
@@ -313,61 +297,16 @@ class AsyncGuardedTable(_Store):
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         It may be asynchronous.
         """
-        return await self._run(fold_into(self._flows, messages, self._in_result(function)), self._target)
+        flow = fold_into(self._flows, messages, self._in_result(function))
+        return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))
 
-    async def begin(
-        self,
-        message: Message,
-        name: str,
-        *,
-        lease: timedelta,
-        safe_for: timedelta,
-        after: Uncertain | None = None,
-        **native: Unpack[BeginArguments],
-    ) -> Answer:
-        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
-
-        `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
-        `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
-        """
-        flow = begin(self._flows, message, name, self._in(native), lease=lease, safe_for=safe_for, after=after)
-        return await self._run(flow, self._target)
-
-    async def perform(
-        self,
-        message: Message,
-        name: str,
-        effect: Effect,
-        *,
-        lease: timedelta,
-        safe_for: timedelta,
-        then: Then,
-        **native: Unpack[BeginArguments],
-    ) -> Outcome:
-        """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        flow = perform(
-            self._flows, message, name, effect, self._in(native), lease=lease, safe_for=safe_for, then=self._in_result(then)
-        )
-        return await self._run(flow, self._target)
-
-    async def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
-        the step stays, unless the message could not be done without it.
-        """
-        await self._run(release(self._flows, step, sent=sent), self._target)
-
-    async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
-        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await self._run(open_steps(self._flows, self._in(native)), self._target, is_hint=True)
-
-    async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
-        """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return await self._run(self._flows.seen(message, **self._in(native)), self._target, is_hint=True)
-
-    async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
-        """The entity without its ledger, or None."""
-        return await self._run(self._flows.get_item(**self._in(native)), self._target)
+    begin = awaited(GuardedTable.begin)
+    perform = awaited(GuardedTable.perform)
+    release = awaited(GuardedTable.release)
+    open_steps = awaited(GuardedTable.open_steps)
+    seen = awaited(GuardedTable.seen)
+    get_item = awaited(GuardedTable.get_item)
 
 
 _GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "get_item")]
-let_flow_refuse(*[vars(store)[verb] for store in (GuardedTable, AsyncGuardedTable) for verb in _GUARDED])
+let_flow_refuse(*[vars(GuardedTable)[verb] for verb in _GUARDED], AsyncGuardedTable.fold)

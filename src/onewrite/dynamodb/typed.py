@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from inspect import isawaitable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from onewrite.core.flow import Flow, arun, run
 from onewrite.dynamodb.values import is_typed, plain_values, typed_values
@@ -76,18 +76,6 @@ def typed_result(result: T) -> T:
     if getattr(value, "entity", None) is not None:
         return cast("T", replace(value, entity=typed_values(value.entity)))
     return result
-
-
-class Run(Protocol):
-    """`run`, or what a store of typed values has in its place."""
-
-    def __call__(self, flow: Flow[T], target: object, *, is_hint: bool = False) -> T: ...
-
-
-class AsyncRun(Protocol):
-    """`Run`, of an asynchronous store."""
-
-    def __call__(self, flow: Flow[T], target: object, *, is_hint: bool = False) -> Awaitable[T]: ...
 
 
 def run_typed(flow: Flow[T], target: object, *, is_hint: bool = False) -> T:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, NoReturn, Unpack
+from typing import Any, ClassVar, NoReturn, Unpack, cast
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
 from onewrite.core.explaining import SilentClient, first_request, with_attributes
-from onewrite.core.flow import arun, run
+from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
@@ -61,6 +61,7 @@ class _Store:
     """What both classes have in common: how they are made, and the methods that send no request."""
 
     _is_async: ClassVar[bool]
+    _run: ClassVar[Run]
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class GuardedCollection(_Store):
     can be read.
     """
 
-    _is_async = False
+    _is_async, _run = False, staticmethod(run)
 
     def update_one(
         self,
@@ -167,7 +168,7 @@ class GuardedCollection(_Store):
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
         flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
-        return run(flow, self._target)
+        return self._run(flow, self._target)
 
     def find_one_and_update(
         self,
@@ -183,25 +184,27 @@ class GuardedCollection(_Store):
         flow = self._flows.write(
             message, filter, update, writer="find_one_and_update", emit=emit, finishes=finishes, **native
         )
-        return run(flow, self._target)
+        return self._run(flow, self._target)
 
     def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
     ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
-        return run(self._flows.insert_one(message, document, emit=emit, **native), self._target)
+        return self._run(self._flows.insert_one(message, document, emit=emit, **native), self._target)
 
     def delete_one(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
     ) -> Outcome:
         """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
-        return run(delete(self._flows, message, filter, writer="update_one", emit=emit, **native), self._target)
+        return self._run(delete(self._flows, message, filter, writer="update_one", emit=emit, **native), self._target)
 
     def find_one_and_delete(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
     ) -> Outcome:
         """`delete_one`, with the document that was deleted in `Applied.entity`."""
-        return run(delete(self._flows, message, filter, writer="find_one_and_update", emit=emit, **native), self._target)
+        return self._run(
+            delete(self._flows, message, filter, writer="find_one_and_update", emit=emit, **native), self._target
+        )
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
@@ -209,7 +212,7 @@ class GuardedCollection(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
         effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them.
         """
-        return run(fold_into(self._flows, messages, function), self._target)
+        return self._run(fold_into(self._flows, messages, function), self._target)
 
     def record(
         self,
@@ -221,7 +224,7 @@ class GuardedCollection(_Store):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return run(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
+        return self._run(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
 
     def begin(
         self,
@@ -240,7 +243,7 @@ class GuardedCollection(_Store):
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
         flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
-        return run(flow, self._target)
+        return self._run(flow, self._target)
 
     def perform(
         self,
@@ -258,81 +261,38 @@ class GuardedCollection(_Store):
         flow = perform(
             self._flows, message, name, effect, {"filter": filter, **native}, lease=lease, safe_for=safe_for, then=then
         )
-        return run(flow, self._target)
+        return self._run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
         the step stays, unless the message could not be done without it.
         """
-        run(release(self._flows, step, sent=sent), self._target)
+        return self._run(release(self._flows, step, sent=sent), self._target)
 
     def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(open_steps(self._flows, {"filter": filter, **native}), self._target, is_hint=True)
+        return self._run(open_steps(self._flows, {"filter": filter, **native}), self._target, is_hint=True)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return run(self._flows.seen(message, filter, **native), self._target, is_hint=True)
+        return self._run(self._flows.seen(message, filter, **native), self._target, is_hint=True)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return run(self._flows.find_one(filter, **native), self._collection)
+        return self._run(self._flows.find_one(filter, **native), self._collection)
 
 
 class AsyncGuardedCollection(_Store):
-    """`GuardedCollection` for pymongo's `AsyncCollection`."""
+    """`GuardedCollection` for pymongo's `AsyncCollection`. Await its methods, which are otherwise the same."""
 
-    _is_async = True
+    _is_async, _run = True, cast("Run", staticmethod(arun))
 
-    async def update_one(
-        self,
-        message: Message,
-        filter: Document,
-        update: Update,
-        *,
-        emit: Emit = None,
-        finishes: Claim | None = None,
-        **native: Unpack[UpdateOneArguments],
-    ) -> Outcome:
-        """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
-        flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
-        return await arun(flow, self._target)
-
-    async def find_one_and_update(
-        self,
-        message: Message,
-        filter: Document,
-        update: Update,
-        *,
-        emit: Emit = None,
-        finishes: Claim | None = None,
-        **native: Unpack[FindOneAndUpdateArguments],
-    ) -> Outcome:
-        """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        flow = self._flows.write(
-            message, filter, update, writer="find_one_and_update", emit=emit, finishes=finishes, **native
-        )
-        return await arun(flow, self._target)
-
-    async def insert_one(
-        self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
-    ) -> Outcome:
-        """Create only: a document that is already there is `Duplicate` or `Rejected`."""
-        return await arun(self._flows.insert_one(message, document, emit=emit, **native), self._target)
-
-    async def delete_one(
-        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
-    ) -> Outcome:
-        """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
-        return await arun(delete(self._flows, message, filter, writer="update_one", emit=emit, **native), self._target)
-
-    async def find_one_and_delete(
-        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
-    ) -> Outcome:
-        """`delete_one`, with the document that was deleted in `Applied.entity`."""
-        return await arun(
-            delete(self._flows, message, filter, writer="find_one_and_update", emit=emit, **native), self._target
-        )
+    update_one = awaited(GuardedCollection.update_one)
+    find_one_and_update = awaited(GuardedCollection.find_one_and_update)
+    insert_one = awaited(GuardedCollection.insert_one)
+    delete_one = awaited(GuardedCollection.delete_one)
+    find_one_and_delete = awaited(GuardedCollection.find_one_and_delete)
+    record = awaited(GuardedCollection.record)
 
     async def fold(
         self,
@@ -346,76 +306,16 @@ class AsyncGuardedCollection(_Store):
         """
         return await arun(fold_into(self._flows, messages, function), self._target)
 
-    async def record(
-        self,
-        message: Message,
-        filter: Document,
-        *,
-        emit: Emit = None,
-        finishes: Claim | None = None,
-        **native: Unpack[UpdateOneArguments],
-    ) -> Outcome:
-        """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return await arun(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
-
-    async def begin(
-        self,
-        message: Message,
-        name: str,
-        filter: Document,
-        *,
-        lease: timedelta,
-        safe_for: timedelta,
-        after: Uncertain | None = None,
-        **native: Unpack[BeginArguments],
-    ) -> Answer:
-        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
-
-        `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
-        `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
-        """
-        flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
-        return await arun(flow, self._target)
-
-    async def perform(
-        self,
-        message: Message,
-        name: str,
-        effect: Effect,
-        filter: Document,
-        *,
-        lease: timedelta,
-        safe_for: timedelta,
-        then: Then,
-        **native: Unpack[BeginArguments],
-    ) -> Outcome:
-        """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        flow = perform(
-            self._flows, message, name, effect, {"filter": filter, **native}, lease=lease, safe_for=safe_for, then=then
-        )
-        return await arun(flow, self._target)
-
-    async def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
-        the step stays, unless the message could not be done without it.
-        """
-        await arun(release(self._flows, step, sent=sent), self._target)
-
-    async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
-        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(open_steps(self._flows, {"filter": filter, **native}), self._target, is_hint=True)
-
-    async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
-        """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return await arun(self._flows.seen(message, filter, **native), self._target, is_hint=True)
-
-    async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
-        """The entity without its ledger, or None."""
-        return await arun(self._flows.find_one(filter, **native), self._collection)
+    begin = awaited(GuardedCollection.begin)
+    perform = awaited(GuardedCollection.perform)
+    release = awaited(GuardedCollection.release)
+    open_steps = awaited(GuardedCollection.open_steps)
+    seen = awaited(GuardedCollection.seen)
+    find_one = awaited(GuardedCollection.find_one)
 
 
 _GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "find_one")]
-let_flow_refuse(*[vars(store)[verb] for store in (GuardedCollection, AsyncGuardedCollection) for verb in _GUARDED])
+let_flow_refuse(*[vars(GuardedCollection)[verb] for verb in _GUARDED], AsyncGuardedCollection.fold)
 
 
 def _refusal(method: str) -> InvalidUpdate:
