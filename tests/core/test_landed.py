@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from onewrite import HighWaterMark, Message, Rejected, SeenIds
+from onewrite.core.engine import make_token
 from onewrite.core.judging import has_landed, judge_creation
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.step import step_mark
-from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, make_token, too_large
+from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, too_large
 
 NOW = 1_790_000_000.0
 CALL = make_token("try")

@@ -15,8 +15,9 @@ from onewrite import (
     Message,
     SeenIds,
 )
+from onewrite.core.engine import make_token
 from onewrite.core.ledgers import Ledger
-from onewrite.core.write import NO_STEP, Write, make_token
+from onewrite.core.write import NO_STEP, Write
 from onewrite.dynamodb.dialect import build_begin, build_put, build_update
 from onewrite.dynamodb.values import typed_values
 
@@ -60,6 +61,13 @@ TOUCHES: list[dict[str, Any]] = [
     {"ConditionExpression": "#e = :v", "ExpressionAttributeNames": {"#e": "ow_@s"}},
     {"ConditionExpression": "a IN (:v, ow_90s_r0.b)"},
 ]
+
+
+@pytest.mark.parametrize("key", [{"ow_l": "o-1"}, ["orderId"], 7])
+def test_key_is_checked_after_a_call_of_the_same_text(key: Any) -> None:
+    update(UpdateExpression="REMOVE warm")
+    with pytest.raises(InvalidUpdate):
+        update(UpdateExpression="REMOVE warm", Key=key)
 
 
 @pytest.mark.parametrize("native", TOUCHES, ids=str)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
+from hashlib import blake2b
 from typing import Any, ClassVar, TypeAlias
 
 from onewrite.core.clock import checked_clock
@@ -21,12 +22,24 @@ from onewrite.core.pipeline import Attempt, send_finish
 from onewrite.core.step import Claim, FinalWrite, Step, check_claim
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
-from onewrite.core.write import NO_STEP, Finishes, Image, StepPart, Write, make_token
+from onewrite.core.write import NO_STEP, Finishes, Image, StepPart, Write
 from onewrite.message import Message
 from onewrite.outcome import Outcome
 
 Native: TypeAlias = Mapping[str, Any]
 """The caller's own arguments by their names; on MongoDB `filter` and `update` are among them."""
+
+
+_TOKEN_BYTES = 6  # two calls have the same token once in 2^48: docs/format.md says what that means
+
+
+def make_token(call: str) -> bytes:
+    """Return the token of the call with this name, which no other call has.
+
+    botocore sends a request again when the response is lost, and the first attempt's mark then refuses the second. The entity keeps the
+    token of its last writer, and so shows whose mark that is.
+    """
+    return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()
 
 
 class Engine(ABC):

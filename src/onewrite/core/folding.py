@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.core.engine import Engine, Native
+from onewrite.core.engine import Engine, Native, make_token
 from onewrite.core.event import check_causes, make_fold_emission
 from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.judging import is_waited_for, judge_message
@@ -21,7 +21,7 @@ from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
 from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, move_mark, send_write, settle
-from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, make_token
+from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Entity, Outcome, Rejected, Stale

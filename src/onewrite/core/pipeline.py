@@ -146,7 +146,7 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
         answer = judge(cast("Refusal", refusal).write, image)
     outcome = attempt.show(answer)
     if isinstance(outcome, Duplicate):
-        unsettled = yield from pass_over(attempt, image)
+        unsettled = (yield from pass_over(attempt, image)) if attempt.write.entry.also else None
         return outcome if unsettled is None else unsettled
     return (yield from remember_refusal(attempt, outcome))
 

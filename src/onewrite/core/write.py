@@ -8,7 +8,6 @@ down what each part asks of the entity and what it adds to it. `judging.py` says
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.core.event import Emission
@@ -18,17 +17,6 @@ from onewrite.core.tombstone import Tombstone
 from onewrite.errors import EntityTooLarge
 from onewrite.message import Message
 from onewrite.outcome import Entity
-
-_TOKEN_BYTES = 6  # two calls have the same token once in 2^48: docs/format.md says what that means
-
-
-def make_token(call: str) -> bytes:
-    """Return the token of the call with this name, which no other call has.
-
-    botocore sends a request again when the response is lost, and the first attempt's mark then refuses the second. The entity keeps the
-    token of its last writer, and so shows whose mark that is.
-    """
-    return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()
 
 
 class NoStep(NamedTuple):

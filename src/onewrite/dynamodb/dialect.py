@@ -64,11 +64,10 @@ Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 
 def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sendable, *, exists: bool = False) -> Call:
     """Build the caller's update with our parts beside it. `exists`: only where the item is there."""
-    key = mapping_of(native, "Key")
-    plan, kwargs = _merge(write, native, convert, _Frame(Draft, tuple(key) if exists else ()))
+    plan, kwargs = _merge(write, native, convert, _Frame(Draft, tuple(mapping_of(native, "Key")) if exists else ()))
     kwargs["UpdateExpression"] = plan.update
     if "Key" in native:  # without it, the driver says what is missing
-        kwargs["Key"] = convert(key)
+        kwargs["Key"] = convert(native["Key"] or {})
     return Call("update_item", (), kwargs)
 
 
@@ -133,14 +132,17 @@ def _merge(
     """Return the plan of the write, and the caller's arguments with our condition, names and values in them."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = with_condition_text(native)
-    names, values = mapping_of(native, "ExpressionAttributeNames"), mapping_of(native, "ExpressionAttributeValues")
-    shape = (
-        *(_describe_shape(write), frame, tuple(native), native.get("UpdateExpression")),
-        *(native.get("ConditionExpression"), tuple(names.items()), tuple(values)),
-    )
+    key: Any = native.get("Key") or {}
+    names: Any = native.get("ExpressionAttributeNames") or {}
+    values: Any = native.get("ExpressionAttributeValues") or {}
+    shape: object = None
     try:
+        shape = (
+            *(_describe_shape(write), frame, tuple(native), tuple(key.keys()), native.get("UpdateExpression")),
+            *(native.get("ConditionExpression"), tuple(names.items()), tuple(values.keys())),
+        )
         plan = _plans.get(shape)
-    except TypeError:  # a part of the call is not hashable, which is refused below
+    except (TypeError, AttributeError):  # an argument of another type, which is refused here
         plan = None
     if plan is None:
         plan = _make_plan(write, native, frame)
@@ -169,10 +171,9 @@ def _merge(
 def _describe_shape(write: Write) -> tuple[object, ...]:
     """Return what decides the text of our parts."""
     entry, step, emission, burial = write.entry, write.step, write.emission, write.burial
-    if type(entry.own) is not Remember or entry.also or entry.more:
-        ledger: object = (len(entry.more), *map(_describe_change, entry.changes))
-    else:  # nearly always
-        ledger = (entry.own.sets, len(entry.own.aliases))
+    ledger = _describe_change(entry.own)
+    if entry.also or entry.more:
+        ledger = (len(entry.more), *map(_describe_change, entry.changes))
     return (
         *(entry.terms, ledger, write.token is None, emission and (emission.label, bool(emission.events))),
         *(type(step), type(step) is Finishes and step.overtaken, len(write.other_messages)),
@@ -449,26 +450,24 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
     """The mark must be before the message's. If others have moved it past the message while a step was open, it stays there."""
 
     def read(write: Write) -> Advance:
-        advance = cast("Advance", write.entry.changes[place] if place else write.entry.own)
-        _check_number(advance.mark)
-        _check_number(advance.reaches)
-        return advance
+        return cast("Advance", write.entry.changes[place] if place else write.entry.own)
 
     def read_attribute(write: Write) -> str:
         return name_of(read(write).slot)
 
-    def read_before(write: Write) -> int:
-        before = int(read(write).mark) - 1
-        _check_number(before)
-        return before
+    def read_mark(write: Write) -> Any:
+        return _check_number(read(write).mark)
+
+    def read_before(write: Write) -> Any:
+        return _check_number(int(read_mark(write)) - 1)
 
     name = draft.name(read_attribute)
     if overtaken:
-        draft.ask(f"{name}>={draft.value(lambda write: read(write).mark)}")
+        draft.ask(f"{name}>={draft.value(read_mark)}")
         return
     first: str | None = None
     if change.rule == "below":
-        first = draft.value(lambda write: read(write).mark)
+        first = draft.value(read_mark)
         is_before = f"{name}<{first}"
         if change.has_digits:
             size = draft.value(lambda write: len(cast("str", read(write).mark)))
@@ -477,7 +476,7 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
         is_before = f"{name}={draft.value(read_before)}"
     draft.ask(is_before if change.rule == "next" else f"(attribute_not_exists({name}) OR {is_before})")
     if writes:
-        draft.set(read_attribute, lambda write: read(write).reaches, first if change.last is None else None)
+        draft.set(read_attribute, lambda write: _check_number(read(write).reaches), first if change.last is None else None)
 
 
 def add_token(write: Write, draft: Draft) -> None:
@@ -524,6 +523,8 @@ def check_looks(entry: Entry) -> None:
             _check_number(change.mark)
 
 
-def _check_number(mark: int | str | None) -> None:
+def _check_number(mark: int | str | None) -> Any:
+    """Return the mark. Raise if DynamoDB cannot store it."""
     if type(mark) is int and not _MIN_NUMBER < mark < _MAX_NUMBER:
         raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
+    return mark

@@ -44,6 +44,7 @@ from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
 _CONFLICT = "TransactionConflictException"
+_REFUSED = "ConditionalCheckFailedException"
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 KEY_ATTRIBUTES = 2  # at most
 _MAX_REMOVED = 100  # attributes that the first request of a delete removes, which has the ledger's part too
@@ -184,7 +185,7 @@ class Flows(Engine):
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
         """Return the item that refused a write. If nobody can read it, the error is raised here."""
-        if code(error) == "ConditionalCheckFailedException":
+        if code(error) == _REFUSED:
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             return Refusal(write, image_of(self.ledger.terms, None if item is None else readable_values(item)))
@@ -230,7 +231,7 @@ class Flows(Engine):
         try:
             yield from send(Call("update_item", (), request))
         except ClientError as error:
-            if code(error) != "ConditionalCheckFailedException":
+            if code(error) != _REFUSED:
                 raise
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             return None if item is None else readable_values(item)
@@ -278,6 +279,8 @@ class TableAttempt:
             try:
                 response = yield call
             except (ClientError, ArithmeticError) as error:
+                if isinstance(error, ClientError) and code(error) == _REFUSED:
+                    raise
                 # If a number in the response was the error, its own token refuses the write now, and shows that it has landed.
                 response = yield from send_again(error, call, flows.target, is_typed=flows.is_typed)
         except ClientError as error:
@@ -404,7 +407,7 @@ def lands(call: Call) -> Flow[bool]:
     try:
         yield from send(call)
     except ClientError as error:
-        if code(error) != "ConditionalCheckFailedException":
+        if code(error) != _REFUSED:
             raise
         return False
     return True

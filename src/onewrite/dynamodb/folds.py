@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
-from onewrite.core.engine import Native
+from onewrite.core.engine import Native, make_token
 from onewrite.core.event import copy_of
 from onewrite.core.flow import Flow
 from onewrite.core.folding import FoldedWrites, Function, fold
 from onewrite.core.ledgers.entry import Advance, Change, Entry
-from onewrite.core.write import NoStepAtAll, Write, make_token
+from onewrite.core.write import NoStepAtAll, Write
 from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, TableAttempt

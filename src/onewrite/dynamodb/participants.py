@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from onewrite.core.engine import make_token
 from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Call, Flow, split_missing_ok
 from onewrite.core.inbox import Inbox
@@ -14,7 +15,7 @@ from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
 from onewrite.core.pipeline import pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
-from onewrite.core.write import NO_STEP, Write, make_token
+from onewrite.core.write import NO_STEP, Write
 from onewrite.dynamodb.dialect import build_put, build_update
 from onewrite.dynamodb.expression import mapping_of
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, TableAttempt

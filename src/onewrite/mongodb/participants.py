@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pymongo.errors import DuplicateKeyError
 
+from onewrite.core.engine import make_token
 from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Do, Flow, at, split_missing_ok
 from onewrite.core.inbox import Inbox
@@ -16,7 +17,7 @@ from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
 from onewrite.core.pipeline import pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
-from onewrite.core.write import NO_STEP, Write, make_token
+from onewrite.core.write import NO_STEP, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_insert
