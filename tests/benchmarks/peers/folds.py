@@ -62,11 +62,10 @@ def tables(pairs: Sequence[Pair], hot: Mapping[str, Mapping[str, float]]) -> str
                 f"{fold_rate / single_rate:.1f}",
             )
         )
-        for cost in ("requests", "write_units"):
-            single_cost, fold_cost = (getattr(bill, cost) for bill in pair.bills)
-            if single_cost:
-                title = f"{pair.what}, {cost.replace('_', ' ')} a message"
-                lines.append(row(title, f"{single_cost:.3g}", f"{fold_cost:.3g}", f"{fold_cost / single_cost:.3f}"))
+        single_units, fold_units = (bill.write_units for bill in pair.bills)
+        if single_units:
+            title = f"{pair.what}, write units a message"
+            lines.append(row(title, f"{single_units:.3g}", f"{fold_units:.3g}", f"{fold_units / single_units:.3f}"))
     lines += [
         "",
         row(f"messages a second, {_WRITERS} writers of one entity", ONE_BY_ONE, FOLD, TRANSACTION),
