@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tests.benchmarks.peers.bills import Bill
-from tests.benchmarks.peers.ways import Delivery, Line, Result, Unmeasured
+from tests.benchmarks.peers.ways import Line, Result, Unmeasured
 
 _TIMES = ("ms, on loopback", "ms, {away} away", "ms of processor time")
 _BILL = ("requests", "write units", "write units, 4.5 KB")
+_DUPLICATE = ("duplicate, ms, {away} away", "duplicate, requests")
 _LONGEST = 120  # characters of an error
 
 
 def tables(results: Mapping[str, Sequence[Result]], away: str) -> str:
-    """Return a table of fresh messages and one of duplicates. `results` has the ways of each engine, the unguarded one first."""
-    times = [column.format(away=away) for column in _TIMES]
-    fresh = _table(results, ["a fresh message", *times, *_BILL], lambda line, first: _cells(line.fresh, first.fresh))
-    duplicates = _table(results, ["a duplicate", times[1], *_BILL, "effects"], _duplicate_cells)
-    return "\n".join([*fresh, "", *duplicates])
+    """Return the table of all ways. `results` has the ways of each engine, the unguarded one first."""
+    columns = [column.format(away=away) for column in ("a fresh message", *_TIMES, *_BILL, *_DUPLICATE)]
+    return "\n".join(_lines(results, columns))
 
 
 def row(*cells: str) -> str:
@@ -28,10 +27,7 @@ def _head(*columns: str) -> str:
     return f"{row(*columns)}\n{'|---' * len(columns)}|"
 
 
-def _table(
-    results: Mapping[str, Sequence[Result]], columns: Sequence[str], cells: Callable[[Line, Line], list[str]]
-) -> Iterator[str]:
-    """Yield the lines of a table. `cells` gets a measured way, and the first one that was measured on its engine."""
+def _lines(results: Mapping[str, Sequence[Result]], columns: Sequence[str]) -> Iterator[str]:
     yield _head(*columns)
     for engine, ways in results.items():
         yield row(f"**{engine}**", *[""] * (len(columns) - 1))
@@ -41,7 +37,7 @@ def _table(
                 reason = result.why if isinstance(result, Unmeasured) else ""
                 yield row(result.name, _one_line(reason), *[""] * (len(columns) - 2))
             else:
-                yield row(_title(result), *cells(result, first_line))
+                yield row(_title(result), *_fresh_cells(result, first_line), *_duplicate_cells(result, first_line))
 
 
 def _title(line: Line) -> str:
@@ -52,17 +48,19 @@ def _one_line(reason: str) -> str:
     return " ".join(reason.replace("|", "/").split())[:_LONGEST]
 
 
-def _cells(delivery: Delivery, first: Delivery) -> list[str]:
-    times = [_time(delivery.near.seconds, first.near.seconds), _time(delivery.far.seconds, first.far.seconds)]
-    return [*times, _time(delivery.near.cpu, first.near.cpu), *_bill(delivery)]
+def _fresh_cells(line: Line, first: Line) -> list[str]:
+    return [
+        _time(line.fresh.near.seconds, first.fresh.near.seconds),
+        _time(line.fresh.far.seconds, first.fresh.far.seconds),
+        _time(line.fresh.near.cpu, first.fresh.near.cpu),
+        f"{line.fresh.small.requests:.3g}",
+        _units(line.fresh.small),
+        _units(line.fresh.large),
+    ]
 
 
 def _duplicate_cells(line: Line, first: Line) -> list[str]:
-    return [_time(line.again.far.seconds, first.again.far.seconds), *_bill(line.again), f"{line.effects:g}"]
-
-
-def _bill(delivery: Delivery) -> list[str]:
-    return [f"{delivery.small.requests:.3g}", _units(delivery.small), _units(delivery.large)]
+    return [_time(line.again.far.seconds, first.again.far.seconds), f"{line.again.small.requests:.3g}"]
 
 
 def _time(seconds: float, first: float) -> str:
