@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from onewrite import Applied, Deferred, Duplicate, InSequence, Message, Missing, Outcome, Rejected, Stale
+from onewrite import Applied, Deferred, Duplicate, InSequence, Message, Missing, Outcome, Rejected, SeenIds, Stale
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import dynamo_client
 from tests.engines.ledgers import LEDGERS, AnyLedger
-from tests.engines.stores import addition, increment
+from tests.engines.stores import addition, addition_of, increment, increment_of
 from tests.support.mongo_proxy import MongoProxy
+from tests.support.pages import ROOT
 from tests.support.proxy import FaultProxy
 
 Delivery: TypeAlias = tuple[str, int]  # a way to write, and the number of a message
@@ -53,6 +56,20 @@ OF_A_SEQUENCE: dict[str, Case] = {
     "deferred": Case([("upsert", 1), ("upsert", 5)], Deferred, (1, 2)),
     "deferred update": Case([("upsert", 1), ("update", 5)], Deferred, (1, 2)),
 }
+# The rows of docs/cost.md that one message with one store can show: exactly so many requests on DynamoDB and on MongoDB.
+COST_PAGE = (ROOT / "docs" / "cost.md").read_text()
+COST_ROWS = {
+    row: (int(one), int(other)) for row, one, other in re.findall(r"^\| (.+) \| (\d) \| (\d) \|$", COST_PAGE, re.MULTILINE)
+}
+COST_CASES: dict[str, tuple[AnyLedger, list[Delivery]]] = {
+    "a new message": (SeenIds(), [("upsert", 1)]),
+    "a duplicate": (SeenIds(), [("upsert", 1), ("upsert", 1)]),
+    "a refusal by your condition": (SeenIds(), [("upsert", 1), ("refused", 2)]),
+    "the same with `InSequence`": (InSequence(), [("upsert", 1), ("refused", 2)]),
+    "an external effect: `begin` and finish": (SeenIds(), [("upsert", 1), ("effect", 2)]),
+    "ten messages with `fold`": (SeenIds(), [("upsert", 1), ("ten", 2)]),
+}
+STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
 
 
 def of_table(store: GuardedTable) -> Ways:
@@ -66,6 +83,10 @@ def of_table(store: GuardedTable) -> Ways:
         "refused upsert": lambda message: add(message, ConditionExpression="attribute_not_exists(n)"),
         "record": lambda message: store.record(message, Key={"id": "e"}),
         "create": lambda message: store.put_item(message, Item={"id": "e", "n": 1}),
+        "effect": lambda message: store.perform(
+            message, "charge", lambda _: None, Key={"id": "e"}, then=lambda _: {"UpdateExpression": "REMOVE x"}, **STEP
+        ),
+        "ten": lambda message: store.fold(ten(message), lambda fresh: addition_of([each.id for each in fresh], "e"))[0],
     }
 
 
@@ -80,7 +101,17 @@ def of_collection(store: GuardedCollection) -> Ways:
         "refused upsert": lambda message: add(message, upsert=True, n=7),
         "record": lambda message: store.record(message, {"_id": "e"}),
         "create": lambda message: store.insert_one(message, {"_id": "e", "n": 1}),
+        "effect": lambda message: store.perform(
+            message, "charge", lambda _: None, {"_id": "e"}, then=lambda _: {"update": {"$unset": {"x": ""}}}, **STEP
+        ),
+        "ten": lambda message: store.fold(
+            ten(message), lambda fresh: {"filter": {"_id": "e"}, "update": increment_of([each.id for each in fresh])}
+        )[0],
     }
+
+
+def ten(message: Message) -> list[Message]:
+    return [Message(f"{message.id}/{n}") for n in range(10)]
 
 
 @pytest.fixture
@@ -110,13 +141,28 @@ def collection_ways(
 def test_a_message_costs_so_many_requests(
     request: pytest.FixtureRequest, engine: str, ledger: AnyLedger, case: Case
 ) -> None:
+    outcome, requests = deliver(request, engine, ledger, case.deliveries)
+    most = case.counted if case.counted and isinstance(ledger, InSequence) else case.most
+    assert isinstance(outcome, case.outcome)
+    assert 1 <= requests <= most[engine == "mongodb"]
+
+
+@pytest.mark.parametrize("row", COST_CASES)
+@pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
+def test_cost_page_states_the_requests(request: pytest.FixtureRequest, engine: str, row: str) -> None:
+    _, requests = deliver(request, engine, *COST_CASES[row])
+    assert requests == COST_ROWS[row][engine == "mongodb"]
+
+
+def deliver(
+    request: pytest.FixtureRequest, engine: str, ledger: AnyLedger, deliveries: list[Delivery]
+) -> tuple[Outcome | None, int]:
+    """Make the deliveries, and return the last outcome and its number of requests."""
     place, proxy = {"dynamodb": ("table_ways", "fault_proxy"), "mongodb": ("collection_ways", "mongo_proxy")}[engine]
     ways: Ways = request.getfixturevalue(place)(ledger)
     operations: list[str] = request.getfixturevalue(proxy).operations
     outcome: Outcome | None = None
-    for way, n in case.deliveries:
+    for way, n in deliveries:
         operations.clear()
         outcome = ways[way](Message(f"m-{n}", source="s", sequence=n))
-    most = case.counted if case.counted and isinstance(ledger, InSequence) else case.most
-    assert isinstance(outcome, case.outcome)
-    assert 1 <= len(operations) <= most[engine == "mongodb"]
+    return outcome, len(operations)
