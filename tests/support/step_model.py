@@ -8,15 +8,20 @@ that `left()` gave it, or never: that is what the timeout of the request is for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from onewrite import Applied, Begun, Duplicate, Message, Outcome, Stale, Superseded
+from onewrite import Applied, Begun, Duplicate, InSequence, Message, Outcome, Stale, Superseded
+from onewrite.core.engine import Engine
 from onewrite.core.flow import Do
-from onewrite.core.step import STEP_SKEW, Step, StepRequest, new_step
-from onewrite.core.steps import Start, begin_step, perform_step
+from onewrite.core.label import Slot
+from onewrite.core.ledgers.entry import ABSENT
+from onewrite.core.pipeline import Refusal
+from onewrite.core.step import STEP_SKEW, FinalWrite, Step
+from onewrite.core.steps import perform
+from onewrite.core.write import Begins, Image, Withdraws, Write
 
 M = Message("m", source="s", sequence=1)
 LEASE = timedelta(minutes=1)
@@ -58,11 +63,76 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Ask:
-    """One request to the store."""
+    """One request to the store: begin, finish, withdraw or let go. `fence`: of the step that it is about, if there is one."""
 
     name: str
-    step: Any
-    argument: Any = None
+    fence: str | None = None
+    step: Any = None  # to begin, or of which the effect is sent
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A write of the library's, which asks instead of being sent."""
+
+    write: Write
+    ask: Ask
+
+    def send(self) -> Any:
+        """Begin a step. The image shows what refused it, and the new step itself where it was begun."""
+        step, mark = yield self.ask
+        steps = {} if step is None else {self.write.marks[0][0]: step.as_fields()}
+
+        def look_up(slot: Slot) -> object:
+            return {"absent": ABSENT, "done": 1, "overtaken": 2}[mark] if slot.key else ABSENT
+
+        return Refusal(self.write, Image(True, False, {}, look_up, steps, {}, False))
+
+    def lands(self) -> Any:
+        return (yield self.ask)
+
+    def show(self, outcome: Outcome) -> Outcome:
+        return outcome
+
+
+class Store(Engine):
+    """The engine of one worker."""
+
+    final_write, has_token, full_name = FinalWrite("write", frozenset(), "{}"), False, "entities"
+
+    def __init__(self, clock: Callable[[], float], call: str) -> None:
+        super().__init__(InSequence(), clock, lambda: call, outbox=None, tombstones=None, is_async=False)
+
+    def is_taken(self, name: str) -> bool:
+        return False
+
+    def keep(self, native: Any) -> Any:
+        return native
+
+    def read_key(self, native: Any) -> Mapping[str, Any]:
+        return {}
+
+    def name_entity(self, key: Any) -> Any:
+        return {}
+
+    def canonical(self, key: Any, /) -> str:
+        return ""
+
+    def attempt(self, write: Write, native: Any) -> Any:
+        assert isinstance(write.step, Withdraws)
+        return Attempt(write, Ask("withdraw", write.step.fence))
+
+    def attempt_begin(self, write: Write, native: Any) -> Any:
+        assert isinstance(write.step, Begins)
+        return Attempt(write, Ask("begin", None, write.step.step))
+
+    def change_step(self, write: Write, native: Any, ledger: str, fence: str, change: Any) -> Any:
+        return Attempt(write, Ask("begin", fence, change) if isinstance(change, Step) else Ask("let go", fence))
+
+    def read(self, key: Any, native: Any, entry: Any = None) -> Any:
+        raise NotImplementedError
+
+    def finish(self, message: Any, native: Any, claim: Any, emit: Any = None, attempt: Any = None) -> Any:
+        return (yield Ask("finish", claim.fence))
 
 
 @dataclass(frozen=True)
@@ -183,51 +253,39 @@ class Model:
             return None, tuple(readings)
         finally:
             steps.close()
-        return (Ask("effect", step.args[0]) if isinstance(step, Do) else step), tuple(readings)
+        return (Ask("effect", step=step.args[0]) if isinstance(step, Do) else step), tuple(readings)
 
     def _program(self, worker: Worker, clock: Any) -> Any:
         safe_for = SAFE_FOR if self._rules.skew else SAFE_FOR + 2 * STEP_SKEW
-        request, now = StepRequest("charge", LEASE, safe_for), clock()
-        fresh = new_step("a", M, request, f"{worker.number}.{worker.deliveries}", now)
-        left = clock if self._rules.left else lambda: now
-
-        def try_to_begin(step: Step, old_fence: str | None) -> Any:
-            return (yield Ask("begin", step, old_fence))
-
-        def finish(step: Begun, _: object) -> Any:
-            return (yield Ask("finish", step))
-
-        def release(step: Begun, *, sent: bool) -> Any:
-            return (yield Ask("release", step, sent))
-
-        start = Start(M, {}, request, fresh, now, left)
-        return perform_step(begin_step(start, try_to_begin), lambda _: None, finish, release, lambda _: {})
+        now = clock()
+        store = Store(clock if self._rules.left else lambda: now, f"{worker.number}.{worker.deliveries}")
+        return perform(store, M, "charge", lambda _: None, {}, lease=LEASE, safe_for=safe_for, then=lambda _: {})
 
     # --- what it does ---------------------------------------------------------------------------------------------------
 
     def _perform(self, world: World, worker: Worker, ask: Ask) -> Iterator[tuple[Reply, World]]:
         if ask.name == "begin":
-            yield self._begin(world, ask.step, ask.argument)
+            yield self._begin(world, ask.step, ask.fence)
         elif ask.name == "effect":
             yield from self._effect(world, worker, ask.step)
         elif ask.name == "finish":
-            yield _finish(world, ask.step.fence)
+            yield _finish(world, ask.fence)
         else:
-            yield self._release(world, worker, ask.step, sent=ask.argument)
+            yield self._release(world, worker, ask)
 
     def _begin(self, world: World, step: Step, replaced: str | None) -> tuple[Reply, World]:
-        stored_step, outcome = world.step, _of_mark(world)
-        if outcome is not None and not self._rules.outranks:
-            return ("got", outcome), world
+        stored_step, mark = world.step, world.mark
+        if mark != "absent" and not self._rules.outranks:
+            return ("got", (None, mark)), world
         if stored_step is not None and stored_step.fence != replaced:
-            return ("got", stored_step), world
-        if stored_step is None and (outcome is not None or replaced is not None):
-            return ("got", outcome), world
+            return ("got", (stored_step, mark)), world
+        if stored_step is None and (mark != "absent" or replaced is not None):
+            return ("got", (None, mark)), world
         if stored_step is not None and not self._rules.first_key:
             step = step._replace(key=step.fence)
         if stored_step is not None and not self._rules.first_time:
             step = step._replace(since=step.until - LEASE.total_seconds())
-        return ("got", step), world._replace(step=step)
+        return ("got", (step, mark)), world._replace(step=step)
 
     def _effect(self, world: World, worker: Worker, step: Begun) -> Iterator[tuple[Reply, World]]:
         yield ("raised", None), world  # it never arrives
@@ -239,10 +297,10 @@ class Model:
         charges = world.charges if same_charges else (*world.charges, (step.key, world.now))
         yield ("got", "charged"), world._replace(charges=charges)
 
-    def _release(self, world: World, worker: Worker, step: Begun, *, sent: bool) -> tuple[Reply, World]:
-        if world.step is None or world.step.fence != step.fence:
+    def _release(self, world: World, worker: Worker, ask: Ask) -> tuple[Reply, World]:
+        if world.step is None or world.step.fence != ask.fence:
             return ("got", False), world
-        if step.first and not (sent and self._rules.remembers_sent):
+        if ask.name == "withdraw" or (world.step.first and not self._rules.remembers_sent):
             return ("got", True), world._replace(step=None)
         return ("got", True), world._replace(step=world.step._replace(until=world.now + worker.offset))
 
@@ -255,7 +313,7 @@ class Model:
         return _put(state._replace(world=world), _idle(worker))
 
 
-def _finish(world: World, fence: str) -> tuple[Reply, World]:
+def _finish(world: World, fence: str | None) -> tuple[Reply, World]:
     if world.step is None:
         outcome = _of_mark(world)
         return ("got", Superseded(M) if outcome is None else outcome), world

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from onewrite.core.engine import Engine, Native
 from onewrite.core.event import copy_of, moment
@@ -37,24 +36,6 @@ Effect: TypeAlias = Callable[[Begun], Any]
 Then: TypeAlias = Callable[[Any], Mapping[str, Any]]
 
 
-class Start(NamedTuple):
-    """What a call of `begin` starts from. `fresh` is the step as it would be if nobody had begun it."""
-
-    message: Message
-    entity_key: Mapping[str, Any]
-    request: StepRequest
-    fresh: Step
-    now: float
-    clock: Callable[[], float]
-
-
-Begin: TypeAlias = Callable[[Step, str | None], Flow[Step | Outcome | None]]
-"""Begins the step, or puts it in the place of the one with that fence.
-
-Returns the step that is open then, or why the message has none. None: it has none, and nothing stands in its way.
-"""
-
-
 def begin(
     engine: Engine,
     message: Message,
@@ -77,38 +58,28 @@ def begin(
     call_name = engine.attempts()
     write = engine.new_write(message, key, name=call_name)._replace(token=None)  # the fence says whose step it is
     fresh = new_step(engine.ledger.attribute, message, request, call_name, write.now)
-
-    def begin_once(step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
-        parts = write._replace(step=Begins(step))
-        if old_fence is None:
-            return send_begin(engine.attempt_begin(parts, native), replaces=False)
-        return send_begin(engine.change_step(parts, native, step.ledger, old_fence, step), replaces=True)
-
-    answer = yield from begin_step(Start(message, key, request, fresh, write.now, engine.clock), begin_once)
-    return settle_missing(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
-
-
-def begin_step(start: Start, begin_once: Begin) -> Flow[Answer]:
-    """Begin the step of a message, whatever becomes of another one meanwhile."""
-    message, request, fresh = start.message, start.request, start.fresh
     step, old_fence = fresh, None
-    if request.after is not None:
-        step, old_fence = fresh.reopen(request.after), request.after.fence
+    if after is not None:
+        step, old_fence = fresh.reopen(after), after.fence
     for _ in range(_MAX_ROUNDS):
-        found = yield from begin_once(step, old_fence)
+        begins = write._replace(step=Begins(step))
+        if old_fence is None:
+            found = yield from send_begin(engine.attempt_begin(begins, native), replaces=False)
+        else:
+            found = yield from send_begin(engine.change_step(begins, native, step.ledger, old_fence, step), replaces=True)
         if found is None:
             step, old_fence = fresh, None
         elif not isinstance(found, Step):
-            return found
+            return settle_missing(found, missing_ok=missing_ok, counts=write.entry.own.counts)
         elif found.is_same(fresh):
-            return found.as_begun(message, start.entity_key, start.clock)
+            return found.as_begun(message, key, engine.clock)
         elif found.fence == old_fence and found.ledger != step.ledger:
-            step = step._replace(ledger=found.ledger)  # it was begun under the ledger before this one, and stays there
-        elif may_be_taken_over(found, start.now, request):
+            step = step._replace(ledger=found.ledger)  # it was begun under an earlier ledger, and stays there
+        elif may_be_taken_over(found, write.now, request):
             step, old_fence = fresh.take_over(found), found.fence
         else:
-            return judge_open_step(found, message, start.now, None, start.entity_key)
-    return Busy(message, start.now)  # others begin it and let it go all the time
+            return judge_open_step(found, message, write.now, None, key)
+    return Busy(message, write.now)  # other workers begin the step and release it all the time
 
 
 def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
@@ -143,43 +114,27 @@ def perform(
     safe_for: timedelta,
     then: Then,
 ) -> Flow[Outcome]:
-    """Begin a step, call the effect, and write what finishes the step."""
-
-    def finish(step: Begun, result: object) -> Flow[Outcome]:
-        arguments = {**engine.name_entity(step.entity_key), **engine.final_write.read_arguments(result)}
-        emit = arguments.pop("emit", None)
-        return engine.finish(message, arguments, step, emit)
-
+    """Begin a step, call the effect, and write what finishes the step. `then` makes the arguments of that write from the effect's result."""
     check_message(message)
-    begun = begin(engine, message, name, native, lease=lease, safe_for=safe_for)
-    return perform_step(begun, effect, finish, partial(release, engine), then)
-
-
-def perform_step(
-    begin: Flow[Answer],
-    effect: Effect,
-    finish: Callable[[Begun, object], Flow[Outcome]],
-    release: Callable[..., Flow[None]],
-    then: Then,
-) -> Flow[Outcome]:
-    """`finish` and `release` make flows of a step. `then` makes the arguments of the write of what the effect has returned."""
-    for part, function in (("the effect", effect), ("then=", then)):
+    for role, function in (("the effect", effect), ("then=", then)):
         if not callable(function):
-            raise InvalidUpdate(f"perform: {part} is a {type(cast('object', function)).__name__}: give a function.")
-    step = yield from begin
+            raise InvalidUpdate(f"perform: {role} is a {type(cast('object', function)).__name__}: give a function.")
+    step = yield from begin(engine, message, name, native, lease=lease, safe_for=safe_for)
     if not isinstance(step, Begun):
         return step
-    if not step.left():  # this process stood still meanwhile: another worker may have the effect now
-        yield from release(step, sent=False)
+    if not step.left():  # this process was suspended meanwhile: another worker may have begun the effect
+        yield from release(engine, step, sent=False)
         return Busy(step.message, step.until)
-    kept_step = replace(step, entity_key=copy_of(step.entity_key))  # the effect may change what it is given
+    kept_step = replace(step, entity_key=copy_of(step.entity_key))  # the effect may change its argument
     try:
         result = yield Do(effect, (step,))
-        return (yield from finish(kept_step, then(result)))
+        arguments = {**engine.name_entity(kept_step.entity_key), **engine.final_write.read_arguments(then(result))}
+        emit = arguments.pop("emit", None)
+        return (yield from engine.finish(message, arguments, kept_step, emit))
     except Exception as error:
-        # The effect may have happened: so the step stays, and the next delivery need not wait for the end of the lease.
+        # The effect may have happened. So the step stays, and the next delivery need not wait for the end of the lease.
         try:
-            yield from release(kept_step, sent=True)
+            yield from release(engine, kept_step, sent=True)
         except Exception as second_error:
             error.add_note(f"The step could not be released either, and stays until its lease ends: {second_error!r}")
         raise
