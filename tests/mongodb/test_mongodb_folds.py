@@ -20,10 +20,11 @@ from onewrite import (
     SeenIds,
     Stale,
 )
+from onewrite.core import folding
 from onewrite.core.flow import Call
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb.flows import Flows
-from onewrite.mongodb.folds import fold_into
+from onewrite.mongodb.folds import Folds
 from tests.support.driven import Collection, play_requests, reply
 
 NOW = 1_790_000_000.0
@@ -56,7 +57,7 @@ def adding(query: Any = QUERY, **native: Any) -> Callable[[list[Message]], dict[
 def fold(
     ledger: Ledger, messages: Sequence[Message], function: Any = None, *answers: Any, **more: Any
 ) -> tuple[list[Any], list[Call]]:
-    return play_requests(fold_into(flows(ledger, **more), messages, function or adding()), *answers)
+    return play_requests(folding.fold(Folds(flows(ledger, **more)), messages, function or adding()), *answers)
 
 
 def methods(calls: list[Call]) -> list[str]:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onewrite import Applied, Busy, Deferred, Duplicate, Message, Outcome, Rejected, Stale
+from onewrite.core import write as core_write
 from onewrite.core.engine import Native
 from onewrite.core.flow import Do, Flow
-from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Plan, TooMuch, join, make_entries
+from onewrite.core.folding import FoldedWrites, Plan, join, make_entries
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
+from onewrite.core.pipeline import Landed, Refusal
+from onewrite.core.step import StepRequest, new_step, step_mark
+from onewrite.core.write import NO_STEP, Image
 
 NOW = 1_790_000_000.0
 Verdict: TypeAlias = tuple[Any, ...]  # the name of an outcome, and what it says of the ledger
@@ -189,7 +194,7 @@ NOTHING = Entity()
 
 
 @dataclass
-class Memory:
+class Memory(FoldedWrites[Any]):
     """An engine whose entity is in memory, for folds. `writes` are the ids of each try.
 
     `fits`: of how many messages a write may be. `looks`: does it look after it was refused? `before`: what others do before each try.
@@ -198,6 +203,7 @@ class Memory:
     rules: Rules
     entity: Entity = NOTHING
     most: int = 1000
+    too_much, step = (), NO_STEP
     fits: int = 1000
     looks: bool = False
     before: Callable[[], object] = lambda: None
@@ -207,31 +213,40 @@ class Memory:
     def entry(self, message: Message) -> Entry:
         return self.rules.ledger.entry(message, NOW)
 
-    def entity_of(self, native: Native) -> object:
+    @property
+    def max_messages(self) -> int:
+        return self.most
+
+    def check_looks(self, entry: Entry) -> None:
+        """Every mark can be stored here."""
+
+    def build(self, write: Any, native: Native) -> Any:
+        raise NotImplementedError
+
+    def read_entity(self, native: Native) -> Any:
         return native["entity"]
 
-    def canonical(self, entity: object) -> Hashable:
+    def canonical(self, entity: object, /) -> Hashable:
         return repr(entity)
 
-    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+    def write_all(self, plan: Plan, native: Native) -> Flow[Landed | Refusal | None]:
         written = [one.message for one in plan.fresh]
         assert written == (native.get("messages", written) if written else [])
         if len(written) > self.fits:
-            return TOO_MUCH
+            return None
         refused_by: Entity | None = yield Do(self._try, (written, [one.message for one in plan.moved]))
         if refused_by is None:
-            return Landing()
+            return Landed()
         entity: Entity = (yield Do(self._read)) if self.looks else refused_by
 
-        def refusal(one: Member, ledger: Lookup) -> Outcome | None:
-            if one.message in self.rules.begun_messages:
-                return Busy(one.message, NOW)
-            return one.entry.judge(one.message, ledger, is_gone=entity.is_gone)
-
-        def passes(one: Member, ledger: Lookup) -> bool:
-            return isinstance(refusal(one, ledger), Duplicate) and moves(one.entry, one.message, ledger, entity)
-
-        return FoldRefusal(entity.look, refusal, passes)
+        attribute, request = self.rules.ledger.attribute, StepRequest("charge", timedelta(minutes=1), timedelta(0))
+        steps = {
+            step_mark(attribute, message).hex(): new_step(attribute, message, request, "call", NOW).as_fields()
+            for message in self.rules.begun_messages
+        }
+        first = plan.moved[0]
+        image = Image(entity.exists, entity.is_gone, None, entity.look, steps, {}, null_is_absent=False)
+        return Refusal(core_write.Write(first.message, {}, NOW, first.entry, NO_STEP), image)
 
     def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
         outcome: Outcome = yield Do(self._add, (message,))

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.core.engine import Engine, Native, make_token
 from onewrite.core.event import check_causes, make_fold_emission
@@ -24,7 +24,7 @@ from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, move_mark,
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
-from onewrite.outcome import Applied, Deferred, Duplicate, Entity, Outcome, Rejected, Stale
+from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
 
 E = TypeVar("E", bound=Engine)
 Function: TypeAlias = Callable[[list[Message]], Any]
@@ -39,68 +39,12 @@ class Member(NamedTuple):
     entry: Entry
 
 
-class Landing(NamedTuple):
-    """The write had landed, with the marks of all its messages."""
-
-    entity: Entity | None = None
-    retried: bool = False
-    response: Any = None
-
-
-class FoldRefusal(NamedTuple):
-    """The write did not land. `ledger` is what it was then.
-
-    `refusal` says why a message was kept out, given the ledger; None: nothing but the caller's condition stood in its way. `passes` says
-    whether the mark moves over one that was kept out, because a ledger in also= holds it.
-    """
-
-    ledger: Lookup
-    refusal: Callable[[Member, Lookup], Outcome | None]
-    passes: Callable[[Member, Lookup], bool]
-
-
-class TooMuch(NamedTuple):
-    """The write is too large for the engine, or makes the entity too large, and fewer messages may fit."""
-
-
-TOO_MUCH: Final = TooMuch()
-
-
-class FoldingStore(Protocol):
-    """What an engine's flows do for a fold."""
-
-    @property
-    def most(self) -> int:
-        """How many messages to begin with."""
-        ...
-
-    def entry(self, message: Message) -> Entry:
-        """What a write of this message asks of the entity now."""
-        ...
-
-    def entity_of(self, native: Native) -> object:
-        """What names the entity in the arguments of a write."""
-        ...
-
-    def canonical(self, entity: Any, /) -> Hashable:
-        """Equal for two values that name one entity."""
-        ...
-
-    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
-        """Write the plan's messages at once. It is not asked to write the only message there is: `write_one` does that."""
-        ...
-
-    def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
-        """The guarded write of one message."""
-        ...
-
-    def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
-        """Move the mark over the message. None: done. Otherwise why the message must be redelivered."""
-        ...
-
-
 class FoldedWrites(ABC, Generic[E]):
-    """The writes of a fold, on an engine. `too_much`: what is raised if a write is too large. `step`: what a write of several messages asks of steps."""
+    """The writes of a fold, on an engine.
+
+    - `too_much`: what is raised if a write is too large for the engine, or makes the entity too large
+    - `step`: what a write of several messages asks of steps
+    """
 
     too_much: ClassVar[tuple[type[Exception], ...]]
     step: ClassVar[StepPart]
@@ -108,18 +52,29 @@ class FoldedWrites(ABC, Generic[E]):
     def __init__(self, engine: E) -> None:
         self.engine = engine
 
+    @property
+    @abstractmethod
+    def max_messages(self) -> int:
+        """How many messages the first write has at most."""
+
     @abstractmethod
     def check_looks(self, entry: Entry) -> None:
-        """Refuse a message of which a write would look for a mark that cannot be stored."""
+        """Refuse a message if a write would look for a mark of it that cannot be stored."""
+
+    @abstractmethod
+    def read_entity(self, native: Native) -> Mapping[str, Any]:
+        """Return what names the entity in the arguments of a write."""
 
     @abstractmethod
     def build(self, write: Write, native: Native) -> Attempt:
         """Return the write, ready to be sent."""
 
     def canonical(self, entity: Any, /) -> Hashable:
+        """Return the same for two values that name one entity."""
         return self.engine.canonical(entity)
 
     def entry(self, message: Message) -> Entry:
+        """Return what a write of this message asks of the entity now."""
         entry = self.engine.ledger.entry(message, self.engine.clock())
         self.check_looks(entry)
         return entry
@@ -138,7 +93,8 @@ class FoldedWrites(ABC, Generic[E]):
         key, others = engine.read_key(arguments), tuple(messages[1:])
         return self.build(Write(messages[0], key, now, entry, step, outbox_part, token, other_messages=others), arguments)
 
-    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+    def write_all(self, plan: Plan, native: Native) -> Flow[Landed | Refusal | None]:
+        """Write the plan's messages at once. None: that is too much for one write."""
         fresh, moved = ([member.message for member in members] for members in (plan.fresh, plan.moved))
         try:
             if fresh:
@@ -147,17 +103,19 @@ class FoldedWrites(ABC, Generic[E]):
                 attempt = cast("Attempt", (yield from self._without_effect(moved, native).record(passes=True)))
             return (yield from send_fold(attempt, plan))
         except self.too_much:
-            return TOO_MUCH
+            return None
 
     def _without_effect(self, messages: Sequence[Message], native: Native) -> Attempt:
         arguments = {name: value for name, value in split_missing_ok(native)[0].items() if name != "emit"}
         return self.attempt(messages, arguments)
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
+        """Make the guarded write of one message."""
         native, missing_ok = split_missing_ok(native)
         return send_write(self.attempt([message], native), missing_ok=missing_ok)
 
     def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
+        """Move the mark over the message. None: done. Otherwise why the message must be redelivered."""
         return move_mark(self._without_effect([message], native))
 
 
@@ -219,32 +177,34 @@ def _strictest(change: Change) -> object:
 
 
 class Plan(NamedTuple):
-    """Who is let in, and the answers to the others, by their places. These hold once all who are let in are written.
+    """Which messages a write has.
 
-    `moved`: those who are let in, and those of the others over which a mark moves because a ledger in also= holds them.
+    - `fresh`: those that the ledger lets in
+    - `outcomes`: those of all others, by their places. They hold once the fresh ones are written.
+    - `moved`: the fresh ones, and others over which a mark moves because a ledger in also= holds them
     """
 
     fresh: list[Member]
-    answers: dict[int, Outcome]
+    outcomes: dict[int, Outcome]
     moved: list[Member]
 
 
-def make_plan(members: Iterable[Member], refusal_of_all: FoldRefusal) -> Plan:
-    """Judge each message as if those that are let in before it had been written already."""
-    ledger = _LedgerAhead(refusal_of_all.ledger)
+def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
+    """Judge each message as if the fresh ones before it had been written already."""
+    ledger = _LedgerAhead(fold_refusal.image.ledger)
     fresh: list[Member] = []
-    answers: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     moved: list[Member] = []
     for member in members:
-        refusal = refusal_of_all.refusal(member, ledger)
+        refusal = judge_member(fold_refusal, member, ledger)
         if refusal is None:
             fresh.append(member)
         else:
-            answers[member.place] = refusal
-        if refusal is None or refusal_of_all.passes(member, ledger):
+            outcomes[member.place] = refusal
+        if refusal is None or is_passed_over(fold_refusal, member, ledger):
             ledger.write(member.entry.own)
             moved.append(member)
-    return Plan(fresh, answers, moved)
+    return Plan(fresh, outcomes, moved)
 
 
 class _LedgerAhead:
@@ -270,70 +230,60 @@ class _LedgerAhead:
         self._contents[present] = frozenset([change.mark, *(() if marks is ABSENT else cast("Iterable[object]", marks))])
 
 
-def assumed_refusal(members: Sequence[Member]) -> FoldRefusal:
-    """A ledger that nobody has looked at yet: it lets in the first message of each source, and every id."""
+def assume_refusal(members: Sequence[Member]) -> Refusal:
+    """Return a refusal by an entity whose ledger, which nobody has read yet, lets in the first message of each source, and every id."""
     marks: dict[Slot, object] = {}
     for member in members:
         change = member.entry.own
-        if isinstance(change, Advance) and change.rule == "next":
-            marks.setdefault(change.slot, cast("int", change.mark) - 1)
-        elif isinstance(change, Advance):
-            marks.setdefault(change.slot, ABSENT)
+        if isinstance(change, Advance):
+            marks.setdefault(change.slot, cast("int", change.mark) - 1 if change.rule == "next" else ABSENT)
 
     def look_up(slot: Slot) -> object:
         return marks.get(slot, ABSENT)
 
-    def refusal(member: Member, ledger: Lookup) -> Outcome | None:
-        return member.entry.judge(member.message, ledger)
+    first = members[0]
+    image = Image(False, False, None, look_up, {}, {}, False)  # an entity of which nothing is known
+    return Refusal(Write(first.message, {}, 0.0, first.entry, NO_STEP), image)
 
-    def passes(_: Member, __: Lookup) -> bool:
+
+def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | None:
+    """Return why the message is kept out, given the ledger as it will be. None: nothing but the caller's condition is in its way."""
+    write = refusal.write._replace(message=member.message, entry=member.entry, other_messages=())
+    return judge_message(write, refusal.image._replace(ledger=ledger))
+
+
+def is_passed_over(refusal: Refusal, member: Member, ledger: Lookup) -> bool:
+    """Whether a ledger in also= keeps the message out, no step of it is open, and so the mark moves over it."""
+    if not isinstance(judge_member(refusal, member, ledger), Duplicate):
         return False
-
-    return FoldRefusal(look_up, refusal, passes)
-
-
-def judge_fold(write: Write, image: Image) -> FoldRefusal:
-    """Why the write of several messages did not land, given the entity that refused it."""
-
-    def single(member: Member) -> Write:
-        return write._replace(message=member.message, entry=member.entry, other_messages=())
-
-    def refusal(member: Member, ledger: Lookup) -> Outcome | None:
-        return judge_message(single(member), image._replace(ledger=ledger))
-
-    def passes(member: Member, ledger: Lookup) -> bool:
-        is_kept_out = isinstance(refusal(member, ledger), Duplicate)  # and no step of it is open
-        return is_kept_out and is_waited_for(single(member), image._replace(ledger=ledger))
-
-    return FoldRefusal(image.ledger, refusal, passes)
+    write = refusal.write._replace(message=member.message, entry=member.entry, other_messages=())
+    return is_waited_for(write, refusal.image._replace(ledger=ledger))
 
 
-def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landing | FoldRefusal]:
+def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
     """Send the write of several messages."""
 
-    def judge_refusal(write: Write, image: Image) -> FoldRefusal | StepPart | None:
-        refusal = judge_fold(write, image)
+    def judge_refusal(write: Write, image: Image) -> Refusal | StepPart | None:
+        refusal = Refusal(write, image)
         new_plan = make_plan(plan.moved, refusal)
         if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
             return refusal
         # A step of another message may have been in the way.
         return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
 
-    flow: Flow[Settled[FoldRefusal]] = settle(attempt, judge_refusal)
+    flow: Flow[Settled[Refusal]] = settle(attempt, judge_refusal)
     settled = yield from flow
     answer, refusal = settled.answer, settled.refusal
-    if isinstance(answer, Landed):
-        entity = answer.entity
-        if refusal is not None:
-            entity = settled.attempt.show(Applied(attempt.write.message, entity)).entity
-        return Landing(entity, answer.retried, answer.response)
-    return answer or judge_fold(cast("Refusal", refusal).write, cast("Refusal", refusal).image)
+    if isinstance(answer, Landed) and refusal is not None:
+        shown = settled.attempt.show(Applied(attempt.write.message, answer.entity))
+        return answer._replace(entity=shown.entity)
+    return answer or cast("Refusal", refusal)
 
 
 # --- the fold ----------------------------------------------------------------------------------------------------------
 
 
-def fold(store: FoldingStore, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
+def fold(store: FoldedWrites[Any], messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
     """Write the messages in as few writes as there can be. The outcomes are in the order of the messages."""
     if isinstance(cast("object", messages), Message | str) or not isinstance(cast("object", messages), Iterable):
         raise InvalidMessage(
@@ -346,78 +296,76 @@ def fold(store: FoldingStore, messages: Iterable[Message], function: Function) -
         )
     message_list = [*messages]
     order = order_messages(message_list)
-    first = _first_copies(store, message_list)
-    call, answers, most = _Fold(store, function), dict[int, Outcome](), store.most
-    places = [place for place in order if first[place] == place]
-    while places:
-        chunk = [Member(place, message_list[place], store.entry(message_list[place])) for place in places[:most]]
-        answer = yield from call.at_once(chunk)
-        if isinstance(answer, TooMuch):
-            most = max(1, len(chunk) // 2)
-        else:
-            answers |= answer
-            places = places[len(chunk) :]
-    return [_answer(message, place, first[place], answers) for place, message in enumerate(message_list)]
-
-
-def _first_copies(store: FoldingStore, messages: Sequence[Message]) -> list[int]:
-    """For each message the place of the first copy of it."""
     first_places: dict[object, int] = {}
-    marks = [_mark(message, store.entry(message)) for message in messages]
-    return [first_places.setdefault(mark, place) for place, mark in enumerate(marks)]
+    firsts = [first_places.setdefault(_identify(message, store.entry(message)), n) for n, message in enumerate(message_list)]
+    call, outcomes, max_messages = _Fold(store, function), dict[int, Outcome](), store.max_messages
+    places = [place for place in order if firsts[place] == place]
+    while places:
+        chunk = [Member(place, message_list[place], store.entry(message_list[place])) for place in places[:max_messages]]
+        chunk_outcomes = yield from call.write_chunk(chunk)
+        if chunk_outcomes is None:
+            max_messages = max(1, len(chunk) // 2)
+        else:
+            outcomes |= chunk_outcomes
+            places = places[len(chunk) :]
+    for place, first in enumerate(firsts):
+        if place != first:
+            outcomes[place] = _copy_outcome(outcomes[first], message_list[place])
+    return [outcomes[place] for place in range(len(message_list))]
 
 
-def _mark(message: Message, entry: Entry) -> object:
-    """Equal for two copies of a message."""
+def _identify(message: Message, entry: Entry) -> object:
+    """Return the same for two copies of a message."""
     change = entry.own
     return (change.slot, change.mark, message.id) if isinstance(change, Advance) else change.mark
 
 
-def _answer(message: Message, place: int, first: int, answers: Mapping[int, Outcome]) -> Outcome:
-    outcome = answers[first]
-    if place == first:
-        return outcome
+def _copy_outcome(outcome: Outcome, message: Message) -> Outcome:
+    """Return the outcome of a second copy of a message."""
     return Duplicate(message, outcome.entity) if isinstance(outcome, Applied) else replace(outcome, message=message)
 
 
 class _Fold:
     """One call of `fold`. It asks the caller's function, and sees to it that all writes are of one entity."""
 
-    def __init__(self, store: FoldingStore, function: Function) -> None:
+    def __init__(self, store: FoldedWrites[Any], function: Function) -> None:
         self._store, self._function = store, function
         self._entity: object = ABSENT
         self._native: Native = {}  # what the caller's function has returned last
 
-    def at_once(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | TooMuch]:
-        """Write the messages in one write; again with those that the ledger lets in, where it kept out others; or one by one."""
-        refusal, asked_places = assumed_refusal(chunk), set[int]()
+    def write_chunk(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | None]:
+        """Write the messages in one write; again with those that the ledger lets in, where it kept out others; or one by one.
+
+        None: one write of them is too much.
+        """
+        refusal, asked_places = assume_refusal(chunk), set[int]()
         for _ in chunk:
             plan = make_plan(chunk, refusal)
             if not plan.moved:
-                return plan.answers
-            # Where the ledger lets in all that were refused, the caller's condition kept them out: some may pass that alone.
+                return plan.outcomes
+            # If the ledger lets in all that were refused, the caller's condition kept them out: some may pass that alone.
             fresh = {member.place for member in plan.fresh}
             if len(chunk) == 1 or (asked_places and (len(plan.moved) == 1 or asked_places <= fresh)):
                 break
             asked_places = fresh
             native = (yield from self._ask(plan.fresh)) if plan.fresh else self._native
-            answer = yield from self._store.write_all(plan, native)
-            if isinstance(answer, Landing):
-                return plan.answers | {
-                    member.place: Applied(member.message, answer.entity, answer.retried, answer.response)
+            result = yield from self._store.write_all(plan, native)
+            if result is None:
+                return None
+            if isinstance(result, Landed):
+                return plan.outcomes | {
+                    member.place: Applied(member.message, result.entity, result.retried, result.response)
                     for member in plan.fresh
                 }
-            if isinstance(answer, TooMuch):
-                return answer
-            refusal = answer
-        return (yield from self._one_by_one(chunk, refusal))
+            refusal = result
+        return (yield from self._write_one_by_one(chunk, refusal))
 
-    def _one_by_one(self, chunk: Sequence[Member], refusal_of_all: FoldRefusal) -> Flow[dict[int, Outcome]]:
+    def _write_one_by_one(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
         """What the ledger kept out is not sent: neither when it was looked at, nor behind those of these that were written since."""
-        ledger, others_wrote = _LedgerAhead(refusal_of_all.ledger), False
-        answers: dict[int, Outcome] = {}
+        ledger, others_wrote = _LedgerAhead(fold_refusal.image.ledger), False
+        outcomes: dict[int, Outcome] = {}
         for member in chunk:
-            outcome = refusal_of_all.refusal(member, ledger)
+            outcome = judge_member(fold_refusal, member, ledger)
             if outcome is None or (isinstance(outcome, Deferred) and others_wrote):
                 native = yield from self._ask([member])
                 outcome = yield from self._store.write_one(member.message, native)
@@ -426,14 +374,14 @@ class _Fold:
                 ):
                     ledger.write(member.entry.own)
                 others_wrote = others_wrote or isinstance(outcome, Duplicate | Stale)
-            elif refusal_of_all.passes(member, ledger):
+            elif is_passed_over(fold_refusal, member, ledger):
                 unsettled = yield from self._store.pass_one(member.message, self._native)
                 if unsettled is None:
                     ledger.write(member.entry.own)
                 else:
                     outcome = unsettled
-            answers[member.place] = outcome
-        return answers
+            outcomes[member.place] = outcome
+        return outcomes
 
     def _ask(self, fresh: Sequence[Member]) -> Flow[Native]:
         messages = [member.message for member in fresh]
@@ -447,7 +395,7 @@ class _Fold:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
         if arguments.get("emit") is not None:
             check_causes(messages, arguments["emit"])  # also of one message alone, so no mistake waits for a larger batch
-        entity = self._store.entity_of(arguments)
+        entity = self._store.read_entity(arguments)
         if self._entity is ABSENT:
             self._entity = entity
         elif self._store.canonical(self._entity) != self._store.canonical(entity):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
 
 from onewrite.core.engine import Native, make_token
 from onewrite.core.event import copy_of
-from onewrite.core.flow import Flow
-from onewrite.core.folding import FoldedWrites, Function, fold
+from onewrite.core.folding import FoldedWrites
 from onewrite.core.ledgers.entry import Advance, Change, Entry
 from onewrite.core.write import NoStepAtAll, Write
 from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
@@ -18,17 +17,12 @@ from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, TableAttempt
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
-from onewrite.outcome import Outcome
 
 # A source's mark takes the same room for any number of its messages. But a function that makes something of each would not get
 # more of them into one item, or into one expression.
 _MAX_MESSAGES = 1000
 # What the caller's own condition may take beside the ledger's, so a usual one does not make the first try too long.
 _ROOM, _OPERATORS = 512, 20
-
-
-def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
-    return fold(Folds(flows), messages, function)
 
 
 class Folds(FoldedWrites[Flows]):
@@ -39,24 +33,24 @@ class Folds(FoldedWrites[Flows]):
     step = NoStepAtAll()
 
     @property
-    def most(self) -> int:
-        return most_at_once(self.entry(Message("any", source="any", sequence=1)))
+    def max_messages(self) -> int:
+        return count_room(self.entry(Message("any", source="any", sequence=1)))
 
     def check_looks(self, entry: Entry) -> None:
         check_looks(entry)
 
-    def entity_of(self, native: Native) -> object:
+    def read_entity(self, native: Native) -> Mapping[str, Any]:
         key: object = native.get("Key")
         if not isinstance(key, Mapping):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
-        return cast("dict[str, Any]", copy_of(key))  # the function may use its dict again, for another entity
+        return cast("Mapping[str, Any]", copy_of(key))  # the function may use its dict again, for another entity
 
     def build(self, write: Write, native: Native) -> TableAttempt:
         return self.engine.attempt(write, native)
 
 
 @lru_cache(maxsize=64)  # entries of one message differ by the ledger and by the slots that time has come to
-def most_at_once(entry: Entry) -> int:
+def count_room(entry: Entry) -> int:
     """For how many messages, each of which alone asks this, the condition is short enough."""
 
     def is_too_long(count: int) -> bool:

@@ -10,6 +10,7 @@ from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
 from onewrite.core.explaining import SilentClient, first_request, with_attributes
 from onewrite.core.flow import Run, arun, awaited, run
+from onewrite.core.folding import fold
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
@@ -18,7 +19,7 @@ from onewrite.core.tombstone import Tombstones
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
-from onewrite.dynamodb.folds import fold_into
+from onewrite.dynamodb.folds import Folds
 from onewrite.dynamodb.lean import lean_target
 from onewrite.dynamodb.native import (
     BeginArguments,
@@ -185,7 +186,7 @@ class GuardedTable(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         """
-        return self._run(fold_into(self._flows, messages, self._in_result(function)), self._target)
+        return self._run(fold(Folds(self._flows), messages, self._in_result(function)), self._target)
 
     def begin(
         self,
@@ -297,7 +298,7 @@ class AsyncGuardedTable(_Store):
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         It may be asynchronous.
         """
-        flow = fold_into(self._flows, messages, self._in_result(function))
+        flow = fold(Folds(self._flows), messages, self._in_result(function))
         return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))
 
     begin = awaited(GuardedTable.begin)

@@ -10,6 +10,7 @@ from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
 from onewrite.core.explaining import SilentClient, first_request, with_attributes
 from onewrite.core.flow import Run, arun, awaited, run
+from onewrite.core.folding import fold
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
@@ -21,7 +22,7 @@ from onewrite.message import Message
 from onewrite.mongodb.deletes import delete
 from onewrite.mongodb.expression import Update
 from onewrite.mongodb.flows import Durability, Flows
-from onewrite.mongodb.folds import fold_into
+from onewrite.mongodb.folds import Folds
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
     BeginArguments,
@@ -212,7 +213,7 @@ class GuardedCollection(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
         effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them.
         """
-        return self._run(fold_into(self._flows, messages, function), self._target)
+        return self._run(fold(Folds(self._flows), messages, function), self._target)
 
     def record(
         self,
@@ -304,7 +305,7 @@ class AsyncGuardedCollection(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
         effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them. It may be asynchronous.
         """
-        return await arun(fold_into(self._flows, messages, function), self._target)
+        return await arun(fold(Folds(self._flows), messages, function), self._target)
 
     begin = awaited(GuardedCollection.begin)
     perform = awaited(GuardedCollection.perform)

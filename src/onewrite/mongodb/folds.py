@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import cast
 
 from pymongo.errors import DocumentTooLarge
 
 from onewrite.core.engine import Native
 from onewrite.core.event import copy_of
-from onewrite.core.flow import Flow
-from onewrite.core.folding import FoldedWrites, Function, fold
+from onewrite.core.folding import FoldedWrites
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.write import NO_STEP, Write
 from onewrite.errors import EntityTooLarge, InvalidUpdate
-from onewrite.message import Message
 from onewrite.mongodb.dialect import check_looks, may_create_by_record
 from onewrite.mongodb.expression import check_filter, identity
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.layout import Document
-from onewrite.outcome import Outcome
 
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
 # and every step is a condition of its own. And where one of them is refused, all are judged.
@@ -29,21 +25,20 @@ _RETURN_OPTIONS = frozenset(
 )  # what find_one_and_update alone takes
 
 
-def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
-    return fold(Folds(flows), messages, function)
-
-
 class Folds(FoldedWrites[Flows]):
     """What a fold asks of a collection."""
 
-    most = _MAX_MESSAGES
     too_much = (EntityTooLarge, DocumentTooLarge)  # the latter in a transaction, where nothing was sent
     step = NO_STEP
+
+    @property
+    def max_messages(self) -> int:
+        return _MAX_MESSAGES
 
     def check_looks(self, entry: Entry) -> None:
         check_looks(entry)
 
-    def entity_of(self, native: Native) -> Document:
+    def read_entity(self, native: Native) -> Document:
         query = native.get("filter")
         if query is None:
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
