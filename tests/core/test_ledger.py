@@ -423,4 +423,4 @@ def test_used_ledger_answers_as_a_new_one(edge: str, generation: int) -> None:
     used = SeenIds(retention)
     for microseconds in (turns - reach.width // 4, turns - 1, turns, turns + 1, turns - 1):
         now = (microseconds + 0.5) / 1_000_000  # a float never shows the whole microsecond
-        assert used.look(Message("m"), now) == SeenIds(retention).look(Message("m"), now)
+        assert used.entry(Message("m"), now).own == SeenIds(retention).entry(Message("m"), now).own

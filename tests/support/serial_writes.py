@@ -105,7 +105,7 @@ def moves(entry: Entry, message: Message, look_up: Lookup, entity: Entity) -> bo
 
 def gaining(entity: Entity, entry: Entry) -> Entity:
     """The entity with the marks of all messages of which the entry is."""
-    marks = dict(entity.marks) | {label.slot: label.text for label in entry.terms.labels}
+    marks: dict[Slot, Any] = dict(entity.marks) | {label.slot: label.text for label in entry.terms.labels}
     for slot in entry.dead:
         marks.pop(slot, None)
     for change in entry.written_changes:

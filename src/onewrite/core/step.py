@@ -162,11 +162,6 @@ def may_be_taken_over(step: Step, now: float, request: StepRequest) -> bool:
     return now >= step.until and (step.is_unsent or ends <= step.since + request.safe_for.total_seconds())
 
 
-def since(step: Step) -> float:
-    """For sorting: when it was begun."""
-    return step.since
-
-
 def check_begin(request: StepRequest) -> None:
     """Raise unless a step can be begun so."""
     name, lease, safe_for, after = cast("tuple[object, ...]", request)

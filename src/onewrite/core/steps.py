@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.engine import Engine, Native
@@ -23,7 +24,6 @@ from onewrite.core.step import (
     may_be_taken_over,
     new_step,
     read_step,
-    since,
 )
 from onewrite.core.write import Begins, Withdraws
 from onewrite.errors import InvalidUpdate
@@ -146,4 +146,6 @@ def open_steps(engine: Engine, native: Native) -> Flow[list[Busy | Uncertain]]:
     key = engine.read_key(native)
     image = yield from engine.read(key, native)
     steps = [step for step in map(read_step, image.steps.values()) if step.ledger in engine.ledger.terms.attributes]
-    return [judge_open_step(step, step.message, engine.clock(), None, key) for step in sorted(steps, key=since)]
+    return [
+        judge_open_step(step, step.message, engine.clock(), None, key) for step in sorted(steps, key=attrgetter("since"))
+    ]

@@ -115,9 +115,6 @@ class Flows(Engine):
             raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
         return self.write(message, native, emit=emit, finishes=finishes)
 
-    def seen(self, message: Message, **native: Any) -> Flow[Outcome]:
-        return self.look_up(message, native)
-
     def get_item(self, **native: Any) -> Flow[Entity | None]:
         address = self.address({**native, **_showing_tombstone(native)})
         item = (yield from self.send_reading(Call("get_item", (), address))).get("Item")

@@ -235,7 +235,7 @@ class GuardedTable(_Store):
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return self._run(self._flows.seen(message, **self._in(native)), self._target, is_hint=True)
+        return self._run(self._flows.look_up(message, self._in(native)), self._target, is_hint=True)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""

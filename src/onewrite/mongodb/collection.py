@@ -276,7 +276,7 @@ class GuardedCollection(_Store):
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return self._run(self._flows.seen(message, filter, **native), self._target, is_hint=True)
+        return self._run(self._flows.look_up(message, {"filter": filter, **native}), self._target, is_hint=True)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""

@@ -42,7 +42,8 @@ class GuardedUpdate(NamedTuple):
     write: Write
     filter: dict[str, Any]
     update: dict[str, Any] | list[Any]
-    upsert: bool
+    upsert: bool  # as the caller asks for it
+    upserts_at_once: bool  # not if the projection may fail, because its failure must not look like that of a creation
     native: Mapping[str, Any]
     query: Document  # the caller's own filter
     change: Update  # and update
@@ -51,11 +52,6 @@ class GuardedUpdate(NamedTuple):
     def conditional(self) -> bool:
         """Does the caller's filter say more than which entity?"""
         return asks_more(self.query, self.write.key)
-
-    @property
-    def upserts_at_once(self) -> bool:
-        """Whether the first request may create the entity. If the projection may fail, its failure must not look like that of a creation."""
-        return self.upsert and not computes(self.native.get("projection"))
 
     def with_parts(self, write: Write) -> GuardedUpdate:
         """Return the same call with these parts."""
@@ -83,8 +79,9 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
     upsert = upsert and not (type(entry.own) is Advance and entry.own.counts and entry.follows_gap)
+    at_once = upsert and ("projection" not in options or not computes(options["projection"]))
     merged_query, merged_update = _merge(write, query, update)
-    return GuardedUpdate(write, merged_query, merged_update, upsert, options, query, update)
+    return GuardedUpdate(write, merged_query, merged_update, upsert, at_once, options, query, update)
 
 
 def build_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:

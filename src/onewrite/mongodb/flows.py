@@ -175,9 +175,6 @@ class Flows(Engine):
         write = write._replace(key={"_id": document["_id"]})
         return (yield from send_write(InsertAttempt(self, write, document, new_document, options)))
 
-    def seen(self, message: Message, filter: Document, **options: Any) -> Flow[Outcome]:
-        return self.look_up(message, {"filter": filter, **options})
-
     def find_one(self, filter: Document, **native: Any) -> Flow[Entity | None]:
         if isinstance(cast("object", filter), Message):
             raise InvalidUpdate("find_one reads an entity whatever the message: give it the filter alone.")
@@ -233,7 +230,9 @@ class Flows(Engine):
             fields = {f"{path}.{name}": value for name, value in change.items()}
         options = {name: value for name, value in native.items() if name != "filter"}
         query = {**write.key, f"{path}.fence": fence}
-        return CollectionAttempt(self, GuardedUpdate(write, query, {"$set": fields}, False, options, native["filter"], {}))
+        return CollectionAttempt(
+            self, GuardedUpdate(write, query, {"$set": fields}, False, False, options, native["filter"], {})
+        )
 
     def read(self, key: Document, native: Native, entry: Entry | None = None) -> Flow[Image]:
         options = {name: value for name, value in native.items() if name != "filter"}

@@ -69,8 +69,8 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
 
 def _sets_of(image: EntityImage, message: Message) -> list[str]:
     """Where a `MessageIds`, which has no label, may keep the message: in whatever handlers use by hand, and in each set that has this id."""
-    look = MessageIds().look(message, 0)
-    marks = {look.mark, *look.aliases}
+    own = cast("Remember", MessageIds().entry(message, 0).own)
+    marks = {own.mark, *own.aliases}
     named = [BY_HAND] if BY_HAND in image.fields else []
     return [*named, *[name for name, ids in sets_of_texts(image).items() if name != BY_HAND and not marks.isdisjoint(ids)]]
 

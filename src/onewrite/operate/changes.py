@@ -11,7 +11,7 @@ from typing import cast
 
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot, is_ours
 from onewrite.core.ledgers import HighWaterMark
-from onewrite.core.ledgers.entry import ABSENT
+from onewrite.core.ledgers.entry import ABSENT, Remember
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
@@ -195,8 +195,8 @@ def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: In
     drops: list[Drop] = []
     for family_ledger in (stored_ledger, *moved_here(ledgers, stored_ledger.attribute)):
         for ids in family_ledger.sets:
-            look = ids.ledger.look(inquiry.message, inquiry.now)
-            members = tuple([mark for mark in (look.mark, *look.aliases) if mark in ids.ids])
+            own = cast("Remember", ids.ledger.entry(inquiry.message, inquiry.now).own)
+            members = tuple([mark for mark in (own.mark, *own.aliases) if mark in ids.ids])
             drops.extend([(ids.slot, members)] if members else [])
     return drops
 

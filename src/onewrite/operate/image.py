@@ -27,7 +27,7 @@ from onewrite.core.label import (
     unread,
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIds, SeenIds
-from onewrite.core.ledgers.entry import ABSENT, Lookup
+from onewrite.core.ledgers.entry import ABSENT, Lookup, Remember
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.ring import Span, span_at, window
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION, UNITS
@@ -374,5 +374,5 @@ def _slots_of_sets(ledger: Ledger) -> tuple[Slot, ...]:
     """All slots in which it keeps ids, which are the same at any time."""
     if not isinstance(ledger, SeenIds | MessageIds):
         return ()
-    sets = ledger.look(Message("any"), 0).sets
+    sets = cast("Remember", ledger.entry(Message("any"), 0).own).sets
     return (*sets.live, *sets.dead)

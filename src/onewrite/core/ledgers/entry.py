@@ -26,7 +26,7 @@ class Terms:
     attributes: tuple[str, ...]  # the same for this ledger, and for those named in its also=
     plain_sets: frozenset[str]  # those of the attributes that are a set of the caller's, as handlers keep it by hand
     labels: tuple[Label, ...]
-    looks: tuple[Callable[[Message, float], Change], ...]  # the `look` of each ledger named in also=
+    earlier_entries: tuple[Callable[[Message, float], Entry], ...]  # the `entry` of each ledger named in also=
 
 
 @dataclass(frozen=True, slots=True, eq=False)

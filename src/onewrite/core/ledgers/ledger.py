@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import NoReturn, Protocol, cast
 
 from onewrite.core.label import FORMAT, MOVED_LABEL, Label, Slot, is_ours
-from onewrite.core.ledgers.entry import Change, Entry, Remember, Sets, Terms
+from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember, Sets, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message
 
@@ -34,7 +34,6 @@ class Ledger(Protocol):
     @property
     def remedy(self) -> str: ...
     def entry(self, message: Message, now: float) -> Entry: ...
-    def look(self, message: Message, now: float) -> Change: ...
 
 
 class _NoLedger:
@@ -50,8 +49,6 @@ class _NoLedger:
             "This store has no ledger, so nothing would tell a redelivery from a fresh message: give it one, or write to it "
             "in transact(message, [store.updating(...), ...], inbox=Inbox(...))."
         )
-
-    look = entry
 
 
 NO_LEDGER = _NoLedger()
@@ -84,7 +81,9 @@ def make_terms(ledger: Ledger) -> Terms:
         attributes,
         frozenset([attribute for attribute in attributes if not is_ours(attribute)]),
         labels=tuple(labels),
-        looks=tuple([member.look for texts in by_attribute.values() for member in texts.values() if member is not ledger]),
+        earlier_entries=tuple(
+            [member.entry for texts in by_attribute.values() for member in texts.values() if member is not ledger]
+        ),
     )
 
 
@@ -108,7 +107,9 @@ def list_earlier_ledgers(also: object) -> list[Ledger]:
 
 
 def make_looks(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
-    return tuple([look(message, now) for look in terms.looks])
+    """Return what the ledgers in also= must lack. A mark of theirs must only be below the message's, whatever they count."""
+    owns = [earlier_entry(message, now).own for earlier_entry in terms.earlier_entries]
+    return tuple([Advance(own.slot, own.mark, "below") if isinstance(own, Advance) else own for own in owns])
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------------

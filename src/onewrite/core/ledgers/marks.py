@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
-from typing import cast
 
 from onewrite.core.label import Slot, check_name, label_of, prefix_of
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
@@ -57,10 +56,6 @@ class HighWaterMark(_OfSources):
     def layout(self) -> str:
         return "marks"
 
-    def look(self, message: Message, now: float) -> Advance:
-        """The mark that must be below the message's sequence."""
-        return cast("Advance", self.entry(message, now).own)
-
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
         if type(message) is not Message:
@@ -72,7 +67,7 @@ class HighWaterMark(_OfSources):
             )
         _check_source(message, "HighWaterMark")
         own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
-        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.looks else ())
+        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +112,6 @@ class InSequence(_OfSources):
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
-        look = self.look(message, now)
-        rule: Rule = "first" if message.sequence == self.first else "next"
-        return Entry(
-            self.terms,
-            Advance(look.slot, look.mark, rule, self.first),
-            make_looks(self.terms, message, now) if self.terms.looks else (),
-        )
-
-    def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it
-        """The mark that must be below the message's sequence."""
         if type(message) is not Message:
             check_message(message)
         if not isinstance(message.sequence, int):
@@ -135,7 +120,9 @@ class InSequence(_OfSources):
                 "messages of a source one by one, or use HighWaterMark."
             )
         _check_source(message, "InSequence")
-        return Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+        rule: Rule = "first" if message.sequence == self.first else "next"
+        own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, rule, self.first)
+        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
 def _check_source(message: Message, ledger: str) -> None:

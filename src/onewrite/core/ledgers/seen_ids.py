@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -21,17 +20,10 @@ _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute 
 _MIN_RETENTION, _MAX_RETENTION = timedelta(seconds=1), timedelta(days=36_525)
 
 
-class _LedgerOfIds(ABC):
+class _LedgerOfIds:
     """What the ledgers of single messages have in common."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def entry(self, message: Message, now: float) -> Entry: ...
-
-    def look(self, message: Message, now: float) -> Remember:
-        """The mark that must not be there."""
-        return cast("Remember", self.entry(message, now).own)
 
     @property
     def remedy(self) -> str:
@@ -101,7 +93,7 @@ class SeenIds(_LedgerOfIds):
         if not since <= moment < until:
             sets = self._sets_at(moment)
         own = Remember(sets, _text(message) if self.readable else digest_of(named_by(message)))
-        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.looks else ())
+        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
 
     def _sets_at(self, moment: int) -> Sets:
         """The sets as this moment sees them. They are kept until the ring turns."""
@@ -152,7 +144,7 @@ class MessageIds(_LedgerOfIds):
             alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
             aliases = tuple([spelling for spelling in alone if spelling != text])
         own = Remember(_by_hand(self.attribute), text, aliases)
-        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.looks else ())
+        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------
