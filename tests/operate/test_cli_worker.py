@@ -119,7 +119,7 @@ def test_its_options_are_those_of_the_worker(
     run()
     options = ["--region", "eu-north-1", "--endpoint-url", "http://127.0.0.1:1", "--in-flight", "5", "--wait", "0"]
     options += ["--lean", "--timeout", "7.5", "--health-port", "81", "--health-host", "::1"]
-    run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty", "--queue-url", f"{URL}-2")
+    run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty")
     of_the_url = ("eu-west-1", None)
     assert [(each["region_name"], each["endpoint_url"]) for each in made] == [
         of_the_url,
@@ -128,17 +128,17 @@ def test_its_options_are_those_of_the_worker(
     chosen: dict[str, Any] = {"lean": True, "in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60}
     chosen |= {"drain_seconds": 2.5, "stop_when_empty": True}
     chosen |= {"health_port": 81, "health_host": "::1"}
-    assert given[1] == ([URL, f"{URL}-2"], {"client": sqs, "on_outcome": None, **chosen})
+    assert given[1] == (URL, {"client": sqs, "on_outcome": None, **chosen})
 
 
 def test_the_environment_gives_what_the_command_line_does_not(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONEWRITE_WORKER_QUEUE_URL", f"{URL} {URL}-2")
+    monkeypatch.setenv("ONEWRITE_WORKER_QUEUE_URL", URL)
     monkeypatch.setenv("ONEWRITE_WORKER_HANDLER", "corner_shop:ship")
     monkeypatch.setenv("ONEWRITE_WORKER_STOP_WHEN_EMPTY", "true")
     sqs.send("a")
     assert main(["worker"]) == 0
     assert shipped() == ["a"]
-    assert {request["QueueUrl"] for request in sqs.requests_of("receive_message")} == {URL, f"{URL}-2"}
+    assert {request["QueueUrl"] for request in sqs.requests_of("receive_message")} == {URL}
 
 
 def test_a_client_that_is_not_fit_for_lean_requests_is_refused_in_one_line(
@@ -200,7 +200,7 @@ def test_what_is_no_handler_returns_2_and_is_named(
     ("arguments", "complaint"),
     [
         (["--queue-url", URL], "MODULE:HANDLER"),
-        (["--queue-url", "orders", "corner_shop:ship"], "no queue URL"),
+        (["--queue-url", "orders", "corner_shop:ship"], "isn't a queue URL"),
         (["--queue-url", URL, "corner_shop:ship", "--wait", "21"], "--wait"),
         (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "nan"], "drain"),
     ],

@@ -15,7 +15,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.report import Result
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
-from onewrite.sqs.state import Queue, WorkerState
+from onewrite.sqs.state import WorkerState
 from onewrite.sqs.waiting import Load
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import measure_by, worker_in
@@ -347,7 +347,7 @@ def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, 
 
 
 def worker_state(*, fifo: bool = False) -> WorkerState:
-    return WorkerState([Queue(30, fifo)], limits(slots=2, has_groups=True))
+    return WorkerState(limits(slots=2, has_groups=True), visibility=30, is_fifo=fifo)
 
 
 MESSAGE = Message("m")

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 from multiprocessing import get_context
 from time import sleep
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
@@ -19,6 +19,7 @@ from onewrite import ConfigurationError, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker
 from onewrite.sqs.health import Journal, health_pages
+from onewrite.sqs.queue import SqsQueue
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.http_sqs import HttpSqs
@@ -41,7 +42,7 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 @pytest.fixture
 def journal() -> Journal:
-    return Journal(HANDLER.handler, (), VirtualTime())
+    return Journal(HANDLER.handler, cast("SqsQueue", None), None, VirtualTime())  # none of its messages is logged
 
 
 def test_the_pages_say_whether_it_is_alive_and_what_it_does(journal: Journal) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from onewrite import Answer, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs.state import LARGEST_AT_HAND
+from onewrite.sqs import state
+from onewrite.sqs.state import MAX_BYTES
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
 
@@ -16,7 +17,10 @@ REQUESTS = 10  # that may be under way before the first messages show their size
 
 @pytest.mark.parametrize(("count", "size"), [(5_000, 250 << 10), (1_500, 1 << 20)])
 @pytest.mark.parametrize("fifo", [False, True])
-def test_large_deferred_messages_are_bounded_by_bytes(count: int, size: int, fifo: bool, time: VirtualTime) -> None:
+def test_large_deferred_messages_are_bounded_by_bytes(
+    count: int, size: int, fifo: bool, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "MAX_DEFERRED", count)
     sqs, body, seen, held = FakeSqs(time, fifo=fifo, visibility=3600), "x" * size, set[str](), list[int]()
     for number in range(count):
         sqs.send(body, group=str(number // GROUP))
@@ -29,6 +33,6 @@ def test_large_deferred_messages_are_bounded_by_bytes(count: int, size: int, fif
         return Deferred(message, 1)
 
     handler = sqs_handler(lambda record: Message(record["messageId"]))(defer)
-    stopping = worker_in(time, URL, handler, client=sqs, most_deferred=count, backoff=lambda _: 1e6)
+    stopping = worker_in(time, URL, handler, client=sqs, backoff=lambda _: 1e6)
     stopping.run()
-    assert LARGEST_AT_HAND / 3 < max(held) <= LARGEST_AT_HAND + REQUESTS * GROUP * size
+    assert MAX_BYTES / 3 < max(held) <= MAX_BYTES + REQUESTS * GROUP * size

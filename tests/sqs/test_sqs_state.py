@@ -7,14 +7,14 @@ from itertools import pairwise
 import pytest
 
 from onewrite.sqs import backoff
-from onewrite.sqs.state import Hide, Queue, WorkerState, extension
+from onewrite.sqs.state import Hide, WorkerState, extension
 from onewrite.sqs.waiting import Load
 from tests.support.worker_limits import limits
 
 
 def worker_state(*, fifo: bool = False) -> WorkerState:
     """One queue with a visibility timeout of 30 seconds, and 20 slots."""
-    return WorkerState([Queue(30, fifo)], limits(slots=20))
+    return WorkerState(limits(slots=20), visibility=30, is_fifo=fifo)
 
 
 def bring(found: WorkerState, *names: str) -> None:
@@ -49,7 +49,7 @@ def test_what_sqs_has_let_go_is_not_given_back() -> None:
     hide = found.to_hide(20.0)
     assert hide is not None
     found.end_hiding(hide, {"a": True}, 20.0)
-    assert found.to_give_up(300.0) == [load]
+    assert found.take_overdue(300.0) == [load]
     assert found.to_hide(300.0) is None
     assert found.counts()["under_way"] == 0
 

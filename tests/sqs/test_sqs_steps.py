@@ -13,6 +13,7 @@ import pytest
 from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, SeenIds, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.mongodb import GuardedCollection
+from onewrite.sqs import state
 from onewrite.testing import mongomock_collection
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
@@ -133,11 +134,14 @@ def test_near_the_end_of_its_twelve_hours_a_busy_message_goes_back_for_what_is_l
     assert stored.receives == 2
 
 
-def test_busy_messages_beyond_the_bound_go_back_until_their_lease_is_over(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_busy_messages_beyond_the_bound_go_back_until_their_lease_is_over(
+    sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
         sqs.send(f"m{number}")
     script = Script(time, *[busy_for(time, 60.0)] * 3)
-    work(sqs, script, most_deferred=1)
+    monkeypatch.setattr(state, "MAX_DEFERRED", 1)
+    work(sqs, script)
     assert [seconds for seconds in hidden(sqs) if seconds > 30] == [61, 61]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Missing, Rejected, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs import Worker, WorkerStuck
+from onewrite.sqs import Worker, WorkerStuck, state
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
 from tests.support.seams import worker_in
 
@@ -147,12 +147,13 @@ def test_what_workers_give_back_when_they_stop_is_told_when_it_is_dead(
 
 @pytest.mark.parametrize("why", ["no progress", "no room", "long lease"])
 def test_what_goes_back_to_the_queue_is_told_where_its_policy_is_not_known_as_well(
-    why: str, sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
+    why: str, sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = sqs.send("evt-1")
     answer = ANSWERS[3] if why == "long lease" else ANSWERS[0]
     handler = sqs_handler(identity, clock=lambda: EPOCH + time.now)(lambda message: answer(message, EPOCH + time.now))
-    patient = worker(sqs, handler, most_deferred=0 if why == "no room" else 10)
+    monkeypatch.setattr(state, "MAX_DEFERRED", 0 if why == "no room" else 10)
+    patient = worker(sqs, handler)
     sqs.after = lambda method: patient.stop() if method == "receive_message" and stored.receives == 2 else None
     patient.run()
     [first, *_] = warnings(caplog)

@@ -20,7 +20,7 @@ from botocore.exceptions import NoRegionError
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Missing, Outcome
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction, handler_of
-from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
+from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff, state
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
 from tests.support.in_sequence import InOrder, identity, shuffle
 from tests.support.seams import worker_in
@@ -460,20 +460,6 @@ def test_what_sqs_will_always_refuse_ends_the_worker_with_the_remedy(sqs: FakeSq
     assert URL in str(caught.value)
     assert str(error) in str(caught.value)
     assert caught.value.__cause__ is error
-
-
-def test_at_the_start_it_tries_for_a_moment(sqs: FakeSqs) -> None:
-    sqs.before = failing("get_queue_attributes", client_error("RequestThrottled"), lost_connection(), lost_connection())
-    sqs.send("m")
-    worker(sqs, Ledger()).run()
-    assert sqs.messages == []
-
-
-def test_a_queue_that_cannot_be_reached_at_the_start_is_taken_for_a_wrong_address(sqs: FakeSqs, time: VirtualTime) -> None:
-    sqs.before = failing("get_queue_attributes", *[lost_connection()] * 100)
-    with pytest.raises(ConfigurationError, match="endpoint"):
-        worker(sqs, Ledger()).run()
-    assert 1 < time.now < 2
 
 
 def test_any_other_error_of_a_client_is_raised_as_it_is(sqs: FakeSqs) -> None:
@@ -952,31 +938,14 @@ def test_what_waits_for_many_others_stays_at_hand_while_they_come_one_by_one(sqs
     assert time.now < 2100
 
 
-def test_deferred_messages_beyond_the_bound_go_back_to_the_queue(sqs: FakeSqs) -> None:
+def test_deferred_messages_beyond_the_bound_go_back_to_the_queue(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MAX_DEFERRED", 3)
     for number in range(8):
         sqs.send(f"m{number}")
-    bounded = worker(sqs, lambda message: Deferred(message, 1), most_deferred=3, wait=0, backoff=lambda _: 60)
+    bounded = worker(sqs, lambda message: Deferred(message, 1), wait=0, backoff=lambda _: 60)
     bounded.run()
     told = [entry for request in sqs.requests_of("change_message_visibility_batch") for entry in request["Entries"]]
     assert sorted(entry["VisibilityTimeout"] for entry in told) == [0] * 3 + [60] * 5
-
-
-def test_several_queues_take_turns() -> None:
-    time = VirtualTime()
-    queues = {url: FakeSqs(time) for url in (URL, f"{URL}-2")}
-
-    class Both:
-        def __getattr__(self, method: str) -> Callable[..., Any]:
-            return lambda **request: getattr(queues[request["QueueUrl"]], method)(**request)
-
-    for url, sqs in queues.items():
-        for number in range(400 if url == URL else 5):
-            sqs.send(f"{url}-{number}")
-    ledger = Ledger()
-    worker_in(time, [*queues], sqs_handler(by_body)(ledger), client=Both(), stop_when_empty=True).run()
-    assert len(ledger.effects) == 405
-    assert all(sqs.messages == [] for sqs in queues.values())
-    assert max(at for at, body in enumerate(ledger.seen) if body.startswith(f"{URL}-2-")) < 400
 
 
 def test_a_hook_is_called_for_each_message_and_may_fail(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
@@ -1014,17 +983,14 @@ async def asynchronous_function(*_: object) -> None:
         ({"handler": None}, "sqs_handler"),
         ({"handler": kinesis_handler(by_body)(plain_function)}, "Kinesis"),
         ({"handler": kafka_handler(by_body)(plain_function)}, "Kafka"),
-        ({"queue_url": []}, "no queue URL"),
-        ({"queue_url": [URL, "orders"]}, "get-queue-url"),
-        ({"queue_url": [URL, URL]}, "named twice"),
-        ({"in_flight": 0}, "in_flight=0: give a whole number from 1 to 10000"),
+        ({"queue_url": [URL]}, "get-queue-url"),
+        ({"in_flight": 0}, "in_flight=0: must be a whole number from 1 to 10000"),
         ({"in_flight": 2.0}, "in_flight"),
         ({"in_flight": True}, "in_flight"),
         ({"in_flight": None}, "in_flight"),
-        ({"timeout": 0}, "timeout=0: give a number"),
+        ({"timeout": 0}, "timeout=0: must be a number"),
         ({"timeout": 43_201}, "timeout"),
         ({"timeout": None}, "timeout"),
-        ({"most_deferred": -1}, "most_deferred"),
         ({"health_port": 65_536}, "health_port"),
         ({"wait": -1}, "wait"),
         ({"wait": 21}, "wait"),
@@ -1034,10 +1000,10 @@ async def asynchronous_function(*_: object) -> None:
         ({"drain_seconds": -1}, "drain_seconds"),
         ({"drain_seconds": float("nan")}, "drain_seconds"),
         ({"drain_seconds": float("inf")}, "drain_seconds"),
-        ({"drain_seconds": None}, "drain_seconds=None: give a number"),
+        ({"drain_seconds": None}, "drain_seconds=None: must be a number"),
         ({"on_outcome": 5}, "on_outcome=5: give a plain function"),
         ({"on_outcome": asynchronous_function}, "on_outcome=.*: give a plain function"),
-        ({"backoff": 5}, "backoff=5: give a function of the number of tries"),
+        ({"backoff": 5}, "backoff=5: must be a function of the number of attempts"),
         ({"backoff": lambda _: timedelta(seconds=1)}, "backoff=.* returns a number of seconds"),
         ({"backoff": lambda _: float("nan")}, "backoff=.* returns a number of seconds"),
     ],

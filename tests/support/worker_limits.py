@@ -11,7 +11,6 @@ def limits(*, slots: int, has_groups: bool = False) -> Limits:
         timeout=300.0,
         grace=5.0,
         wait=20,
-        most_deferred=10,
         stop_when_empty=False,
         has_groups=has_groups,
         backoff=lambda tries: 2.0**tries,

@@ -1,4 +1,4 @@
-"""`onewrite worker` runs a decorated handler on the messages of SQS queues."""
+"""`onewrite worker` runs a decorated handler on the messages of an SQS queue."""
 
 from __future__ import annotations
 
@@ -37,12 +37,9 @@ Name: TypeAlias = Annotated[
         help="Where the handler is, or a function that makes it, as in shop.handlers:ship.",
     ),
 ]
-QueueUrl: TypeAlias = Annotated[
-    list[str],
-    _option("queue-url", "A queue, as `aws sqs get-queue-url` prints it. May be given again; the handler is one for all."),
-]
+QueueUrl: TypeAlias = Annotated[str, _option("queue-url", "The queue, as `aws sqs get-queue-url` prints it.")]
 Region: TypeAlias = Annotated[
-    str | None, _option("region", "The queues' region, if neither their URL nor the configuration says it.")
+    str | None, _option("region", "The queue's region, if neither its URL nor the configuration says it.")
 ]
 EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "Where SQS is, if not at AWS.")]
 Lean: TypeAlias = Annotated[bool, _option("lean", "Send the frequent requests without botocore: see docs/lean.md.")]
@@ -99,15 +96,15 @@ def worker(
     log_level: LogLevel = Level.INFO,
     version: VersionOption = False,
 ) -> None:
-    """Run a handler that is decorated with @sqs_handler on the messages of queues, and delete the messages that are done.
+    """Run a handler that is decorated with @sqs_handler on the messages of a queue, and delete the settled messages.
 
-    After SIGTERM or Ctrl-C it finishes what is under way and stops. After a second one it stops at once. Each option may
-    also be given by the environment: --queue-url as ONEWRITE_WORKER_QUEUE_URL, several values with spaces in between.
+    After SIGTERM or Ctrl-C it finishes the messages in progress and stops. After a second one it stops at once. The environment can
+    set each option too: --queue-url as ONEWRITE_WORKER_QUEUE_URL, several values with spaces in between.
     """
     _start(**locals())
 
 
-def _start(context: typer.Context, handler: str, queue_url: Sequence[str], **options: Any) -> None:
+def _start(context: typer.Context, handler: str, queue_url: str, **options: Any) -> None:
     del options["version"]  # It was printed, and nothing else would have been done.
     early: EarlySignals = context.obj
     early.drain(options["drain_seconds"])
@@ -124,17 +121,17 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], **opt
             leave(INTERRUPTED)
 
 
-def _client(urls: Sequence[str], region: str | None, endpoint_url: str | None) -> Any:
+def _client(url: str, region: str | None, endpoint_url: str | None) -> Any:
     from onewrite.sqs.queue import default_client  # noqa: PLC0415  # The other verbs do without botocore.
 
-    return default_client(", ".join(urls), region=region, endpoint_url=endpoint_url)
+    return default_client(url, region=region, endpoint_url=endpoint_url)
 
 
-def run(handler: Any, urls: Sequence[str], options: dict[str, Any], early: EarlySignals) -> bool:
+def run(handler: Any, url: str, options: dict[str, Any], early: EarlySignals) -> bool:
     """Run a worker until it stops. False: its deadline came first, and something is still under way."""
     from onewrite.sqs import Worker  # noqa: PLC0415  # as above
 
-    sqs_worker = Worker(urls[0] if len(urls) == 1 else urls, handler, **options)
+    sqs_worker = Worker(url, handler, **options)
     early.pass_on(sqs_worker.stop)
     with dead_mans_switch(sqs_worker.timeout) if early.owns_process else nullcontext():
         return sqs_worker.run()

@@ -1,7 +1,7 @@
-"""What a worker tells those who operate it: a line of the log for each failure, counts, and two pages over HTTP.
+"""The reports of a worker to its operators: a line of the log for each failure, counts, and two pages over HTTP.
 
-`/health` answers 200 while the rounds and the event loop of the worker go on. Otherwise it answers 503 and says why. `/metrics` is in the
-text format of Prometheus.
+`/health` responds with 200 while the rounds and the event loop of the worker go on. Otherwise it responds with 503 and the reason.
+`/metrics` is in the text format of Prometheus.
 """
 
 from __future__ import annotations
@@ -27,54 +27,33 @@ from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, kinds_of
 from onewrite.outcome import Begun, Missing, Superseded, Uncertain
 from onewrite.sqs.queue import SqsQueue
-from onewrite.sqs.state import ReturnReason
+from onewrite.sqs.state import Reason
 from onewrite.sqs.waiting import QueueMessage
 
 SUMMARY = 60.0  # seconds between two lines that sum up
-_MOST_NAMED = 20  # messages in one line
+_MAX_NAMED = 20  # messages in one line
 
-_NOTABLE: tuple[ReturnReason, ...] = ("deferred", "busy")  # of which nothing else is said
-_REASON_TEXTS: dict[ReturnReason, str] = {
-    "failed": "it is redelivered when its visibility timeout ends",
-    "deferred": "it goes back to the queue, because what it waits for does not come or too many wait already",
-    "busy": "it goes back to the queue until the step's lease is over, because that is long or too many wait already",
-    "uncertain": "it goes back to the queue for a while",
-    "superseded": "it goes back to the queue for a moment",
-    "untouched": "it goes back to the queue without having been processed",
-    "overdue": "it has gone back to the queue, because it did not end in time",
-    "behind": "it goes back to the queue, because it stands in a group behind a message that does",
-    "lost": "SQS has let it go, and it is redelivered",
-    "stopping": "it goes back to the queue, because the worker stops",
-    "stalled": "it goes back to the queue, because no message can begin here",
-}
+_NOTABLE = (Reason.DEFERRED, Reason.BUSY)  # which no other line of the log reports
 
 
-def name_of(message: QueueMessage) -> str:
-    """A message at hand. Its own name is known only once its identity has been read."""
-    names = [full_name(processed_message) for processed_message in message.messages[:_MOST_NAMED]]
+def format_name(message: QueueMessage) -> str:
+    """Return the name of a message at hand. The message's own id is known only once its identity has been read."""
+    names = [full_name(processed_message) for processed_message in message.messages[:_MAX_NAMED]]
     return ", ".join([f"record {printable(message.content['MessageId'])}", *names])
 
 
-def names_of(members: Sequence[QueueMessage]) -> str:
-    """Several of them."""
-    remainder = [f"and {len(members) - _MOST_NAMED} more"] if len(members) > _MOST_NAMED else []
-    return "; ".join([*map(name_of, members[:_MOST_NAMED]), *remainder])
-
-
-def _ending(message: QueueMessage, queue: SqsQueue) -> str:
-    """What is said of the last delivery that the queue makes, if it is known how many it makes."""
-    if queue.most_receives is None or message.receives < queue.most_receives:
-        return ""
-    target = printable(queue.dead_letter_queue)
-    return f" This was delivery {message.receives} of {queue.most_receives}, the last one: the queue moves it to {target}."
+def format_names(members: Sequence[QueueMessage]) -> str:
+    """Return the names of several messages."""
+    remainder = [f"and {len(members) - _MAX_NAMED} more"] if len(members) > _MAX_NAMED else []
+    return "; ".join([*map(format_name, members[:_MAX_NAMED]), *remainder])
 
 
 class Journal:
-    """`hooks` are called for each message that was processed, like a handler's `on_outcome`."""
+    """The log and the counts of a worker. `hook` is called for each message that was processed, like a handler's `on_outcome`."""
 
-    def __init__(self, handler: Handler[Any], hooks: tuple[Hook, ...], clock: Callable[[], float]) -> None:
-        self._handler, self._name = handler, handler.name
-        self._hooks, self._clock = hooks, clock
+    def __init__(self, handler: Handler[Any], queue: SqsQueue, hook: Hook | None, clock: Callable[[], float]) -> None:
+        self._handler, self._name, self._queue = handler, handler.name, queue
+        self._hook, self._clock = hook, clock
         self._summed_up = clock()
         self._logged_ends: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
@@ -83,64 +62,70 @@ class Journal:
         self.timeouts = 0
 
     def count(self, results: Iterable[Result | None]) -> None:
-        """For the pages and the sums. The lock of the threads is held."""
+        """Count the results, for the pages and the sums. The lock of the threads is held."""
         for result in filter(None, results):
             self.seconds += result.seconds
             for kind, _ in kinds_of(result.reported):
                 self.ends[kind] += 1
 
-    def tell(self, members: Sequence[QueueMessage], results: Iterable[Result | None], queue: SqsQueue) -> None:
-        """What became of each of them. None was not processed."""
+    def log_results(self, members: Sequence[QueueMessage], results: Iterable[Result | None]) -> None:
+        """Log the failures among the results, and call the hook. None was not processed."""
         for message, result in zip(members, results, strict=True):
             if result is not None:
-                self._tell(message, result, queue)
+                self._log_result(message, result)
             message.messages = ()
 
-    def _tell(self, message: QueueMessage, result: Result, queue: SqsQueue) -> None:
-        """No Exception is raised from here: what is done stays done, also if a hook of the user's fails."""
+    def _log_result(self, message: QueueMessage, result: Result) -> None:
+        """Log one result. No Exception is raised from here: a settled message stays settled, even if the user's hook fails."""
         try:
             if not result.settled:
                 message.failure = self._handler.failure(result)
-                # Of the others, most are in the middle of a row of tries that ends well. If it does not, `returned` tells of it.
+                # Most of the others are in the middle of a row of attempts that ends well. If it does not, `log_return` reports it.
                 needs_help = result.error is not None or isinstance(
                     result.unsettled, Begun | Missing | Uncertain | Superseded
                 )
-                # Except for Missing, these are not tried again here.
-                ending = "" if isinstance(result.unsettled, Missing) and result.error is None else _ending(message, queue)
+                # Except for Missing, these are not tried again here, so this delivery may be the last one.
+                is_tried_again = isinstance(result.unsettled, Missing) and result.error is None
+                ending = "" if is_tried_again else self._ending(message)
                 if needs_help and ending and not message.end_is_logged:
                     message.end_is_logged = True
                     self._log(WARNING, f"{message.failure}.{ending}", message.failure, last_delivery=True)
                 else:
                     self._log(WARNING if needs_help else DEBUG, str(message.failure), message.failure)
-            for hook in self._hooks:
-                hook(result.message, result.reported, result.seconds)
+            if self._hook is not None:
+                self._hook(result.message, result.reported, result.seconds)
         except Exception as error:
             log(WARNING, "%s: a hook raised %s", self._name, type(error).__name__)
 
-    def log_return(self, message: QueueMessage, reason: ReturnReason, queue: SqsQueue) -> None:
-        """It is at hand no more, and not settled. If its last try has said so, this says nothing more.
+    def _ending(self, message: QueueMessage) -> str:
+        """Return the words for the last delivery that the queue makes, if the queue counts deliveries."""
+        queue = self._queue
+        if queue.max_receives is None or message.receives < queue.max_receives:
+            return ""
+        target = printable(queue.dead_letter_queue)
+        return (
+            f" This was delivery {message.receives} of {queue.max_receives}, the last one: the queue moves it to {target}."
+        )
 
-        So each message that ends in a dead-letter queue has a line that names it. What was never processed has no name but SQS's own.
+    def log_return(self, message: QueueMessage, reason: Reason) -> None:
+        """Log that the message is no longer at hand, and not settled, unless the line of its last attempt has said so.
+
+        So each message that ends in a dead-letter queue has a line that names it. A message that was never processed has only SQS's own name.
         """
         if message.end_is_logged:
             return
         message.end_is_logged = True
-        ending = _ending(message, queue)
+        ending = self._ending(message)
         level = WARNING if ending or reason in _NOTABLE else INFO if message.failure else DEBUG
-        text = f"{message.failure or name_of(message)}; {_REASON_TEXTS[reason]}.{ending}"
+        text = f"{message.failure or format_name(message)}; {reason.value}.{ending}"
         self._log(level, text, message.failure, last_delivery=bool(ending))
 
     def log_overdue(self, members: Sequence[QueueMessage], timeout: float, place: str | None) -> None:
-        """All of them are of one call."""
+        """Log that a load has not ended in time."""
         self.timeouts += len(members)
-        if len(members) == 1:
-            text = f"{name_of(members[0])} has not ended {timeout:g} seconds after it began, and is given back; it stands at {place}"
-        else:
-            text = (
-                f"a group of {len(members)} messages has not ended {timeout:g} seconds after it began, and is given back; it stands at {place}: "
-                f"{names_of(members)}"
-            )
-        self._log(WARNING, text)
+        load = format_name(members[0]) if len(members) == 1 else f"a group of {len(members)} messages"
+        names = "" if len(members) == 1 else f": {format_names(members)}"
+        self.warn(f"{load} has not ended {timeout:g} seconds after it began, and is given back; it stands at {place}{names}")
 
     def warn(self, text: str) -> None:
         self._log(WARNING, text)
@@ -151,7 +136,7 @@ class Journal:
             log(level, "%s: %s", self._name, text, details={"handler": self._name, **failures, **details})
 
     def sum_up(self, *, is_last: bool = False) -> None:
-        """One line for what has ended since the last one, now and then."""
+        """Log one line with the outcomes since the last one, every minute."""
         now = self._clock()
         if not is_last and now < self._summed_up + SUMMARY:
             return
@@ -166,15 +151,15 @@ class Journal:
 # --- the two pages -----------------------------------------------------------------------------------------------------
 
 
-_MOST_CONNECTIONS = 16  # probes ask one at a time; each one takes a file descriptor that a request to SQS could need
-_LONGEST_CONNECTION = 5.0  # seconds without a byte
+_MAX_CONNECTIONS = 16  # probes ask one at a time; each one takes a file descriptor that a request to SQS could need
+_MAX_SILENCE = 5.0  # seconds without a byte
 _CLOSES_WITHIN = 0.2  # seconds from the end of the worker to that of its pages
 
 
 class _Page(BaseHTTPRequestHandler):
-    """Answers one request. The connection is closed then, whatever the client would like to keep."""
+    """Responds to one request. The connection is closed then, even if the client wants to keep it."""
 
-    timeout = _LONGEST_CONNECTION
+    timeout = _MAX_SILENCE
 
     def do_GET(self) -> None:
         status, kind, text = cast("_Server", self.server).answer(self.path.partition("?")[0])
@@ -188,11 +173,11 @@ class _Page(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  # the library's name
 
     def log_message(self, format: str, *args: object) -> None:
-        """A probe is no news."""
+        """Log nothing: a probe is not worth a line."""
 
 
 class _Server(ThreadingTCPServer):
-    """A thread for each of a few connections. One more closes the oldest, so a probe is answered however many are idle."""
+    """Has a thread for each of a few connections. One more closes the oldest, so a probe gets a response however many are idle."""
 
     allow_reuse_address, daemon_threads, block_on_close = True, True, False
     request_queue_size = 128  # connections that the system keeps until they are accepted; they take no file descriptor
@@ -204,7 +189,7 @@ class _Server(ThreadingTCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._connections.append(request)
-        if len(self._connections) > _MOST_CONNECTIONS:
+        if len(self._connections) > _MAX_CONNECTIONS:
             with suppress(OSError):  # it is closed by now
                 self._connections.pop(0).shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
@@ -215,16 +200,14 @@ class _Server(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """The client has gone."""
+        """Log nothing: the client has gone."""
 
 
 @contextmanager
 def health_pages(
     host: str, port: int, journal: Journal, counts: Callable[[], Mapping[str, int]], trouble: Callable[[], str | None]
 ) -> Generator[int, None, None]:
-    """Serve the two pages at the port that is returned. `counts` says what is at hand, `journal` what has ended, and `trouble` why the
-    worker is of no use, if it is.
-    """
+    """Serve the two pages at the port that is returned. `trouble` returns why the worker hangs, if it does."""
 
     def answer(path: str) -> tuple[HTTPStatus, str, str]:
         if path == "/health":
@@ -240,7 +223,7 @@ def health_pages(
         server = _Server(host, port, answer)
     except OSError as error:
         raise ConfigurationError(
-            f"The health endpoint cannot listen on {host}:{port}: {error}. Give another health_host or health_port."
+            f"The health endpoint cannot listen on {host}:{port}: {error}. Set another health_host or health_port."
         ) from error
     threading.Thread(target=server.serve_forever, args=(_CLOSES_WITHIN,), name="onewrite-health", daemon=True).start()
     with server, undone_in_children(server.socket.close):
@@ -251,7 +234,7 @@ def health_pages(
 
 
 def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
-    """The metrics in the text format of Prometheus. The counts are missing where nobody could count just now."""
+    """Return the metrics in the text format of Prometheus. The counts are missing while something holds the lock of the worker."""
     ends = [f'onewrite_messages_total{{outcome="{kind.lower()}"}} {number}' for kind, number in sorted(journal.ends.items())]
     lines = ["# TYPE onewrite_messages_total counter", *ends]
     totals = {

@@ -1,11 +1,11 @@
-"""The requests to one queue. They are tried again if SQS fails for a moment, and explained if it refuses them.
+"""The requests to one queue. They are sent again if SQS fails for a moment, and explained if it refuses them.
 
-A worker sends three of them all the time, whose first try may do without boto3. All of them may be sent twice:
+A worker sends three kinds of them, whose first attempt may do without boto3. All of them may be sent twice:
 
 - A message that is deleted already is deleted.
-- A message that is hidden already is hidden anew, for as long from then on.
-- A ReceiveMessage whose answer is lost has hidden its messages, and they come again when their visibility timeout ends. So it is with botocore's
-  own retries. On a FIFO queue the second try has the same ReceiveRequestAttemptId, and gets the same messages at once.
+- A message that is hidden already is hidden again, for as long from then on.
+- A ReceiveMessage whose response is lost has hidden its messages, and they come again when their visibility timeout ends. So it is with botocore's
+  own retries. On a FIFO queue the second attempt has the same ReceiveRequestAttemptId, and gets the same messages at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onewrite.lean.service import Service
 from onewrite.sqs.waiting import SqsMessage
 
 RequestEntry: TypeAlias = Mapping[str, Any]
-"""What a batch request to SQS says about one message."""
+"""The entry of one message in a batch request."""
 
 _OVERLOAD = ("Throttl", "OverLimit", "RequestLimitExceeded", "SlowDown", "TooManyRequests")  # parts of error codes
 
@@ -37,7 +37,7 @@ _OVERLOAD = ("Throttl", "OverLimit", "RequestLimitExceeded", "SlowDown", "TooMan
 def retries_and_refusals(
     entries: Sequence[RequestEntry], answer: Mapping[str, Any]
 ) -> tuple[list[RequestEntry], list[RequestEntry]]:
-    """The entries of a batch request that are worth another try, and those that SQS will never accept."""
+    """Return the entries of a batch request that are worth another attempt, and those that SQS will never accept."""
     is_hopeless = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
     retries = [entry for entry in entries if is_hopeless.get(entry["Id"]) is False]
     refusals = [entry for entry in entries if is_hopeless.get(entry["Id"])]
@@ -45,7 +45,7 @@ def retries_and_refusals(
 
 
 def is_passing(error: BotoCoreError | ClientError) -> bool:
-    """Whether the error may be gone at the next try, like throttling or a lost connection. All others come back every time."""
+    """Whether the error may be gone at the next attempt, like throttling or a lost connection. All others come back every time."""
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -72,7 +72,7 @@ SQS = Service(
 
 
 class LeanQueueClient(LeanClient):
-    """For one queue: it remembers the way to the one that it was asked for last."""
+    """The lean client of one queue: it remembers the address of the last queue."""
 
     service = SQS
 
@@ -86,18 +86,18 @@ class LeanQueueClient(LeanClient):
         return self._send("ChangeMessageVisibilityBatch", request)
 
 
-_CONNECTIONS = 50  # botocore's own pool has 10, and opens and closes one for each further request under way
-_RETRY_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before each further try; botocore has retries of its own within a try
+_CONNECTIONS = 50  # botocore's own pool has 10, and opens and closes one for each further request in progress
+_RETRY_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before each further attempt; botocore has retries of its own within one
 _ATTRIBUTES = ["QueueArn", "VisibilityTimeout", "RedrivePolicy"]
 _PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility and sqs:GetQueueAttributes"
 
 
 class QueueRefused(OnewriteError):
-    """A queue refuses what it has granted before: a token has expired, a right was taken away, or the queue was deleted."""
+    """A queue refuses a request that it has accepted before: a token has expired, a permission was removed, or the queue was deleted."""
 
 
 class SqsQueue:
-    """One queue, used by several threads. `visibility` is for how many seconds a received message is hidden; None takes the queue's own timeout."""
+    """One queue, used by several threads. `visibility`: the seconds for which a received message is hidden; None: the queue's own timeout."""
 
     def __init__(
         self,
@@ -108,32 +108,39 @@ class SqsQueue:
         attempts: Callable[[], str],
         sleep: Callable[[float], None],
     ) -> None:
-        attributes = _attributes(client, url, sleep)
+        try:
+            attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)["Attributes"]
+        except (BotoCoreError, ClientError) as error:  # also a lost connection: most likely the address is wrong
+            raise ConfigurationError(_explain_refusal(url, error)) from error
         self.url = url
         self.arn = attributes["QueueArn"]
-        self.fifo = self.arn.endswith(".fifo")
+        self.is_fifo = self.arn.endswith(".fifo")
         self.visibility = int(attributes["VisibilityTimeout"]) if visibility is None else visibility
         if not self.visibility:
             raise ConfigurationError(
                 f"The visibility timeout of {url} is 0, so every message would come again while it is processed. "
-                "Set a longer one on the queue, or give the worker a visibility_timeout."
+                "Set a longer one on the queue, or pass visibility_timeout to the worker."
             )
         self._client = client
         self._attempts = attempts
-        self._unanswered_attempts: deque[str] = deque()  # attempts whose answer was lost
+        self._unanswered_attempts: deque[str] = deque()  # whose response was lost
         self._sleep = sleep
         policy = json.loads(attributes.get("RedrivePolicy") or "{}")
-        most_receives = policy.get("maxReceiveCount")
-        self.most_receives = None if most_receives is None else int(most_receives)
+        # None: the queue has no dead-letter queue.
+        self.max_receives = int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None
         self.dead_letter_queue = str(policy.get("deadLetterTargetArn", "")).rpartition(":")[2]
 
-    def receive(self, most: int, wait: int) -> Sequence[SqsMessage] | None:
-        """The messages that SQS gives within `wait` seconds. None: the request failed, and another one may not."""
-        options: dict[str, Any] = {"MaxNumberOfMessages": most, "WaitTimeSeconds": wait}
-        options |= {"VisibilityTimeout": self.visibility}
-        options |= {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+    def receive(self, number: int, wait: int) -> Sequence[SqsMessage] | None:
+        """Return the messages that SQS has within `wait` seconds. None: the request failed, and another one may not."""
+        options: dict[str, Any] = {
+            "MaxNumberOfMessages": number,
+            "WaitTimeSeconds": wait,
+            "VisibilityTimeout": self.visibility,
+            "MessageSystemAttributeNames": ["All"],
+            "MessageAttributeNames": ["All"],
+        }
         attempt = None
-        if self.fifo:  # If an answer is lost, a request with the same name gets the same messages.
+        if self.is_fifo:  # If a response is lost, a request with the same name gets the same messages.
             attempt = options["ReceiveRequestAttemptId"] = self._attempt()
         try:
             answer = self._client.receive_message(QueueUrl=self.url, **options)
@@ -145,17 +152,17 @@ class SqsQueue:
         return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
-        """A message that SQS does not delete is redelivered, and is a Duplicate then."""
+        """Delete the messages. One that SQS does not delete is redelivered, and is a Duplicate then."""
         self._send_batch("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
 
     def hide(self, messages: Sequence[tuple[SqsMessage, int]]) -> None:
-        """Hide each message for its seconds from now. What SQS does not hide is redelivered when its visibility timeout ends."""
+        """Hide each message for its seconds from now. One that SQS does not hide is redelivered when its visibility timeout ends."""
         self._send_batch("change_message_visibility_batch", _visibility_entries(messages))
 
     def extend(self, messages: Sequence[tuple[SqsMessage, int]]) -> dict[str, bool]:
-        """`hide` in one try: if it fails, the next one comes soon enough, and the handlers go on.
+        """Hide them in one attempt: if it fails, the next one comes soon enough, and the handlers go on.
 
-        Returns the receipt handles that are not hidden for longer, each with whether SQS no longer knows it as received.
+        Return the receipt handles that are not hidden for longer, each with whether SQS no longer knows it as received.
         """
         entries = _visibility_entries(messages)
         try:
@@ -176,7 +183,7 @@ class SqsQueue:
             return self._attempts()
 
     def _send_batch(self, method: str, entries: Sequence[RequestEntry]) -> None:
-        """Entries that SQS will never accept, or that fail in every try, are logged and given up."""
+        """Send the entries until SQS has accepted them. Those that it will never accept, or that fail in every attempt, are logged."""
         retries, refusals = retries_and_refusals(entries, self._try_batch(method, entries))
         for pause in _RETRY_PAUSES:
             if not retries:
@@ -196,7 +203,7 @@ class SqsQueue:
 
     def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
         if not is_passing(error):
-            raise QueueRefused(_unusable(self.url, error)) from error
+            raise QueueRefused(_explain_refusal(self.url, error)) from error
         log(WARNING, "%s: %s", self.url, error)
 
 
@@ -207,15 +214,15 @@ _HOST_WITH_REGION = re.compile(rf"https?://(?:[^/]+\.)?(?:sqs(?:-fips)?\.({_REGI
 
 
 def region_of(url: str) -> str | None:
-    """The region that a queue's URL names. A stand-in's names none."""
+    """Return the region that a queue's URL names. A stand-in's names none."""
     match = _HOST_WITH_REGION.fullmatch(url)
     return None if match is None else match[1] or match[2]
 
 
 def default_client(url: str, *, region: str | None = None, endpoint_url: str | None = None) -> Any:
-    """A client with enough connections for its threads, in the region that is given, or the URL's, or the configured one.
+    """Return a client with enough connections for its threads, in the given region, or the URL's, or the configured one.
 
-    It does not check our own requests, which takes it a tenth of its time.
+    It does not validate our own requests, which would take a tenth of its time.
     """
     import boto3  # noqa: PLC0415  # A worker that is given a client does not need it.
 
@@ -224,23 +231,10 @@ def default_client(url: str, *, region: str | None = None, endpoint_url: str | N
     try:
         return sdk.client("sqs", region_name=region or region_of(url), endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:  # a region or an endpoint that is missing or malformed
-        raise ConfigurationError(_unusable(url, error)) from error
+        raise ConfigurationError(_explain_refusal(url, error)) from error
 
 
-def _attributes(client: Any, url: str, sleep: Callable[[float], None]) -> Mapping[str, str]:
-    """Asked for when the worker starts. Even a lost connection is explained then: most likely the address is wrong."""
-    pauses = iter(_RETRY_PAUSES)
-    while True:
-        try:
-            return client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)["Attributes"]  # type: ignore[no-any-return]  # as above
-        except (BotoCoreError, ClientError) as error:
-            pause = next(pauses, None)
-            if pause is None or not is_passing(error):
-                raise ConfigurationError(_unusable(url, error)) from error
-        sleep(pause)
-
-
-def _unusable(url: str, error: Exception) -> str:
+def _explain_refusal(url: str, error: Exception) -> str:
     return (
         f"The worker cannot use the queue {url}: {error} "
         f"Check the URL, the region, the endpoint and the credentials. The worker needs {_PERMISSIONS}."

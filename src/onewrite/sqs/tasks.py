@@ -1,4 +1,4 @@
-"""The tasks that process the messages of an asynchronous function, in one event loop with a thread of its own."""
+"""The driver of an asynchronous function: tasks process the messages in one event loop, which has its own thread."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from onewrite.batch.function import where_coroutine_stands, where_thread_stands
-from onewrite.sqs.state import Results
 from onewrite.sqs.waiting import Load
-from onewrite.sqs.watch import BEAT, SILENCE, Watch
+from onewrite.sqs.watch import BEAT, SILENCE
+
+if TYPE_CHECKING:
+    from onewrite.sqs.threads import WorkerThreads
 
 _LOOP = "loop"
 _SILENT = (
@@ -22,28 +24,14 @@ _SILENT = (
 )
 
 
-class Loads(Protocol):
-    """Where the tasks get loads, and bring the results. None of this waits, but `aprocess` for the function."""
-
-    watch: Watch
-
-    def ready_count(self) -> int: ...
-    def take(self, *, is_last: bool) -> Load | None: ...
-    async def aprocess(self, load: Load) -> Results: ...
-    def failed_results(self, load: Load, error: BaseException) -> Results: ...
-    def bring(self, load: Load, results: Results) -> None: ...
-    def look(self) -> None: ...
-    def loop_ended(self, error: BaseException) -> None: ...
-
-
 class Tasks:
     """One task for each slot that is busy.
 
-    A task takes its load when it runs for the first time, and not when it is made: a loop that stands still has not begun what it
+    A task takes its load when it runs for the first time, and not when it is made: a loop that is blocked has not begun a load that it
     will not begin.
     """
 
-    def __init__(self, worker: Loads, function: Callable[..., object], timeout: float) -> None:
+    def __init__(self, worker: WorkerThreads, function: Callable[..., object], timeout: float) -> None:
         self._worker, self._function, self._longest_silence = worker, function, max(timeout, SILENCE)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -54,7 +42,7 @@ class Tasks:
         self._end: Future[None] = Future()
 
     def wake(self) -> None:
-        """Messages are ready. The lock of the worker is held."""
+        """Begin the messages that are ready. The lock of the worker is held."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
@@ -64,17 +52,17 @@ class Tasks:
             self._call_soon(self._begin)
 
     def close(self) -> None:
-        """Nothing is begun any more, and what has not ended is cancelled."""
-        with suppress(InvalidStateError):  # the loop has ended by itself
+        """Begin nothing more, and cancel the tasks in progress."""
+        with suppress(InvalidStateError):  # the loop has ended on its own
             self._end.set_result(None)
 
     def cancel(self, load: Load) -> None:
-        """A task that has ended meanwhile is not touched."""
+        """Cancel the task of a load, unless it has ended meanwhile."""
         if load.task is not None:
             self._call_soon(load.task.cancel)
 
     def ask_for_a_sign(self, now: float) -> None:
-        """Now and then. The sign goes through the loop as the messages do: one call that blocks holds up both."""
+        """Ask the loop for a sign, every few seconds. It goes through the loop as the messages do: a call that blocks holds up both."""
         if self._thread is None or self._is_sign_wanted or now < self._last_sign + BEAT:
             return
         self._is_sign_wanted, self._last_sign = True, now
@@ -87,8 +75,8 @@ class Tasks:
 
         self._call_soon(give_sign)
 
-    def place_of(self, load: Load) -> str | None:
-        """The line of the user's code at which a task waits, or at which it keeps the loop from going round."""
+    def find_place(self, load: Load) -> str | None:
+        """Return the line of the user's code at which a task waits, or at which it blocks the loop."""
         if load.task is None or self._thread is None:
             return None
         if asyncio.current_task(self._loop) is load.task:
@@ -96,7 +84,7 @@ class Tasks:
         return where_coroutine_stands(load.task.get_coro(), self._function)
 
     def _call_soon(self, act: Callable[[], object]) -> None:
-        """In the loop, unless it has ended."""
+        """Call `act` in the loop, unless the loop has ended."""
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(act)
@@ -110,7 +98,7 @@ class Tasks:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             try:
                 runner.run(until_over())
-            except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
+            except BaseException as error:  # The user's code has ended the loop: nothing begins any more.
                 self._worker.loop_ended(error)
 
     def _begin(self) -> None:
@@ -122,12 +110,12 @@ class Tasks:
     async def _process(self) -> None:
         self._coming_count -= 1
         load = self._worker.take(is_last=not self._coming_count)
-        if load is None:  # It was given back meanwhile.
+        if load is None:  # The message was given back meanwhile.
             return
         load.task = asyncio.current_task()
         try:
             results = await self._worker.aprocess(load)
-        except BaseException as error:  # Whatever is raised here would end the loop, and with it all other tasks.
-            results = self._worker.failed_results(load, error)
+        except BaseException as error:  # Any exception would end the loop here, and with it all other tasks.
+            results = self._worker.make_failures(load, error)
         self._worker.bring(load, results)
         load.task = None

@@ -1,10 +1,10 @@
-"""The threads of a worker. All that they decide is decided by `WorkerState`, under one lock; here it is done.
+"""The driver of a worker's threads. `WorkerState` makes all decisions, under one lock; here they are carried out.
 
-- Workers do whatever is to be done next: process a message, delete those that are done, or ask for more. Whoever has received
+- Each thread of the pool does the next thing to do: it processes a message, deletes settled ones, or asks for more. A thread that has received
   messages begins the first one itself, and wakes another thread if there is more to do. So quick handlers are not slowed down
   by threads that wait for one another. The messages of an `async` function are processed by the tasks of one event loop instead.
-- The thread that calls `run` watches the time: messages that wait, timeouts, whether all that does the work still stirs, and when the
-  work is over. `Worker.run` watches this thread in turn, from another one that takes no lock.
+- The thread that calls `run` watches the time: waiting messages, timeouts, threads and loops that hang, and the end of the
+  work. `Worker.run` watches this thread in turn, from another one that takes no lock.
 
 An error in any of these threads ends the worker, because without that thread it would be alive and do nothing.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from asyncio import CancelledError
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import copy_context
 from math import inf
@@ -26,18 +26,9 @@ from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
 from onewrite.batch.report import Result
 from onewrite.identity import record_id
-from onewrite.sqs.health import Journal, name_of
+from onewrite.sqs.health import Journal, format_name
 from onewrite.sqs.queue import SqsQueue
-from onewrite.sqs.state import (
-    DELETED_WITHIN,
-    MOST_REQUESTS,
-    Hide,
-    Limits,
-    Queue,
-    Receive,
-    Results,
-    WorkerState,
-)
+from onewrite.sqs.state import DELETED_WITHIN, MAX_REQUESTS, Hide, Limits, Receive, Results, WorkerState
 from onewrite.sqs.stopping import StopRequest
 from onewrite.sqs.waiting import Load, QueueMessage, SqsMessage
 from onewrite.sqs.watch import ADVICE, BEAT, SILENCE, Watch, WorkerStuck
@@ -48,12 +39,12 @@ if TYPE_CHECKING:
 Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
 """Makes what threads wait on, around a lock. `threading.Condition` is one."""
 
-Job: TypeAlias = Load | Receive | Hide | tuple[int, list[SqsMessage]]
-"""To process, to ask for messages, to hide some, or to delete those of a queue."""
+Job: TypeAlias = Load | Receive | Hide | list[SqsMessage]
+"""A load to process, a request for messages, messages to hide, or settled ones to delete."""
 
 
 class Time(NamedTuple):
-    """How a worker tells how long something takes, how it waits, and what its threads wait on."""
+    """The clock of a worker, its way to wait, and the conditions on which its threads wait."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -61,7 +52,7 @@ class Time(NamedTuple):
 
 
 class ThreadPool:
-    """Up to `most` threads that each do `work`, which waits by calling `rest`. The lock is held for `wake` and `rest`."""
+    """Up to `limit` threads that each do `work`, which waits by calling `rest`. The lock is held for `wake` and `rest`."""
 
     def __init__(
         self, name: str, lock: threading.Lock, conditions: Conditions, limit: int, work: Callable[[], None]
@@ -70,15 +61,17 @@ class ThreadPool:
         self._context = copy_context()
         self._thread_count = 0
         self._resting_count = 0
-        self._is_coming = False  # One was woken, and has not looked yet. It wakes the next one, if there is more to do.
+        self._is_coming = (
+            False  # One was woken, and has not asked for work yet. It wakes the next one, if there is more to do.
+        )
 
     @property
     def may_come(self) -> bool:
-        """Whether one may be woken: none has been that has not looked yet, and not all are busy."""
+        """Whether a thread may be woken: not all are busy, and none that was woken is still on its way."""
         return not self._is_coming and (self._resting_count > 0 or self._thread_count < self._limit)
 
     def wake(self) -> None:
-        """One that `may_come` is to look for something to do. It is started if all others are busy."""
+        """Wake a thread, or start one if all others are busy. Call it only if one `may_come`."""
         if self._resting_count:
             self._condition.notify()
         else:
@@ -88,14 +81,14 @@ class ThreadPool:
         self._is_coming = True  # not before, because the system may refuse a thread
 
     def rest(self) -> None:
-        """Until woken."""
+        """Wait until woken."""
         self._resting_count += 1
         self._condition.wait()
         self._resting_count -= 1
         self._is_coming = False
 
     def wake_all(self) -> None:
-        """The work is over."""
+        """Wake all threads, because the work is over."""
         self._condition.notify_all()
 
     def _begin(self) -> None:
@@ -108,19 +101,19 @@ class ThreadPool:
 
 
 ROUNDS = "rounds"
-_MOST_NAMED = 10  # messages in an error
-# Seconds. With its defaults botocore gives up a request after eleven minutes: five tries, each of which may take a minute to connect
-# and another one to wait for the answer.
-_LONGEST_REQUEST = 900.0
+_MAX_NAMED = 10  # messages in an error
+# Seconds. With its defaults botocore gives up a request after eleven minutes: five attempts, each of which may take a minute to connect
+# and another one to wait for the response.
+_MAX_REQUEST = 900.0
 _PATIENCE_FOR_LOCK = 1.0  # seconds that a page waits for it
 
 
 class WorkerThreads:
-    """Runs the handler on the messages of the queues."""
+    """Runs the handler on the messages of the queue."""
 
     def __init__(
         self,
-        queues: Sequence[SqsQueue],
+        queue: SqsQueue,
         handler: Handler[Any],
         *,
         limits: Limits,
@@ -128,7 +121,7 @@ class WorkerThreads:
         time: Time,
         stop: StopRequest,
     ) -> None:
-        self._queues, self._handler, self._limits, self._journal = queues, handler, limits, journal
+        self._queue, self._handler, self._limits, self._journal = queue, handler, limits, journal
         self._clock, self._stop = time.clock, stop
         self.watch = Watch(time.clock, handler.each)
         self._lock = threading.Lock()
@@ -137,12 +130,12 @@ class WorkerThreads:
             from onewrite.sqs.tasks import Tasks  # noqa: PLC0415  # only these need an event loop
 
             self._tasks = Tasks(self, handler.each, limits.timeout)
-        self._state = WorkerState([Queue(queue.visibility, queue.fifo) for queue in queues], limits)
-        most_threads = limits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
-        self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, most_threads, self._work)
+        self._state = WorkerState(limits, visibility=queue.visibility, is_fifo=queue.is_fifo)
+        max_threads = limits.slots + 2 * MAX_REQUESTS  # one that deletes for each one that receives
+        self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, max_threads, self._work)
         self._timer = time.conditions(self._lock)
-        self._looks_at = inf  # when the timer looks again by itself
-        self._last_look = inf  # when it has last looked
+        self._next_round = inf  # when the timer goes on by itself
+        self._last_round = inf
         self.failure: BaseException | None = None
         self._is_over = False
 
@@ -151,28 +144,28 @@ class WorkerThreads:
         return not self._is_over and self._state.is_busy
 
     def counts(self) -> dict[str, int]:
-        """None of them while something holds the lock that should not."""
+        """Return the counts of messages, or none while something holds the lock for long."""
         with self._lock_in_time() as is_held:
             return self._state.counts() if is_held else {}
 
     def trouble(self) -> str | None:
-        """Why the worker is of no use, as far as that is known without the lock."""
+        """Return why the worker hangs or ends, as far as that is known without the lock."""
         return self.watch.trouble() if self.failure is None else f"The worker ends: {self.failure}"
 
-    def under_way(self) -> list[QueueMessage]:
-        """What has begun and not ended."""
+    def list_under_way(self) -> list[QueueMessage]:
+        """Return the messages in progress."""
         with self._lock_in_time() as is_held:
-            return self._state.slots.under_way() if is_held else []
+            return self._state.slots.list_messages() if is_held else []
 
     def run(self) -> None:
-        """Until the worker has stopped. An error that is no message's own ends the work and is raised."""
-        me, self._last_look = threading.get_ident(), self._clock()
+        """Work until the worker has stopped. An error that is no message's own ends the work and is raised."""
+        me, self._last_round = threading.get_ident(), self._clock()
         try:
             while not self._is_over:
                 longest = max(self._limits.timeout, SILENCE)
                 self.watch.begin(ROUNDS, "The worker has done no rounds", longest, me, is_vital=True)
                 self._journal.sum_up()
-                self._look()
+                self._go_round()
         finally:
             self.watch.end(ROUNDS)
             self.abandon()
@@ -180,7 +173,7 @@ class WorkerThreads:
             raise self.failure
 
     def abandon(self) -> None:
-        """Nothing waits for what is under way any more: it must not go on by itself, should it be released."""
+        """Let all threads end, without waiting for the messages in progress. Code that hangs must not go on, should it be released."""
         self._is_over = True
         if self._tasks is not None:
             self._tasks.close()
@@ -190,14 +183,14 @@ class WorkerThreads:
                 self._timer.notify()
 
     def look(self) -> None:
-        """Something has happened that the timer does not know of. It looks by itself soon enough if the lock is not free."""
+        """Begin a round, because of a change that the timer does not know of. Its next round comes soon enough if the lock is not free."""
         with self._lock_in_time() as is_held:
             if is_held:
                 self._timer.notify()
 
     @contextmanager
     def _lock_in_time(self) -> Generator[bool, None, None]:
-        """The lock, unless something holds it that should not. False: it is not ours."""
+        """Hold the lock, unless something else holds it for long. False: it is not held."""
         is_held = self._lock.acquire(timeout=_PATIENCE_FOR_LOCK)
         try:
             yield is_held
@@ -207,38 +200,38 @@ class WorkerThreads:
 
     # ------------------------------------------------------------ watching the time
 
-    def _look(self) -> None:
-        """Do what is due, and wait until more is."""
+    def _go_round(self) -> None:
+        """Do everything that is due, and wait until more is."""
         with self._lock:
             now = self._clock()
-            if now - self._last_look > SILENCE:  # Nobody could look, so the process itself stood still.
-                self._state.slots.count_anew(now)
-                self.watch.count_anew(now)
-            self._last_look = now
+            if now - self._last_round > SILENCE:  # The rounds did not go on, so the process itself was suspended.
+                self._state.slots.restart_clocks(now)
+                self.watch.restart_clocks(now)
+            self._last_round = now
             news = self._listen(now)
-            overdue_loads = self._state.to_give_up(now)
+            overdue_loads = self._state.take_overdue(now)
             self._decide_to_stop(now)  # before anything is begun in the slots that are left
             self._state.retry_due(now)
-            self._state.give_back_what_cannot_begin(now)
+            self._state.give_back_stalled(now)
             self._wake(now)
             if self._state.is_stopping and not self._state.is_busy:
                 self._is_over = self._is_over or self.failure is not None or not self._state.waits_for_messages
             returns = self._state.to_log()
             if not (overdue_loads or returns or news or self._is_over):
-                self._looks_at = min(self._state.next_due(now), now + BEAT)
-                self._timer.wait(max(0.0, self._looks_at - now))
-                self._looks_at = inf
+                self._next_round = min(self._state.next_due(now), now + BEAT)
+                self._timer.wait(max(0.0, self._next_round - now))
+                self._next_round = inf
         for text in news:
             self._journal.warn(text)
         for load in overdue_loads:
-            self._journal.log_overdue(load.members, self._limits.timeout, self._place_of(load))
+            self._journal.log_overdue(load.members, self._limits.timeout, self._find_place(load))
             if self._tasks is not None:
                 self._tasks.cancel(load)
         for message, reason in returns:
-            self._journal.log_return(message, reason, self._queues[message.queue])
+            self._journal.log_return(message, reason)
 
     def _listen(self, now: float) -> list[str]:
-        """Does the event loop go round? The answer is for the log, if it has changed."""
+        """Notice whether the event loop goes round, and return a line for the log if that has changed."""
         if self._tasks is None:
             return []
         self._tasks.ask_for_a_sign(now)
@@ -258,28 +251,28 @@ class WorkerThreads:
             self._state.stop()
 
     def _hang(self, now: float) -> str | None:
-        """Why nothing gets done any more, if that is so."""
+        """Return why no message ends any more, if that is so."""
         slots, timeout = self._state.slots, self._limits.timeout
         if (hang := self.watch.hang()) is not None:
             return hang
-        lost_loads = slots.lost_loads(now)
+        lost_loads = slots.list_lost(now)
         if 2 * len(lost_loads) > self._limits.slots:
             places = "; ".join(
-                [f"{name_of(load.members[0])} at {self._place_of(load)}" for load in lost_loads[:_MOST_NAMED]]
+                [f"{format_name(load.members[0])} at {self._find_place(load)}" for load in lost_loads[:_MAX_NAMED]]
             )
             return self.watch.trouble() or (
                 f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that have not ended {timeout:g} seconds "
-                f"after they began: {places}{'; ...' * (len(lost_loads) > _MOST_NAMED)}. {ADVICE}; if it only takes long, give the worker a longer timeout."
+                f"after they began: {places}{'; ...' * (len(lost_loads) > _MAX_NAMED)}. {ADVICE}; if it only takes long, set a longer timeout on the worker."
             )
-        if late_count := slots.late_count(now):
+        if late_count := slots.count_late(now):
             return (
                 f"{late_count} messages, one after the other, have not ended {timeout:g} seconds after they began, and none has in between. Maybe "
-                f"all of them wait for something that is never free again, as a pool of threads or connections. {ADVICE}."
+                f"all of them wait for something that is never free again, such as a pool of threads or connections. {ADVICE}."
             )
         return None
 
     def fail(self, error: BaseException) -> None:
-        """The worker cannot go on. What is done is still told to SQS, within the drain's seconds."""
+        """End the worker by an error. Settled messages are still deleted, within the drain's seconds."""
         with self._lock:
             self.failure = self.failure or error
             self._state.stop()
@@ -288,47 +281,47 @@ class WorkerThreads:
 
     @contextmanager
     def _failing(self) -> Generator[None, None, None]:
-        """Around a request: an error that will come again ends the worker. What is done is still told to SQS."""
+        """End the worker by an error that is raised in the `with` block."""
         try:
             yield
         except BaseException as error:  # of any kind: `run` raises it
             self.fail(error)
 
     def loop_ended(self, error: BaseException) -> None:
-        """The loop of the tasks has ended, and not by us."""
+        """End the worker, because the user's code has ended the loop of the tasks."""
         if isinstance(error, Exception | CancelledError):
             stuck = WorkerStuck(
-                f"Code that the function runs has ended the event loop, by {error!r}: no message can go on or begin."
+                f"The function's code has ended the event loop, by {error!r}: no message can go on or begin."
             )
             stuck.__cause__ = error
             error = stuck
         self.fail(error)
 
     def _stop_if_asked(self) -> None:
-        """Before anything is begun, so nothing is begun after a stop was asked for."""
+        """Stop before anything begins, so nothing begins after a stop was asked for."""
         if self._stop.is_wanted:
             self._state.stop()
 
     def _wake(self, now: float) -> None:
-        """After a change: wake whoever has something to do now. The lock is held."""
+        """Wake the threads that have something to do after a change. The lock is held."""
         has_ready = self._state.ready_count > 0
         if has_ready and self._tasks is not None:
             self._tasks.wake()
-        if self._workers.may_come and (  # first, because it is quick to ask, and this is done for each message
+        if self._workers.may_come and (  # first, because it is a quick check, and this is done for each message
             (has_ready and self._tasks is None) or self._state.has_request(now) or self._state.has_hide(now)
         ):
             self._workers.wake()
         if self._state.is_stopping:
             self._timer.notify()
 
-    def _look_by(self, moment: float) -> None:
-        if moment < self._looks_at:
+    def _go_round_by(self, moment: float) -> None:
+        if moment < self._next_round:
             self._timer.notify()
 
-    def _place_of(self, load: Load) -> str | None:
-        """At which line of the user's code it stands."""
+    def _find_place(self, load: Load) -> str | None:
+        """Return the line of the user's code at which the load is."""
         if self._tasks is not None:
-            return self._tasks.place_of(load)
+            return self._tasks.find_place(load)
         return where_thread_stands(load.thread, self._handler.each)
 
     # ------------------------------------------------------------ messages
@@ -345,7 +338,7 @@ class WorkerThreads:
                 elif isinstance(job, Hide):
                     self._hide(job)
                 else:
-                    self._delete(*job)
+                    self._delete(job)
 
     def _next_job(self, ended: tuple[Load, Results] | None) -> Job | None:
         with self._lock:
@@ -359,7 +352,7 @@ class WorkerThreads:
                     load or self._state.to_hide(now) or self._state.to_delete(now) or self._state.to_receive(now)
                 )
                 if self._state.next_sweep > now:
-                    self._look_by(self._state.next_sweep)
+                    self._go_round_by(self._state.next_sweep)
                 if job is not None:
                     self._wake(now)
                     return job
@@ -368,10 +361,10 @@ class WorkerThreads:
         return None
 
     def _take(self, now: float) -> Load | None:
-        """What to process; None if there is nothing now. The lock is held."""
+        """Return a load to process, if there is one now. The lock is held."""
         load = self._state.to_begin(now)
         if load is not None:
-            self._look_by(now + self._limits.timeout)
+            self._go_round_by(now + self._limits.timeout)
         return load
 
     def _process(self, load: Load) -> Results:
@@ -379,53 +372,53 @@ class WorkerThreads:
         try:
             results: Results = self._handler.process_together(self._records(load), **self._options(load))
         except BaseException as error:
-            results = self.failed_results(load, error)
+            results = self.make_failures(load, error)
         load.thread = None
-        self._tell(load, results)
+        self._log_results(load, results)
         return results
 
-    def _tell(self, load: Load, results: Results) -> None:
+    def _log_results(self, load: Load, results: Results) -> None:
         with self._failing():
-            self._journal.tell(load.members, results, self._queues[load.members[0].queue])
+            self._journal.log_results(load.members, results)
 
     def _records(self, load: Load) -> list[RecordState]:
         states: list[RecordState] = []
         for message in load.members:
-            states.append(self._handler.read(lambda_record(message.content, self._queues[message.queue].arn)))
+            states.append(self._handler.read(lambda_record(message.content, self._queue.arn)))
             message.messages = states[-1].messages
         return states
 
     def _options(self, load: Load) -> dict[str, Any]:
-        """How the handler is to process it. A worker that stops begins nothing more."""
+        """Return the handler's options for the load. A worker that stops begins nothing more."""
 
         def time_left() -> float:
             return -inf if self._stop.is_wanted else load.began + self._limits.timeout - self._clock()
 
         return {"in_order": load.members[0].group is not None, "time_left": time_left}
 
-    def failed_results(self, load: Load, error: BaseException) -> Results:
-        """The results of a load that ended with an error outside of the handler. What is no Exception ends the worker as well."""
+    def make_failures(self, load: Load, error: BaseException) -> Results:
+        """Return the results of a load that ended with an error outside of the handler. An error that is no Exception ends the worker as well."""
         if not isinstance(error, Exception | CancelledError):
             self.fail(error)
-        records = [lambda_record(message.content, self._queues[message.queue].arn) for message in load.members]
+        records = [lambda_record(message.content, self._queue.arn) for message in load.members]
         return [Result(record, record_id(record), None, (), error, 0.0) for record in records]
 
     def _end(self, load: Load, results: Results, now: float) -> None:
         self._journal.count(results)
         self._state.end(load, results, now, self._handler.clock)
         waits = not all(result is not None and result.settled for result in results)
-        self._look_by(self._state.next_due(now) if waits else now + DELETED_WITHIN)
+        self._go_round_by(self._state.next_due(now) if waits else now + DELETED_WITHIN)
         if self._state.is_stopping:
             self._timer.notify()
 
     # ------------------------------------------------------------ for the tasks
 
     def ready_count(self) -> int:
-        """How many loads may begin."""
+        """Return how many loads may begin."""
         return self._state.ready_count
 
     def take(self, *, is_last: bool) -> Load | None:
-        """What a task that has just begun to run is to process, if there still is something. `is_last`: no other task will ask at once."""
+        """Return a load for a task that has just begun to run, if there still is one. `is_last`: no other task will ask at once."""
         load = None
         with self._failing(), self._lock:
             now = self._clock()
@@ -439,8 +432,8 @@ class WorkerThreads:
         return await self._handler.aprocess_together(self._records(load), **self._options(load))
 
     def bring(self, load: Load, results: Results) -> None:
-        """A task has ended."""
-        self._tell(load, results)
+        """Take the results of a task."""
+        self._log_results(load, results)
         with self._failing(), self._lock:
             now = self._clock()
             self._end(load, results, now)
@@ -448,18 +441,18 @@ class WorkerThreads:
 
     # ------------------------------------------------------------ requests
 
-    def _requesting(self, method: str, queue: int) -> Any:
-        return self.watch.doing(f"{self._queues[queue].url}: {method} has not ended", _LONGEST_REQUEST + self._limits.wait)
+    def _requesting(self, method: str) -> Any:
+        return self.watch.doing(f"{self._queue.url}: {method} has not ended", _MAX_REQUEST + self._limits.wait)
 
     def _receive(self, request: Receive) -> None:
-        queue, messages, keys = self._queues[request.queue], None, None
+        messages, keys = None, None
         began = self._clock()
         with self._failing():
-            with self._requesting("receive_message", request.queue):
-                messages = queue.receive(request.number, self._limits.wait)
+            with self._requesting("receive_message"):
+                messages = self._queue.receive(request.number, self._limits.wait)
             if messages and self._handler.has_groups:
                 with self.watch.doing("The groups of messages have not been read", self._limits.timeout):
-                    keys = [self._key_of(message, queue) for message in messages]
+                    keys = [self._read_key(message) for message in messages]
         with self._lock:
             now = self._clock()
             self._stop_if_asked()
@@ -471,27 +464,27 @@ class WorkerThreads:
             self._timer.notify()  # The queue may be empty, or a pause may have begun.
             self._wake(now)
 
-    def _key_of(self, message: SqsMessage, queue: SqsQueue) -> Hashable:
-        """What has no messages is done by itself. What has several belongs to the group of the first one."""
-        state = self._handler.read(lambda_record(message, queue.arn))
+    def _read_key(self, message: SqsMessage) -> Hashable:
+        """Return the group of a message. A record without messages has its own group. One with several has the group of the first one."""
+        state = self._handler.read(lambda_record(message, self._queue.arn))
         return state.keys[0] if state.keys else object()
 
-    def _delete(self, queue: int, messages: list[SqsMessage]) -> None:
-        with self._failing(), self._requesting("delete_message_batch", queue):
-            self._queues[queue].delete(messages)
+    def _delete(self, messages: list[SqsMessage]) -> None:
+        with self._failing(), self._requesting("delete_message_batch"):
+            self._queue.delete(messages)
         with self._lock:
-            self._state.end_deleting(queue)
+            self._state.end_deleting()
             self._wake(self._clock())
 
     def _hide(self, hide: Hide) -> None:
-        began, queue = self._clock(), self._queues[hide.queue]
+        began = self._clock()
         messages = [(message.content, seconds) for message, seconds in hide.messages]
         failures: dict[str, bool] = {}
-        with self._failing(), self._requesting("change_message_visibility_batch", hide.queue):
+        with self._failing(), self._requesting("change_message_visibility_batch"):
             if hide.gives_back:
-                queue.hide(messages)
+                self._queue.hide(messages)
             else:
-                failures = queue.extend(messages)
+                failures = self._queue.extend(messages)
         with self._lock:
             self._state.end_hiding(hide, failures, began)
             self._wake(self._clock())

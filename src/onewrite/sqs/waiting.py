@@ -1,24 +1,23 @@
-"""The messages that wait at hand: which of them is begun next, and which are tried again. Nothing here knows a clock, a thread or an address.
+"""The messages that wait at hand: which of them begins next, and which are tried again. Nothing here has a clock, a thread, or a client.
 
-- The queues take turns, so a busy one holds up none of the others.
-- A message of a standard queue may begin at once. Of a message group of a FIFO queue one message is under way at a time, in the order in
-  which they came; groups do not wait for one another.
+- A message of a standard queue may begin at once. In a message group of a FIFO queue one message is in progress at a time, in the order in
+  which they came; groups don't wait for one another.
 - A group ends with its first failure: the rest of it leaves the lines together, and is redelivered from SQS in the same order.
 
-If the handler takes the messages of a group at once, all that is at hand of a group of a standard queue begins together. Of a message
-group of a FIFO queue the first messages begin together that are neighbours and of one group.
+If the handler takes the messages of a group at once, all messages at hand of a group of a standard queue begin together. In a message
+group of a FIFO queue, the first neighbors of one group begin together.
 
-What came too early, or while another worker had its step, stays at hand, and is tried again as soon as that may help:
+A message that came too early, or while another worker had its step, stays at hand, and is tried again as soon as that may help:
 
-- Each is tried again after a growing pause: another worker may have brought what it waits for.
+- Each is tried again after a growing pause: another worker may have settled the message that it waits for.
 - When a message of a source is settled, the deferred message of that source with the next sequence is tried at once. If it is settled
   too, the next one is tried: a gap of a thousand messages closes without another delivery. Messages without a sequence have no
   order, and are all tried. Without a source as well, messages have nothing in common.
-- Many entities may share a source, so what is settled may be no help. Only a message's own answer shows progress: it names another
-  number that it waits for. Until then no more of its tries come early than come after a pause, but for one.
-- A message whose answer shows no progress for `PATIENCE` seconds waits for what may never come. It goes back to the queue, which
+- Many entities may share a source, so a settled message may be no help. Only a message's own outcome shows progress: it names another
+  number to wait for. Until then no more of its attempts come early than come after a pause, plus one.
+- A message whose outcome shows no progress for `PATIENCE` seconds may wait forever. It goes back to the queue, which
   counts its receives and moves it to its dead-letter queue in the end.
-- What waits for another worker's step waits for no message: it is tried again at the end of the step's lease.
+- A message that waits for another worker's step is tried again at the end of the step's lease.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from onewrite.message import Message
 
 SqsMessage: TypeAlias = Mapping[str, Any]
 """A message as ReceiveMessage returns it."""
-MOST_MESSAGES = 10  # the most that SQS gives in one request
+MAX_BATCH = 10  # messages that SQS accepts or returns in one request
 PATIENCE = 300.0  # seconds: the missing message may fail a few times, and wait for its visibility timeout after each failure
-_MOST_SOURCES = 10_000  # of which the last progress is remembered
+_MAX_SOURCES = 10_000  # whose last progress is remembered
 
 Sequence: TypeAlias = int | str | None
 
 
 def size_of(content: SqsMessage) -> int:
-    """The bytes of memory that a message's body and attributes take."""
+    """Return the bytes of memory that a message's body and attributes take."""
     attributes = content.get("MessageAttributes", {}).values()
     return sys.getsizeof(content.get("Body", "")) + sum(
         sys.getsizeof(value) for each in attributes for value in each.values()
@@ -61,7 +60,6 @@ class QueueMessage:
     """
 
     content: SqsMessage
-    queue: int
     group: str | None
     since: float
     hidden_until: float
@@ -99,93 +97,88 @@ class Load:
 
 
 class WaitingLines:
-    """The messages that wait to begin. `most`: how many a call may have at most; 1 if the handler has no groups."""
+    """The messages that wait to begin. `max_members`: how many a load may have at most; 1 if the handler has no groups."""
 
-    def __init__(self, queues: int, most: int) -> None:
-        self._most = most
-        # Of each load that may begin its first message, by its queue.
-        self._ready_queues = tuple(deque[QueueMessage]() for _ in range(queues))
-        # Of each FIFO group its messages at hand, in order. The first one is ready, under way or deferred.
-        self._groups: dict[tuple[int, str], deque[QueueMessage]] = {}
-        self._together: dict[tuple[int, Hashable], deque[QueueMessage]] = {}  # those of a standard queue that begin together
-        self._turn = 0
-        self.ready_count = 0  # loads that may begin at once
-        self.waiting_counts = [0] * queues  # how many messages of each queue begin without waiting for another one
+    def __init__(self, max_members: int) -> None:
+        self._max_members = max_members
+        self._ready = deque[QueueMessage]()  # the first message of each load that may begin
+        # The messages at hand of each FIFO group, in order. The first one is ready, in progress, or deferred.
+        self._groups: dict[str, deque[QueueMessage]] = {}
+        self._together: dict[Hashable, deque[QueueMessage]] = {}  # those of a standard queue that begin together
+        self.ready_messages = 0  # that wait for no other message
+
+    @property
+    def ready_count(self) -> int:
+        """How many loads may begin at once."""
+        return len(self._ready)
 
     def add(self, message: QueueMessage) -> None:
+        """Take in a received message."""
         if message.group is not None:
-            group = self._groups.setdefault((message.queue, message.group), deque())
+            group = self._groups.setdefault(message.group, deque())
             group.append(message)
             if len(group) > 1:
                 return
         self.make_ready(message)
 
     def make_ready(self, message: QueueMessage) -> None:
-        """It may begin, for the first time or once more. If it is of a FIFO group it is the first one already."""
-        self.waiting_counts[message.queue] += 1
-        if message.group is None and self._most > 1:
-            together = self._together.setdefault((message.queue, message.key), deque())
+        """Let the message begin, for the first time or again. A message of a FIFO group is the first one of it by now."""
+        self.ready_messages += 1
+        if message.group is None and self._max_members > 1:
+            together = self._together.setdefault(message.key, deque())
             together.append(message)
             if len(together) > 1:
                 return
-        self._ready_queues[message.queue].append(message)
-        self.ready_count += 1
+        self._ready.append(message)
 
     def take(self) -> Load:
-        """The next one, of those that are ready."""
-        queues = len(self._ready_queues)
-        self._turn = next(queue for step in range(queues) if self._ready_queues[queue := (self._turn + 1 + step) % queues])
-        first = self._ready_queues[self._turn].popleft()
-        self.ready_count -= 1
-        self.waiting_counts[first.queue] -= 1
-        if self._most == 1:
+        """Return the next load of those that are ready."""
+        first = self._ready.popleft()
+        self.ready_messages -= 1
+        if self._max_members == 1:
             return Load((first,))
         if first.group is not None:
-            line = self._groups[first.queue, first.group]
-            return Load(tuple(islice(takewhile(lambda message: message.key == first.key, line), self._most)))
-        together = self._together.pop((first.queue, first.key))
-        members = [together.popleft() for _ in range(min(self._most, len(together)))]
-        self.waiting_counts[first.queue] -= len(members) - 1 + len(together)
-        for message in together:  # more than one call may have
+            line = self._groups[first.group]
+            return Load(tuple(islice(takewhile(lambda message: message.key == first.key, line), self._max_members)))
+        together = self._together.pop(first.key)
+        members = [together.popleft() for _ in range(min(self._max_members, len(together)))]
+        self.ready_messages -= len(members) - 1 + len(together)
+        for message in together:  # more than one load may have
             self.make_ready(message)
         return Load(tuple(members))
 
     def settle(self, message: QueueMessage, *, goes_on: bool) -> bool:
-        """It is done, and its group goes on, unless more of it is in the same load. True: nothing of its group is left at hand."""
+        """Let the group of a settled message go on, unless more of it is in the same load. True: nothing of the group is left at hand."""
         if message.group is None:
             return False
-        group = self._groups[message.queue, message.group]
+        group = self._groups[message.group]
         group.popleft()
         if group:
             if goes_on:
                 self.make_ready(group[0])
             return False
-        del self._groups[message.queue, message.group]
+        del self._groups[message.group]
         return True
 
-    def behind(self, message: QueueMessage) -> list[QueueMessage]:
-        """The rest of its FIFO group, which it is the first one of."""
-        return [] if message.group is None else [*islice(self._groups[message.queue, message.group], 1, None)]
+    def followers(self, message: QueueMessage) -> list[QueueMessage]:
+        """Return the rest of the FIFO group of its first message."""
+        return [] if message.group is None else [*islice(self._groups[message.group], 1, None)]
 
     def fail(self, message: QueueMessage) -> list[QueueMessage]:
-        """It is redelivered, and with it the rest of its group, which is returned."""
-        members = self.behind(message)
+        """Drop the FIFO group of a message that is redelivered, and return the rest of the group."""
+        followers = self.followers(message)
         if message.group is not None:
-            del self._groups[message.queue, message.group]
-        return members
+            del self._groups[message.group]
+        return followers
 
-    def clear(self) -> list[QueueMessage]:
-        """Nothing more begins. Returns all that waits; what is under way or deferred is not part of it."""
-        messages = [message for together in self._together.values() for message in together]
-        messages += [each for queue in self._ready_queues for each in queue if each.group is not None or self._most == 1]
-        for queue in self._ready_queues:
-            queue.clear()
+    def clear(self) -> None:
+        """Drop all messages but those in progress."""
+        self._ready.clear()
         self._together.clear()
-        self.ready_count, self.waiting_counts = 0, [0] * len(self.waiting_counts)
+        self.ready_messages = 0
         for group in self._groups.values():
-            while len(group) > 1 and not group[-1].is_under_way:
-                messages.append(group.pop())
-        return messages
+            while group and not group[-1].is_under_way:
+                group.pop()
 
 
 class Deferrals:
@@ -242,7 +235,7 @@ class Deferrals:
         self.progresses += 1
         self._progress[source] = self.progresses
         self._progress.move_to_end(source)
-        if len(self._progress) > _MOST_SOURCES:
+        if len(self._progress) > _MAX_SOURCES:
             self._progress.popitem(last=False)
         waiting = self._sequences.get(source)
         if waiting is None:
@@ -281,8 +274,7 @@ class Deferrals:
             if not self._sequences[source]:
                 del self._sequences[source]
 
-    def clear(self) -> list[QueueMessage]:
-        messages = [*self._due]
-        for message in messages:
+    def clear(self) -> None:
+        """Drop all of them."""
+        for message in [*self._due]:
             self.remove(message)
-        return messages

@@ -1,4 +1,4 @@
-"""Whether a worker hangs: what it is about, since when, and at which line that stands. Nothing here takes a lock, because a lock may be what hangs."""
+"""Notices that a worker hangs: in which activity, since when, and at which line. Nothing here takes a lock, because a lock may be what hangs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from onewrite.batch.function import where_thread_stands
 from onewrite.errors import OnewriteError
 
 BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
-# Seconds. A worker does its rounds at every beat, so it is no accident of a busy machine if whatever does the work has not
-# stirred for as long as this. Then its health page says so, and what cannot begin goes back to the queue.
+# Seconds. A worker does its rounds at every beat, so it is no accident of a busy machine if a vital activity
+# takes as long as this. Then its health page says so, and messages that cannot begin go back to the queue.
 SILENCE = 30.0
-ADVICE = "Start the worker again, and give what hangs a timeout of its own"
+ADVICE = "Start the worker again, and set a timeout on the call that hangs"
 
 
 class WorkerStuck(OnewriteError):
-    """What does the work of a worker stirs no more: start it again, and mend what hangs."""
+    """The worker hangs: start it again, and set a timeout on the call that hangs."""
 
 
 class _Activity(NamedTuple):
-    text: str  # what is said of it while it goes on
+    text: str  # for the log and the health page
     began: float
     longest: float  # seconds, after which the worker hangs
     thread: int | None
@@ -30,14 +30,14 @@ class _Activity(NamedTuple):
 
 
 class Watch:
-    """What the threads of a worker do that may hang. `function` is the user's, which is looked for where a thread stands."""
+    """The activities of a worker's threads that may hang. `function` is the user's, which is looked for in the stack of a thread."""
 
     def __init__(self, clock: Callable[[], float], function: Callable[..., object]) -> None:
         self._clock, self._function = clock, function
         self._activities: dict[Hashable, _Activity] = {}
 
     def begin(self, name: Hashable, text: str, longest: float, thread: int | None, *, is_vital: bool = False) -> None:
-        """For what is vital the page shows trouble before the worker hangs."""
+        """Note an activity. For a vital one, the page shows trouble before the worker hangs."""
         self._activities[name] = _Activity(text, self._clock(), longest, thread, is_vital)
 
     def end(self, name: Hashable) -> None:
@@ -45,7 +45,7 @@ class Watch:
 
     @contextmanager
     def doing(self, text: str, longest: float) -> Generator[None, None, None]:
-        """Around something that this thread does."""
+        """Note an activity of this thread, in a `with` block."""
         me = threading.get_ident()
         self.begin(me, text, longest, me)
         try:
@@ -53,16 +53,16 @@ class Watch:
         finally:
             self.end(me)
 
-    def count_anew(self, now: float) -> None:
-        """The process itself stood still, as a container does that is frozen. That proves nothing against what is under way."""
+    def restart_clocks(self, now: float) -> None:
+        """Measure all activities from now on: the process itself was suspended, as a frozen container is."""
         self._activities.update({name: each._replace(began=now) for name, each in [*self._activities.items()]})
 
     def trouble(self) -> str | None:
-        """What has not stirred for long, although nothing else goes on meanwhile."""
+        """Return which vital activity has gone on for long."""
         return self._say(lambda each, seconds: each.is_vital and seconds >= SILENCE)
 
     def hang(self, *names: Hashable) -> str | None:
-        """What has gone on for so long that it will not end; of these names, or of all."""
+        """Return which activity has gone on for so long that it will not end; of these names, or of all."""
         hanging = self._say(lambda each, seconds: seconds >= each.longest, names)
         return None if hanging is None else f"{hanging} {ADVICE}."
 
