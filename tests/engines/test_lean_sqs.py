@@ -364,18 +364,6 @@ def test_a_lean_worker_keeps_group_order_if_responses_are_lost(
     assert sqs.counts(f"{name}.fifo") == {"Gone": [1] * 200, "Left": 0, "Hidden": 0}
 
 
-def test_a_lean_worker_of_several_queues_has_a_way_to_each(
-    sqs: HttpSqs, listening: Listening, clients: Clients, name: str
-) -> None:
-    urls = [f"{listening.endpoint}/1/{name}-{n}" for n in range(2)]
-    for n in range(2):
-        sqs.fill(f"{name}-{n}", ["x"] * 40)
-    worker = Worker(urls, _nothing, client=clients(listening.endpoint), lean=True, wait=0, stop_when_empty=True)
-    assert worker.run() is True
-    assert [len(sqs.counts(f"{name}-{n}")["Gone"]) for n in range(2)] == [40, 40]
-    assert lean_requests(listening)[DELETE] >= 8
-
-
 @pytest.mark.parametrize("grouped", [False, True], ids=["one by one", "in groups"])
 @pytest.mark.few(1)
 def test_a_lean_worker_runs_asynchronous_functions_and_gathers_groups(
