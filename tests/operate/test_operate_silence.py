@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
 from onewrite.operate import main, stores
+from tests.support.endpoints import Endpoint, endpoint_of
 from tests.support.repairs import log_as_it_was
 
 PATIENCE = 120.0  # seconds for one process on a busy machine
@@ -34,45 +30,10 @@ VERBS: dict[str, tuple[str, ...]] = {
 AWS = {"AWS_ACCESS_KEY_ID": "dummy", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_DEFAULT_REGION": "eu-west-1"}
 
 
-class Endpoint:
-    """A server that takes connections, and then sends nothing, or one byte after the other and never the last, or closes them; or that is away."""
-
-    def __init__(self, kind: str) -> None:
-        self.is_asked = threading.Event()
-        self._kind = kind
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        if kind == "away":
-            self._listener.close()
-        else:
-            threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # it is closed
-                return
-            threading.Thread(target=self._send, args=(connection,), daemon=True).start()
-
-    def _send(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):  # the verb has ended
-            while self._kind != "refusing" and connection.recv(1024):
-                self.is_asked.set()
-                while self._kind == "slow":
-                    connection.send(b"H")
-                    time.sleep(0.05)
-        self.is_asked.set()
-
-    def close(self) -> None:
-        self._listener.close()
-
-
 @pytest.fixture
 def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
-    made = Endpoint(request.param)
-    yield made
-    made.close()
+    with endpoint_of(request.param) as made:
+        yield made
 
 
 def command(verb: str, engine: str, host: str) -> list[str]:
@@ -104,7 +65,7 @@ def end_of(arguments: list[str], asked: threading.Event, number: signal.Signals)
 def test_a_signal_ends_a_verb_at_once(verb: str, engine: str, endpoint: Endpoint, number: signal.Signals) -> None:
     code, log, seconds = end_of(command(verb, engine, endpoint.host), endpoint.is_asked, number)
     assert (log, code) == ("onewrite: Interrupted by a signal.\n", 130)
-    assert seconds < 3  # one, and what a busy machine adds
+    assert seconds < 10  # one, and the pauses of a busy machine
 
 
 @pytest.mark.parametrize("endpoint", ["silent", "away"], indirect=True)
@@ -137,44 +98,17 @@ def test_limits_are_those_of_the_page() -> None:
 ITEM = {"id": {"S": "e"}, "ow_l": {"S": "ow1 marks"}, "ow_@s": {"N": "1"}}
 
 
-class ReadsOnly(BaseHTTPRequestHandler):
-    """DynamoDB as far as a read, which never responds to a write."""
-
-    is_asked: threading.Event
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        if not self.headers["X-Amz-Target"].endswith(".GetItem"):
-            self.is_asked.set()
-            time.sleep(PATIENCE)
-        body = json.dumps({"Item": ITEM}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
-def reads_only() -> Iterator[tuple[str, threading.Event]]:
-    asked = threading.Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (ReadsOnly,), {"is_asked": asked}))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_port}", asked
-    server.shutdown()
-    server.server_close()
+def reads_only() -> Iterator[Endpoint]:
+    """DynamoDB as far as a read, which never responds to a write."""
+    with endpoint_of("silent", {"GetItem": [{"Item": ITEM}]}) as made:
+        yield made
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: str(number.name))
-def test_an_interrupted_write_leaves_a_line_for_the_audit(
-    reads_only: tuple[str, threading.Event], number: signal.Signals
-) -> None:
-    host, asked = reads_only
-    arguments = command("set-mark", "dynamodb", host)
-    code, log, _ = end_of([*arguments[:-3], "--operator", "ann", *arguments[-3:]], asked, number)
+def test_an_interrupted_write_leaves_a_line_for_the_audit(reads_only: Endpoint, number: signal.Signals) -> None:
+    arguments = command("set-mark", "dynamodb", reads_only.host)
+    code, log, _ = end_of([*arguments[:-3], "--operator", "ann", *arguments[-3:]], reads_only.is_asked, number)
     line, last = log.splitlines()
     assert 'set-mark of {"id": "e"} (ow_@s: 1 becomes' in line
     assert "ended by KeyboardInterrupt before a response arrived, and may have been written." in line
@@ -183,11 +117,11 @@ def test_an_interrupted_write_leaves_a_line_for_the_audit(
 
 
 def test_a_write_without_a_response_leaves_the_same_line(
-    reads_only: tuple[str, threading.Event], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    reads_only: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, value in AWS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(stores, "_READ_AWS", 0.3)
     with log_as_it_was():
-        assert main(command("set-mark", "dynamodb", reads_only[0])) == 1
+        assert main(command("set-mark", "dynamodb", reads_only.host)) == 1
     assert "ended by ReadTimeoutError before a response arrived, and may have been written." in caplog.text
