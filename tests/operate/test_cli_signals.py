@@ -20,7 +20,7 @@ import pytest
 
 import onewrite
 from onewrite.testing.servers.process import free_port
-from tests.support.endpoints import EndpointKind, endpoint_of
+from tests.support.endpoints import EndpointKind, Responses, endpoint_of
 
 SOURCE = Path(onewrite.__path__[0]).parent
 PATIENCE = 60.0  # seconds for a process on a busy machine
@@ -87,8 +87,8 @@ if os.environ.get("ASKS") == "at its import":
 """
 QUEUE = {"Attributes": {"QueueArn": "arn:aws:sqs:eu-west-1:1:orders", "VisibilityTimeout": "30"}}
 MESSAGE = {"MessageId": "m", "ReceiptHandle": "m", "Body": "m", "MD5OfBody": hashlib.md5(b"m").hexdigest()}  # noqa: S324  # as SQS has it
-STARTED = {"GetQueueAttributes": [QUEUE]}
-WITH_MESSAGE = {**STARTED, "ReceiveMessage": [{"Messages": [MESSAGE]}]}
+STARTED: Responses = {"GetQueueAttributes": [QUEUE]}
+WITH_MESSAGE: Responses = {**STARTED, "ReceiveMessage": [{"Messages": [MESSAGE]}]}
 # What fails, then the command, and its exit codes if that is silent or slow, and if it refuses. A worker that has nothing in hand does not wait.
 RELAY, WORKER = ("relay",), ("worker", "--queue-url", "http://{queue}/1/orders", "--endpoint-url", "http://{queue}")
 OUTBOX = ("--outbox", "shop/orders", "--to", "http://{failing}/1/told")
