@@ -27,7 +27,8 @@ def test_large_deferred_messages_are_bounded_by_bytes(
 
     def defer(message: Message) -> Answer:
         seen.add(message.id)
-        held.append(stopping._threads.counts()["bytes_at_hand"])  # type: ignore[union-attr]  # it runs
+        assert stopping._threads is not None
+        held.append(stopping._threads.counts()["bytes_at_hand"])
         if len(seen) == (count // GROUP if fifo else count):
             stopping.stop()
         return Deferred(message, 1)
