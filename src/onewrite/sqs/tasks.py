@@ -8,20 +8,32 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from onewrite.batch.function import where_coroutine_stands, where_thread_stands
+from onewrite.sqs.state import Results
 from onewrite.sqs.waiting import Load
-from onewrite.sqs.watch import BEAT, SILENCE
-
-if TYPE_CHECKING:
-    from onewrite.sqs.threads import WorkerThreads
+from onewrite.sqs.watch import BEAT, SILENCE, Watch
 
 _LOOP = "loop"
 _SILENT = (
     "No message can go on or begin, because an `async` function does what blocks (await it, or do it by asyncio.to_thread): the event loop has "
     "not gone round"
 )
+
+
+class Loads(Protocol):
+    """The source of the tasks' loads, which takes the results. Only `aprocess` waits, for the function."""
+
+    watch: Watch
+
+    def ready_count(self) -> int: ...
+    def take(self, *, is_last: bool) -> Load | None: ...
+    async def aprocess(self, load: Load) -> Results: ...
+    def make_failures(self, load: Load, error: BaseException) -> Results: ...
+    def bring(self, load: Load, results: Results) -> None: ...
+    def look(self) -> None: ...
+    def loop_ended(self, error: BaseException) -> None: ...
 
 
 class Tasks:
@@ -31,7 +43,7 @@ class Tasks:
     will not begin.
     """
 
-    def __init__(self, worker: WorkerThreads, function: Callable[..., object], timeout: float) -> None:
+    def __init__(self, worker: Loads, function: Callable[..., object], timeout: float) -> None:
         self._worker, self._function, self._longest_silence = worker, function, max(timeout, SILENCE)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
