@@ -15,14 +15,12 @@ from tests.benchmarks import (
     explorer,
     growth,
     lean,
-    own_python,
     package,
     processor,
     speed_dynamodb,
     speed_mongodb,
     steps,
     transactions,
-    wire,
     worker,
 )
 from tests.benchmarks.measure import Plan, Row
@@ -34,12 +32,10 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row] | Iterator[Row | Section]]] = {
     "speed_dynamodb": speed_dynamodb.rows,
     "lean": lean.rows,
     "speed_mongodb": speed_mongodb.rows,
-    "own_python": own_python.rows,
     "processor": processor.rows,
     "decorator": decorator.rows,
     "package": package.rows,
     "explorer": explorer.rows,
-    "wire": wire.rows,
     "worker": worker.rows,
     "events": events.rows,
     "transactions": transactions.rows,
@@ -51,7 +47,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row] | Iterator[Row | Section]]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options().parse_args(arguments)
-    plan = Plan(rounds=options.rounds, late=options.messages_at)
+    plan = Plan(options.rounds)
     for engine in (dynoxide_binary, mongod_binary):
         engine()  # fetched where it is missing
     results: list[tuple[str, Row]] = []
@@ -80,7 +76,6 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=2000, help="turns of each contender (default: 2000)")
     parser.add_argument("--only", action="append", choices=GROUPS, help="this group alone; may be given again")
-    parser.add_argument("--messages-at", type=int, default=100_000, help="which message to set against message 100")
     parser.add_argument(
         "--write", type=Path, metavar="FOLDER", help=f"write what belongs there into the {PAGE} of this folder"
     )

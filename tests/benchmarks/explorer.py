@@ -6,19 +6,13 @@ The stand-ins are in this process, and an exploration waits for nothing else: wh
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any
 
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.explorer.judge import Judge
-from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.search import EverySchedule
-from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.benchmarks.measure import Plan, Row
 
@@ -37,7 +31,6 @@ def rows(plan: Plan) -> Iterator[Row]:
     with moto_tables() as make:
         for writes in (1, 2, 3):
             yield _exhaust(f"{writes} guarded, moto", _guarded_on_dynamodb(writes), make, _items, None)
-    yield _recalled_against_run(2)
 
 
 def _guarded_on_mongodb(writes: int) -> Build:
@@ -99,26 +92,3 @@ def _exhaust(
     took = [report.seconds for report in reports]
     against = f"2 messages, {reports[0].schedules} schedules"
     return Row(f"exhausted: {what}", against, statistics.median(took), min(took), max(took), "s", target)
-
-
-def _recalled_against_run(writes: int) -> Row:
-    recall_seconds, run_seconds = (
-        _seconds(_guarded_on_mongodb(writes), is_recalled=recall_seconds) for recall_seconds in (True, False)
-    )
-    ratio = recall_seconds / run_seconds
-    return Row(
-        f"exhausted: {writes} guarded, mongomock, recalled", "each schedule run from its start", ratio, ratio, ratio, "x"
-    )
-
-
-def _seconds(build: Build, *, is_recalled: bool) -> float:
-    with closing(Subject(build, MESSAGES, mongomock_collection, Bounds(), timeout=30)) as subject:
-        judge = Judge(subject, _documents)
-        judge.prepare()
-        judge.recall()
-        if not is_recalled:
-            judge.run_always()
-        start = time.perf_counter()
-        for _ in EverySchedule(judge):
-            pass
-        return time.perf_counter() - start

@@ -29,7 +29,6 @@ class Plan:
     """How much to measure."""
 
     rounds: int
-    late: int
     seed: int = 20240229
 
     @property
