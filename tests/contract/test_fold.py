@@ -383,6 +383,37 @@ def test_a_message_without_a_sequence_is_refused_before_anything_is_written(shop
 def test_what_is_no_message_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="a str"):
         shop.fold([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested
+    for given in (message(1), "m1", None):
+        with pytest.raises(InvalidMessage, match="fold takes the messages first, as a list"):
+            shop.fold(given, "o")  # type: ignore[arg-type]  # the same
+
+
+@mark_only
+def test_incomparable_sequences_are_refused_unwritten(shop: Shop) -> None:
+    with pytest.raises(LedgerMismatch, match="do not compare"):
+        shop.fold([message(1), Message("a", source="s", sequence="a")], "o")
+    assert shop.raw("o") is None
+
+
+@seen_only
+def test_error_of_the_function_passes_through(shop: Shop) -> None:
+    def fail(_: list[Message]) -> Any:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        shop.fold_by(messages(1, 2), fail)
+    assert shop.raw("o") is None
+
+
+@seen_only
+def test_function_may_change_the_list_that_it_is_given(shop: Shop) -> None:
+    def empty(fresh: list[Message]) -> Any:
+        fresh.clear()
+        return {"Key" if "dynamo" in shop.name else "filter": shop.key("o")}
+
+    shop.put_raw("o", n=0)
+    assert kinds(shop.fold_by(messages(1, 2), empty)) == [Applied] * 2
+    assert kinds(shop.fold(messages(1, 2), "o")) == [Duplicate] * 2
 
 
 @pytest.mark.parametrize("shop", [name for name in LEDGERS if name != "message ids"], indirect=True)  # which has no label

@@ -1,4 +1,4 @@
-"""The chaos runs, comes to an end, and leaves nothing behind. `make chaos` runs it for longer, and on a replica set too."""
+"""The chaos runs, ends, and leaves nothing behind. `make chaos` runs it for longer, and on a replica set too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def left_behind(home: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_some_seconds_of_chaos_find_each_message_applied_once_and_each_event_told_once(tmp_path: Path) -> None:
+def test_chaos_applies_and_publishes_each_message_once(tmp_path: Path) -> None:
     require(dynoxide_binary)
     require(mongod_binary)
     with chaos(tmp_path, "--minutes", "0.05", "--only", "dynoxide", "mongod") as run:
@@ -48,7 +48,7 @@ def test_some_seconds_of_chaos_find_each_message_applied_once_and_each_event_tol
     assert left_behind(tmp_path) == []
 
 
-def test_chaos_that_is_interrupted_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+def test_interrupted_chaos_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     require(dynoxide_binary)
     with chaos(tmp_path, "--minutes", "10", "--only", "dynoxide") as run:
         assert run.stdout is not None

@@ -1,28 +1,58 @@
-"""Effects outside of the entity on real servers: workers fail, abandon and are killed at each point, and nobody pays twice."""
+"""Effects outside of the entity on real servers: workers fail and abandon it at each point, and nobody pays twice."""
 
 from __future__ import annotations
 
-import itertools
 import random
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from onewrite import Begun, Message, Outcome, SeenIds
-from tests.engines.stores import Delivery
-from tests.engines.test_crashes import Broker, effects
-from tests.engines.tills import Pay, Till, till_on
-from tests.support.ci import in_ci
+from onewrite import Begun, Busy, Message, Outcome, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from tests.engines.stores import State, addition, dynamo_state, increment, mongo_state
 
-ENGINES = pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
 THREADS, MESSAGES = 8, 50
-DELIVERIES, KILLS = (150, 16) if in_ci() else (40, 6)
+SPEED = 200.0  # seconds of the simulated time in one of the wall's: nobody waits for the lease of a dead worker
+STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 _LATENCY = 0.01
-_places = (f"steps{n}" for n in itertools.count())
+_started = time.time()
+
+Pay: TypeAlias = Callable[[Message, Callable[[Begun], str]], Outcome]
+
+
+def clock() -> float:
+    return _started + (time.time() - _started) * SPEED
+
+
+@pytest.fixture(params=["mongod", "dynoxide"])
+def payments(request: pytest.FixtureRequest) -> tuple[Pay, Callable[[], State]]:
+    """A payment around an effect of one's own, and the entity in which all payments are recorded."""
+    if request.param == "mongod":
+        collection = request.getfixturevalue("collection")
+        collection.insert_one({"_id": "e"})
+        documents = GuardedCollection(collection, SeenIds(), clock=clock)
+
+        def pay(message: Message, effect: Callable[[Begun], str]) -> Outcome:
+            update = {"update": increment(message)}
+            return documents.perform(message, "charge", effect, {"_id": "e"}, then=lambda _: update, **STEP)
+
+        return pay, lambda: mongo_state(collection)
+    dynamo, table = request.getfixturevalue("dynamo"), request.getfixturevalue("table")
+    dynamo.put_item(TableName=table, Item={"id": {"S": "e"}})
+    items = GuardedTable(dynamo, SeenIds(), table_name=table, clock=clock)
+
+    def pay_for_item(message: Message, effect: Callable[[Begun], str]) -> Outcome:
+        write = addition(message, "e")
+        return items.perform(message, "charge", effect, Key=write["Key"], then=lambda _: write, **STEP)
+
+    return pay_for_item, lambda: dynamo_state(dynamo, table)
 
 
 class Died(BaseException):
@@ -72,7 +102,7 @@ class Provider:
             raise Died
 
 
-def deliver_all(till: Till, pay: Pay, provider: Provider, seed: int) -> list[Outcome]:
+def deliver_all(pay: Pay, provider: Provider, seed: int) -> list[Outcome]:
     """One thread: every message, again until it is settled. Two threads have one seed, and so the same order: they meet."""
     left = deque(Message(f"m-{n}") for n in range(MESSAGES))
     random.Random(seed).shuffle(left)
@@ -80,31 +110,29 @@ def deliver_all(till: Till, pay: Pay, provider: Provider, seed: int) -> list[Out
     while left:
         message = left.popleft()
         try:
-            outcome = pay(message, "e", provider.charge)
+            outcome = pay(message, provider.charge)
         except (TimeoutError, Died):
             left.append(message)
             continue
         if outcome.settled:
             settled.append(outcome)
             continue
-        if not left:  # there is nothing else to do meanwhile
-            till.wait_for(outcome)
+        if not left and isinstance(outcome, Busy):  # there is nothing else to do meanwhile
+            time.sleep(max(0.0, outcome.until - clock()) / SPEED)
         left.append(message)
     return settled
 
 
-@ENGINES
 @pytest.mark.few(1)
-def test_threads_that_fail_and_die_around_the_effect_charge_under_one_key_and_record_once(
-    engine: str, request: pytest.FixtureRequest
-) -> None:
-    till, provider = till_on(request.getfixturevalue(engine), next(_places), SeenIds(), ["e"]), Provider(seed=7)
-    with till.opened() as (pay, _), ThreadPoolExecutor(THREADS) as pool:
-        work = [pool.submit(deliver_all, till, pay, provider, thread // 2) for thread in range(THREADS)]
+def test_threads_that_fail_around_the_effect_charge_once(payments: tuple[Pay, Callable[[], State]]) -> None:
+    provider = Provider(seed=7)
+    pay, state = payments
+    with ThreadPoolExecutor(THREADS) as pool:
+        work = [pool.submit(deliver_all, pay, provider, thread // 2) for thread in range(THREADS)]
         outcomes = [outcome for done in work for outcome in done.result()]
     messages = [Message(f"m-{n}") for n in range(MESSAGES)]
     assert sorted(provider.asked) == sorted(message.child("charge") for message in messages)
-    assert sorted(till.state().effects) == sorted(message.id for message in messages)
+    assert sorted(state().effects) == sorted(message.id for message in messages)
     assert Counter(type(outcome).__name__ for outcome in outcomes) == {
         "Applied": MESSAGES,
         "Duplicate": MESSAGES * (THREADS - 1),
@@ -122,22 +150,3 @@ def overlapping(turns: list[Turn]) -> list[tuple[Turn, Turn]]:
         for other in ordered[number + 1 :]
         if one.key == other.key and one.fence != other.fence and one.start < other.end and other.start < one.end
     ]
-
-
-@ENGINES
-@pytest.mark.few(1)
-def test_workers_killed_around_the_effect_charge_under_one_key_and_record_once(
-    engine: str, request: pytest.FixtureRequest
-) -> None:
-    entities = [f"e-{n}" for n in range(3)]
-    till = till_on(request.getfixturevalue(engine), next(_places), SeenIds(), entities)
-    queue = deque(Delivery(Message(f"m-{n}"), entities[n % 3]) for n in range(DELIVERIES))
-    messages = [delivery.message for delivery in queue]
-    broker = Broker(till, queue, kills=KILLS, seed=3)
-    broker.run()
-    expected = sorted(message.id for message in messages)
-    assert sorted(effects(till)) == expected
-    assert sorted(seen.id for seen in broker.acknowledged) == expected
-    assert sorted(till.asked()) == sorted(message.child("charge") for message in messages)
-    assert broker.killed > KILLS / 2
-    assert {seen.outcome for seen in broker.acknowledged} == {"Applied", "Duplicate"}

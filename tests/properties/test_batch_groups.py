@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onewrite import Answer, Applied, Deferred, Message
 from onewrite.aws_lambda import Report, sqs_handler
 from onewrite.identity import Skip
-from tests.support.batches import FIFO, Clock, identifiers, sqs_record
+from tests.support.batches import FIFO, Clock, by_name, identifiers, sqs_record
 from tests.support.seams import measure_by
 
 KEYS = "xyz"
@@ -209,3 +209,30 @@ def test_unordered_messages_of_one_group_come_in_one_call(course: Course) -> Non
     for key in KEYS:
         names = tuple(sent.name for each in alone if not each.bad for sent in each.messages if sent.key == key)
         assert not names or names in course.calls
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12), st.data(), st.integers(1, 3), st.just(1e9) | st.integers(2, 12))
+def test_front_of_each_lane_is_settled_without_group_by(
+    groups: list[str], data: st.DataObject, workers: int, deadline: float
+) -> None:
+    clock, done = Clock(), list[str]()
+    names = [f"{group}{number}" for number, group in enumerate(groups)]
+    poisonous = data.draw(st.sets(st.sampled_from(names))) if names else set[str]()
+
+    def each(message: Message) -> None:
+        clock.now += 1
+        if message.id in poisonous:
+            raise ValueError
+        done.append(message.id)
+
+    handler = measure_by(sqs_handler(by_name, max_workers=workers)(each), clock)
+    event = {"Records": [sqs_record(name, arn=FIFO, group=name[0]) for name in names]}
+    report = handler.run(event, clock.until(deadline))
+    assert identifiers(report.response) == [f"id-{name}" for name in names if name not in done]
+    assert sorted(result.record["body"] for result in report.settled) == sorted(done)
+    assert len(report.results) + len(report.returned) == len(names)
+    for group in "abc":
+        members = [name for name in names if name[0] == group]
+        settled = [name for name in done if name[0] == group]
+        assert settled == members[: len(settled)]
+        assert poisonous.isdisjoint(settled)

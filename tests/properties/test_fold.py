@@ -1,7 +1,6 @@
-"""What folds give is what single writes give, one after the other in some order, whatever comes in between and whoever dies.
+"""Folds are serial: some order of single writes explains every answer and the end, whatever comes in between and whoever dies.
 
-First the core alone over an entity in memory, on which the order is known. Then the flows of both engines on their stand-ins, several
-callers at a time, whose requests come in any order: some order of single writes must explain every answer and the end.
+The flows of both engines run on their stand-ins, for several callers at a time whose requests come in any order.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ from hypothesis import strategies as st
 
 from onewrite import Answer, Begun, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
 from onewrite.core.flow import Call, Flow, performer
-from onewrite.core.folding import (
-    fold,
-    order_messages,
-)
+from onewrite.core.folding import fold
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Remember
@@ -40,13 +36,11 @@ from tests.support.seams import flows_of
 from tests.support.serial_writes import (
     NOW,
     Entity,
-    Memory,
     Rules,
     Verdict,
     Write,
     amount,
     highest,
-    in_turns,
     is_serial,
     verdict_of,
 )
@@ -67,7 +61,6 @@ NAMES = [*((f"{source}{n}", source, n) for source in "st" for n in (1, 2, 3, 4))
 POOL = [Message(name, source=source, sequence=n, body=(3 * n + len(source)) % 5 - 1) for name, source, n in NAMES]
 DELETION = Message("deletion", source="deletions", sequence=1, body=0)
 
-messages = st.lists(st.sampled_from(POOL), min_size=1, max_size=6)
 batches = st.lists(st.sampled_from(POOL), min_size=1, max_size=4)
 limits = st.one_of(st.none(), st.integers(0, 8))
 
@@ -77,16 +70,6 @@ def before(ledger: Ledger) -> Ledger:
     if isinstance(ledger.also, tuple):
         return ledger.also[-1] if ledger.also else ledger
     return ledger.also
-
-
-def begun_entity(ledger: Ledger, exists: bool, written: Sequence[Message]) -> Entity:
-    """The entity after the first messages, of which there were no steps and no limits."""
-    return in_turns(Rules(before(ledger)), Entity(exists=exists), written)[1]
-
-
-def firsts(given: Sequence[Message]) -> list[Message]:
-    """The first copy of each message, in the order in which they are written."""
-    return list(dict.fromkeys([given[place] for place in order_messages(given)]))
 
 
 def answers_to(given: Sequence[Message], first: dict[Message, Verdict]) -> list[Verdict]:
@@ -100,69 +83,6 @@ def answers_to(given: Sequence[Message], first: dict[Message, Verdict]) -> list[
 
 
 # --- the core, alone --------------------------------------------------------------------------------------------------
-
-
-def function(fresh: list[Message]) -> dict[str, Any]:
-    return {"entity": "e", "messages": fresh}
-
-
-def done(flow: Flow[Any]) -> Any:
-    """The result of a flow of which every step is a function."""
-    perform = performer(None)
-    step = next(flow)
-    try:
-        while True:
-            step = flow.send(perform(step))
-    except StopIteration as end:
-        return end.value
-
-
-@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=list(LEDGERS))
-@settings(max_examples=examples(200))
-@given(
-    given_=messages,
-    written=batches,
-    exists=st.booleans(),
-    gone=st.booleans(),
-    limit=limits,
-    begun=st.lists(st.sampled_from(POOL), max_size=2),
-    most=st.integers(1, 4),
-    fits=st.integers(1, 4),
-    looks=st.booleans(),
-)
-def test_a_fold_is_the_single_writes_in_turn(
-    ledger: Ledger,
-    given_: list[Message],
-    written: list[Message],
-    exists: bool,
-    gone: bool,
-    limit: int | None,
-    begun: list[Message],
-    most: int,
-    fits: int,
-    looks: bool,
-) -> None:
-    start = begun_entity(ledger, exists, written)._replace(is_gone=gone)
-    asked = Rules(ledger, limit, tuple(begun))
-    store = Memory(asked, start, most, fits, looks)
-    outcomes: list[Outcome] = done(fold(store, given_, function))
-    single = firsts(given_)
-    expected, end = in_turns(asked, start, single)
-    first = dict(zip(single, map(verdict_of, expected), strict=True))
-    assert [outcome.message for outcome in outcomes] == given_
-    assert [verdict_of(outcome) for outcome in outcomes] == answers_to(given_, first)
-    assert store.entity == end
-
-
-@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=list(LEDGERS))
-@settings(max_examples=examples(200))
-@given(given_=messages, written=batches, limit=limits, begun=st.lists(st.sampled_from(POOL), max_size=1))
-def test_undisturbed_fold_takes_two_requests(
-    ledger: Ledger, given_: list[Message], written: list[Message], limit: int | None, begun: list[Message]
-) -> None:
-    store = Memory(Rules(ledger, limit, tuple(begun)), begun_entity(ledger, True, written))
-    done(fold(store, given_, function))
-    assert store.requests <= (2 if limit is None else 1 + len(firsts(given_)))
 
 
 # --- the engines, several callers at a time ---------------------------------------------------------------------------

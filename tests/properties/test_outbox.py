@@ -1,7 +1,6 @@
-"""Outboxes by the engines' own expressions, in any order of steps; and what is emitted is what consumers read.
+"""Outboxes by the engines' own expressions, in any order of many steps; and emitted events are those that consumers read.
 
-The model in `test_outbox_model` goes through every order of a few steps, on a store in memory. Here are many steps, many events
-and prefixes of any length, on stand-ins of the engines.
+`tests/gallery/test_publishing.py` goes through every order of a few steps.
 """
 
 from __future__ import annotations

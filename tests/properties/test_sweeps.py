@@ -1,6 +1,6 @@
 """Sweeps over several entities under random faults: two relays and a writer, interleaved step by step.
 
-`test_outbox_model.py` goes through every order of steps for one entity and `flush`. Here passes meet many entities at once, with a
+`tests/gallery/test_publishing.py` goes through every order of steps for one entity. Here passes meet many entities at once, with a
 broker that refuses, fails before or after it has accepted, and a database that fails before or after a change has landed. Relays
 are asked to stop, or die between any two steps.
 """
