@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -105,13 +104,6 @@ def test_the_messages_of_one_group_in_an_unordered_batch_are_one_call_in_the_ord
 def test_where_the_source_keeps_an_order_only_neighbours_are_one_call(decorator: Any, event: Any, shop: Shop) -> None:
     assert identifiers(decorator(by_name, group_by=letter)(shop)(event)) == []
     assert shop.calls == ["a1 a2", "b1", "a3"]
-
-
-def test_the_changes_of_documentdb_are_grouped_too(shop: Shop) -> None:
-    events = [{"event": {"_id": {"_data": name}}} for name in ("a1", "a2", "b1")]
-    handler = documentdb_handler(lambda record: Message(record["eventID"]), group_by=letter)(shop)
-    assert identifiers(handler({"eventSource": "aws:docdb", "events": events})) == []
-    assert shop.calls == ["a1 a2", "b1"]
 
 
 def test_the_messages_of_a_source_with_sequences_are_given_by_their_sequence(shop: Shop) -> None:
@@ -347,15 +339,6 @@ def test_an_exit_ends_the_batch_and_nothing_is_tried_alone() -> None:
     with pytest.raises(SystemExit):
         sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2", "b1"]))
     assert calls == [2]
-
-
-def test_ctrl_c_in_group_by_ends_the_batch() -> None:
-    def group_by(message: Message) -> str:
-        signal.raise_signal(signal.SIGINT)
-        raise AssertionError
-
-    with pytest.raises(KeyboardInterrupt):
-        sqs_handler(by_name, group_by=group_by)(lambda _: None)(sqs("a"))
 
 
 # ---------------------------------------------------------------- group_by itself

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import boto3
 import pytest
-from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 
 from onewrite import (
     Applied,
@@ -32,7 +30,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.metrics import kinds_of
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing import lambda_context, moto_table
+from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import by_name, fifo, identifiers, sqs
@@ -85,15 +83,6 @@ def empty_list(orders: Orders) -> Any:
     return handle
 
 
-def thread(orders: Orders) -> Any:
-    def handle(message: Message) -> None:
-        writer = threading.Thread(target=orders.pay, args=(message,))
-        writer.start()
-        writer.join()
-
-    return handle
-
-
 def old_thread(orders: Orders) -> Any:
     """The pool has its thread since before the record came."""
     pool = ThreadPoolExecutor(1)
@@ -113,13 +102,6 @@ def mapped(orders: Orders) -> Any:
     return handle
 
 
-def awaiting(orders: Orders) -> Any:
-    async def handle(message: Message) -> None:
-        await orders.apay(message)
-
-    return handle
-
-
 def task(orders: Orders) -> Any:
     async def handle(message: Message) -> None:
         await asyncio.create_task(orders.awaited.update_one(message, ENTITY, PAY))
@@ -134,23 +116,9 @@ def gathering(orders: Orders) -> Any:
     return handle
 
 
-def executor(orders: Orders) -> Any:
-    async def handle(message: Message) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, orders.pay, message)
-
-    return handle
-
-
 def part(orders: Orders) -> Any:
     def handle(message: Message) -> None:
         orders.pay(message.part("payment"))
-
-    return handle
-
-
-def made_by_hand(orders: Orders) -> Any:
-    def handle(message: Message) -> None:
-        orders.pay(Message(message.id))
 
     return handle
 
@@ -162,9 +130,7 @@ def folded(orders: Orders) -> Any:
     return handle
 
 
-FUNCTIONS = [
-    blocking, empty_list, thread, old_thread, mapped, awaiting, task, gathering, executor, part, made_by_hand, folded
-]  # fmt: skip
+FUNCTIONS = [blocking, empty_list, old_thread, mapped, task, gathering, part, folded]
 
 
 @pytest.mark.parametrize("make", FUNCTIONS, ids=lambda make: make.__name__)
@@ -230,22 +196,6 @@ def test_worker_keeps_message_whose_outcome_is_not_returned(orders: Orders, capl
     worker_in(time, URL, handle, client=queue, in_flight=1, stop_when_empty=True, **options).run()
     assert (len(tries), queue.messages) == (3, [])
     assert sum("not returned" in line.getMessage() for line in caplog.records) == 2
-
-
-def test_powertools_processor_is_told_what_is_not_returned(orders: Orders) -> None:
-    handler = sqs_handler(by_name)(blocking(orders))
-
-    def handle(record: Any) -> None:
-        assert handler.process(record.raw_event).settled
-
-    def respond() -> Any:
-        processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
-        context: Any = lambda_context()
-        return process_partial_response(event=sqs(["m1"]), record_handler=handle, processor=processor, context=context)
-
-    assert identifiers(respond()) == ["id-m1"]
-    orders.place(Message("place"))
-    assert identifiers(respond()) == []
 
 
 # --- each kind of outcome -------------------------------------------------------------------------------------------------
@@ -356,23 +306,13 @@ def dynamodb() -> Iterator[Engine]:
 
 
 @contextmanager
-def low_level_dynamodb() -> Iterator[Engine]:
-    with moto_table("orders") as table:
-        table.put_item(Item={"orderId": "here"})
-        yield (
-            GuardedTable(boto3.client("dynamodb", table.meta.client.meta.region_name), SeenIds(), table_name=table.name),
-            of_table,
-        )
-
-
-@contextmanager
 def mongodb() -> Iterator[Engine]:
     collection = mongomock_collection("orders")
     collection.insert_one({"_id": "here", "paid": 0})
     yield GuardedCollection(collection, SeenIds()), lambda name: {"filter": {"_id": name}, "update": PAY}
 
 
-ENGINES = pytest.mark.parametrize("engine", [dynamodb, low_level_dynamodb, mongodb], ids=lambda engine: engine.__name__)
+ENGINES = pytest.mark.parametrize("engine", [dynamodb, mongodb], ids=lambda engine: engine.__name__)
 
 
 def write(store: Any, message: Message, arguments: dict[str, Any], **more: Any) -> Outcome:
@@ -435,17 +375,6 @@ def test_entity_that_the_function_creates_after_missing_needs_no_return(engine: 
         def handle(message: Message) -> None:
             assert isinstance(write(store, message, update("new")), Missing)
             create(store, message, "new")
-
-        assert is_settled(handle)
-
-
-@ENGINES
-def test_retry_of_the_function_needs_no_return(engine: Any) -> None:
-    with engine() as (store, update):
-
-        def handle(message: Message) -> None:
-            while not write(store, message, update("new")).settled:
-                create(store, Message("another"), "new")
 
         assert is_settled(handle)
 

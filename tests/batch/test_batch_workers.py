@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -145,24 +145,6 @@ def test_ctrl_c_ends_the_batch(workers: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         sqs_handler(by_name, max_workers=workers)(each)(sqs("abcdefgh"))
     assert workers > 1 or seen == ["a"]
-
-
-def test_ctrl_c_ends_the_batch_from_an_identity_and_from_the_hook_too() -> None:
-    def identity(record: Any) -> Message:
-        signal.raise_signal(signal.SIGINT)
-        raise AssertionError
-
-    for names in ("a", "ab"):  # The identities of several records of a standard queue are called before the workers begin.
-        with pytest.raises(KeyboardInterrupt):
-            sqs_handler(identity)(lambda _: None)(sqs(names))
-    with pytest.raises(KeyboardInterrupt):
-        sqs_handler(by_name, on_outcome=lambda *_: signal.raise_signal(signal.SIGINT))(lambda _: None)(sqs("a"))
-
-
-def test_ctrl_c_ends_a_batch_within_another_and_that_one_too() -> None:
-    inner = sqs_handler(by_name)(interrupting)
-    with pytest.raises(KeyboardInterrupt):
-        sqs_handler(by_name)(lambda _: cast("None", inner.run(sqs("abc"))))(sqs("a"))
 
 
 def test_a_single_record_is_processed_and_an_exit_is_raised() -> None:
@@ -412,31 +394,6 @@ def test_a_stopped_event_loop_leaves_nothing_to_the_next_batch() -> None:
         each(sqs("abcd"))
     assert identifiers(each(sqs("e"))) == []
     assert ended == ["e"]
-
-
-def test_ctrl_c_ends_a_batch_of_an_asynchronous_function() -> None:
-    seen = []
-
-    async def each(message: Message) -> None:
-        seen.append(message.id)
-        signal.raise_signal(signal.SIGINT)
-        await asyncio.sleep(TIMEOUT)
-
-    with pytest.raises(KeyboardInterrupt):
-        sqs_handler(by_name)(each)(sqs("ab"))
-    assert seen == ["a"]
-
-
-def test_a_second_ctrl_c_does_not_wait_for_a_function_that_holds_on() -> None:
-    async def each(message: Message) -> None:
-        signal.raise_signal(signal.SIGINT)
-        try:
-            await asyncio.sleep(TIMEOUT)
-        finally:
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        sqs_handler(by_name)(each)(sqs("ab"))
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_task_that_holds_on() -> None:

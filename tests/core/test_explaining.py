@@ -14,7 +14,7 @@ from onewrite import Begun, ConfigurationError, Event, InSequence, InvalidUpdate
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, table
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, collection
 from onewrite.testing import mongomock_collection, moto_table
-from tests.support.seams import flows_of, name_calls
+from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
 M1, M2 = Message("m1", source="s", sequence=1), Message("m2", source="s", sequence=2)
@@ -121,21 +121,6 @@ def test_explained_request_is_the_one_that_is_sent() -> None:
             sent.clear()
             getattr(store, verb)(*arguments, **native)
             assert [told] == sent[:1]
-
-
-def test_explaining_teaches_a_store_nothing() -> None:
-    with mongomock_collection() as collection, moto_table() as table:
-        for store, cases in (
-            (GuardedTable(table, SeenIds(), **MORE), OF_TABLES),
-            (GuardedCollection(collection, SeenIds(), key=("email",), **MORE), OF_COLLECTIONS),
-        ):
-            flows: Any = flows_of(store)
-            before = dict(vars(flows))
-            for verb, arguments, native, _ in cases.values():
-                store.explain(verb, *arguments, **native)
-            assert vars(flows) == before
-        with pytest.raises(ConfigurationError, match="only under a unique index"):
-            GuardedCollection(collection, SeenIds(), key=("email",)).update_one(M1, {"email": "a@b"}, INC, upsert=True)
 
 
 @pytest.mark.parametrize("name", ["seen", "open_steps"])

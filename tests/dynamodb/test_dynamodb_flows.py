@@ -20,7 +20,6 @@ from onewrite import (
     EntityTooLarge,
     Event,
     Gone,
-    HighWaterMark,
     InSequence,
     InvalidUpdate,
     Message,
@@ -249,13 +248,6 @@ def test_clock_off_too_far_is_said_once(caplog: pytest.LogCaptureFixture) -> Non
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "This process's clock is 24800 seconds behind the database's, and the ledger bears 21600"
     ]
-
-
-@pytest.mark.parametrize("date", [None, "Mon, 21 Sep 2026 20:10:00 GMT", "soon"])
-def test_clock_is_not_mentioned_if_right_or_unreadable(date: str | None, caplog: pytest.LogCaptureFixture) -> None:
-    play(flows(SeenIds()).write(M5, CLOSE), dated(date))
-    play(flows(HighWaterMark()).write(M5, CLOSE), dated("Mon, 21 Sep 1970 20:10:00 GMT"))  # it knows no time
-    assert caplog.records == []
 
 
 # --- putting together -------------------------------------------------------------------------------------------------

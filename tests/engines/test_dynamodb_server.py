@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -138,74 +136,8 @@ def _answer(work: Callable[[], Outcome]) -> Outcome | OnewriteError:
         return error
 
 
-def test_the_write_units_of_a_message_do_not_grow_with_the_messages_before_it_for_a_mark(
-    dynamo: DynamoDBClient, table: str
-) -> None:
-    minutes = itertools.count(1_700_000_000, 60)  # tokens are kept by time, so a burst of hundreds would show them
-    guarded = GuardedTable(dynamo, HighWaterMark(), table_name=table, clock=lambda: next(minutes))
-    units = Units(dynamo)
-    for n in range(1, 101):
-        guarded.update_item(Message(f"m-{n}", "s", sequence=n), **count(), ReturnConsumedCapacity="TOTAL")
-    assert set(units.seen) == {1.0}
-    assert len(units.seen) == 100
-
-
-@pytest.mark.slow
-def test_forgotten_ids_cost_no_write_units(dynamo: DynamoDBClient, table: str) -> None:
-    """Ten messages a day for a year: the item stays as small as after the first five weeks."""
-    days = itertools.count(1_700_000_000, 8_640)
-    guarded = GuardedTable(dynamo, SeenIds(), table_name=table, clock=lambda: next(days))
-    units = Units(dynamo)
-    for n in range(1500):
-        guarded.update_item(Message(f"message-with-a-long-id-{n:06}"), **count(), ReturnConsumedCapacity="TOTAL")
-    assert max(units.seen[:400]) == max(units.seen)
-
-
-THOUSAND = [Message(str(uuid.UUID(int=n * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128))) for n in range(1, 1001)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("ledger", "units"), [(SeenIds(), 10), (SeenIds(readable=True), 36)], ids=["default", "readable"])
-def test_after_a_thousand_messages_at_one_time_the_next_write_costs_a_known_number_of_write_units(
-    dynamo: DynamoDBClient, table: str, ledger: AnyLedger, units: int
-) -> None:
-    """Ten bytes per message. DynamoDB bills what a write refuses by the size of the item, too."""
-    guarded = GuardedTable(dynamo, ledger, table_name=table, clock=lambda: 1_790_000_000.0)
-    for message in THOUSAND:
-        guarded.update_item(message, **count())
-    assert isinstance(guarded.update_item(THOUSAND[0], **count()), Duplicate)
-    assert -(-item_size(raw(dynamo, table)) // 1024) == units
-    outcome = guarded.update_item(Message("the next"), **count(), ReturnConsumedCapacity="TOTAL")
-    assert isinstance(outcome, Applied)
-    assert outcome.response["ConsumedCapacity"]["CapacityUnits"] == units
-    assert -(-item_size(raw(dynamo, table)) // 1024) == units
-
-
-def item_size(item: dict[str, Any]) -> int:
-    """Names and values in bytes, as DynamoDB counts them."""
-    return sum(len(name) + value_size(*value.popitem()) for name, value in item.items())
-
-
-def value_size(kind: str, value: Any) -> int:
-    if kind == "N":
-        return len(value) // 2 + 2
-    return len(value) if isinstance(value, str | bytes) else sum(map(len, value))
-
-
 def count() -> dict[str, Any]:
     return {"Key": {"id": "e"}, "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
-
-
-class Units:
-    """The write units that a client's updates say they consumed."""
-
-    def __init__(self, client: DynamoDBClient) -> None:
-        self.seen: list[float] = []
-        client.meta.events.register("after-call.dynamodb.UpdateItem", self._note, unique_id=f"units-{id(self)}")
-
-    def _note(self, parsed: dict[str, Any], **_: Any) -> None:
-        if "ConsumedCapacity" in parsed:
-            self.seen.append(parsed["ConsumedCapacity"]["CapacityUnits"])
 
 
 # ---------------------------------------------------------------- values, keys and names

@@ -12,13 +12,10 @@ import mongoengine
 import pytest
 from aiobotocore.session import get_session
 from mongoengine.connection import disconnect
-from motor.motor_asyncio import AsyncIOMotorClient
-from pydantic import ConfigDict
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import Applied, ConfigurationError, Duplicate, Message, Outcome, SeenIds
-from onewrite.mongodb import AsyncGuardedCollection
+from onewrite import Message
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
@@ -107,21 +104,6 @@ def test_a_beanie_document(mongod: Mongod, world: Any, guarded: bool) -> None:
         assert_found(report, "update_one customers c1: applied")
 
 
-def test_beanie_may_be_initialised_in_the_handler_and_read_before_it_writes(mongod: Mongod, world: Any) -> None:
-    async def handle(message: Message) -> None:
-        async with AsyncMongoClient[Any](mongod.uri) as client:
-            await beanie.init_beanie(client.any, document_models=[Customer])
-            customer = await Customer.get("c1")
-            assert customer is not None
-            if message.id not in customer.seen:
-                customer.credit += message.body
-                customer.seen.append(message.id)
-                await customer.save()
-                await Customer.find_one({"_id": "c1"}).update({"$inc": {"credit": 1}})
-
-    assert_found(on(world, lambda _: handle), "command customers: read")
-
-
 @pytest.mark.parametrize("committing", [True, False])
 def test_a_session_of_a_client_of_the_handlers_own(
     mongod: Mongod, mongo: MongoClient[Any], world: Any, committing: bool
@@ -140,31 +122,6 @@ def test_a_session_of_a_client_of_the_handlers_own(
                     write(message, session)
 
         report = on(lambda: with_no_marks(mongo, world), lambda _: handle)
-    if committing:
-        assert_right(report)
-    else:
-        assert_found(report, "insert_one marks m1: applied")
-
-
-@pytest.mark.parametrize("committing", [True, False])
-def test_an_asynchronous_session_of_a_client_of_the_handlers_own(
-    mongod: Mongod, mongo: MongoClient[Any], world: Any, committing: bool
-) -> None:
-    client = AsyncMongoClient[Any](mongod.uri, connect=False)
-
-    async def write(message: Message, session: Any) -> None:
-        await client.any.marks.insert_one({"_id": message.id}, session=session)
-        await client.any.customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, session=session)
-
-    async def handle(message: Message) -> None:
-        async with client.start_session() as session:
-            with suppress(DuplicateKeyError):
-                if committing:
-                    await session.with_transaction(lambda _: write(message, session))
-                else:
-                    await write(message, session)
-
-    report = on(lambda: with_no_marks(mongo, world), lambda _: handle)
     if committing:
         assert_right(report)
     else:
@@ -202,32 +159,6 @@ def test_a_mongoengine_document_with_a_unique_field(mongo: MongoClient[Any]) -> 
     assert_right(on(emptied, lambda _: handle, observe=payments))
 
 
-def test_a_mongoengine_document_that_is_read_and_saved(mongod: Mongod, connected: None, world: Any) -> None:
-    class Account(mongoengine.Document):  # type: ignore[misc]  # the same
-        id = mongoengine.StringField(primary_key=True)
-        credit = mongoengine.IntField()
-        seen = mongoengine.ListField(mongoengine.StringField())
-        meta = {"collection": "customers"}  # noqa: RUF012  # as mongoengine asks for it
-
-    def handle(message: Message) -> None:
-        account = Account.objects(id="c1").first()
-        Account.objects(id="c1").update_one(set__credit=account.credit + message.body)
-
-    assert_found(on(world, lambda _: handle), "find customers c1: read")
-
-
-def test_motor_is_refused(mongod: Mongod, world: Any) -> None:
-    async def handle(message: Message) -> None:
-        client: Any = AsyncIOMotorClient(mongod.uri)
-        try:
-            await client.any.customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}})
-        finally:
-            client.close()
-
-    with pytest.raises(ConfigurationError, match="update_one was sent by Motor"):
-        on(world, lambda _: handle)
-
-
 @pytest.mark.parametrize("guarded", [False, True])
 def test_an_aiobotocore_client_of_an_engine(dynoxide: Dynoxide, guarded: bool) -> None:
     session: Any = get_session()
@@ -256,39 +187,3 @@ def test_an_aiobotocore_client_of_an_engine(dynoxide: Dynoxide, guarded: bool) -
         assert_right(report)
     else:
         assert_found(report, "UpdateItem any c1: applied")
-
-
-class Loose(Customer):
-    model_config = ConfigDict(extra="allow")
-
-
-def test_what_the_writes_of_a_beanie_document_do_to_a_ledger(mongod: Mongod, world: Any) -> None:
-    world()
-
-    async def outcomes() -> None:
-        async with AsyncMongoClient[Any](mongod.uri) as client:
-            await beanie.init_beanie(client.any, document_models=[Customer, Loose])
-            store = AsyncGuardedCollection(Customer.get_pymongo_collection(), SeenIds())
-
-            async def pay(message: Message) -> Outcome:
-                return await store.update_one(message, {"_id": "c1"}, {"$inc": {"credit": 10}})
-
-            read = await Customer.get("c1")
-            assert read is not None
-            assert isinstance(await pay(M1), Applied)
-            await read.set({"seen": ["x"]})
-            assert isinstance(await pay(M1), Duplicate)
-
-            await read.save()  # what was read before the message, but the message stays remembered
-            assert isinstance(await pay(M1), Duplicate)
-
-            loose = await Loose.get("c1")
-            assert loose is not None
-            assert isinstance(await pay(Message("m2")), Applied)
-            await loose.save()  # with the ledger as it was read
-            assert isinstance(await pay(Message("m2")), Applied)
-
-            await read.replace()
-            assert isinstance(await pay(M1), Applied)
-
-    asyncio.run(outcomes())

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import MongoClient
 from pymongo.collection import Collection
-from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure
+from pymongo.errors import AutoReconnect
 
-from onewrite import Applied, ConfigurationError, Duplicate, Message, SeenIds
+from onewrite import Applied, Duplicate, Message, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import GuardedCollection
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import is_async
-from tests.engines.stores import async_dynamo, create_table
+from tests.engines.stores import async_dynamo
 from tests.support.seams import name_calls
 
 NOON = 1_790_000_000
@@ -44,18 +44,6 @@ def bump(client: Any, table: str) -> Any:
 
 
 # ---------------------------------------------------------------- dynoxide
-
-
-@pytest.mark.parametrize("mode", ["legacy", "standard"])
-def test_botocore_sends_a_lost_request_to_a_server_again(
-    dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str, mode: str
-) -> None:
-    client = dynoxide.client(retries={"mode": mode})
-    faults = Faults(client)
-    faults.lose_answer(1)
-    assert bump(faults.store, table)["ResponseMetadata"]["RetryAttempts"] == 1
-    assert count(dynamo, table) == 2
-    client.close()
 
 
 def test_a_guarded_table_on_a_server_knows_its_own_lost_write(
@@ -142,33 +130,6 @@ def test_a_write_conflict_sends_a_transaction_round_again(
     assert collection.find_one() == {"_id": "e", "n": 1}
 
 
-def test_an_asynchronous_collection_on_a_server_meets_the_same_faults(mongod: Mongod, collection: Collection[Any]) -> None:
-    async def main() -> None:
-        client: AsyncMongoClient[Any] = AsyncMongoClient(mongod.uri)
-        async with client:
-            faults = Faults(client.test[collection.name])
-            faults.after(1)
-            faults.throttle(4)
-            faults.time_out(5, applied=False)
-            stock = AsyncGuardedCollection(faults.store, SeenIds())
-
-            async def handle(message: Message) -> Any:
-                return await stock.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True)
-
-            with pytest.raises(Crash):
-                await handle(M1)
-            assert isinstance(await handle(M1), Duplicate)
-            with pytest.raises(OperationFailure, match="rate limit"):
-                await handle(Message("m-2"))
-            with pytest.raises(NetworkTimeout):
-                await handle(Message("m-2"))
-            found = [document async for document in faults.store.find({}, {"n": 1})]
-            assert found == [{"_id": "e", "n": 1}]
-            faults.assert_all_used()
-
-    asyncio.run(main())
-
-
 # ---------------------------------------------------------------- machines
 
 
@@ -216,49 +177,3 @@ def test_what_a_server_makes_up_stays_what_it_was(collection: Collection[dict[st
         assert store.find_one({"sku": 1}) == {"_id": made, "sku": 1, "n": 1 + number}
     assert len(set(ids)) == 1
     assert machine.why_slow is None
-
-
-def test_an_asynchronous_collection_on_a_server_is_remembered(mongod: Mongod, collection: Collection[Any]) -> None:
-    async def main() -> None:
-        client: AsyncMongoClient[Any] = AsyncMongoClient(mongod.uri)
-        async with client:
-            machine = Machine(lambda: client.test[collection.name])
-            store = machine.stores(machine.aperform)
-            for _ in range(2):
-                machine.reset()
-                await store.insert_one({"_id": 1})
-                assert [document async for document in store.find({})] == [{"_id": 1}]
-            assert (machine.hits, machine.misses) == (2, 2)
-
-    asyncio.run(main())
-
-
-def test_an_asynchronous_client_of_a_server_is_remembered() -> None:
-    async def main(endpoint: str) -> None:
-        async with async_dynamo(endpoint) as client:
-            machine = Machine(lambda: client)
-            store = machine.stores(machine.aperform)
-            for number in (1, 2, 1):
-                machine.reset()
-                for _ in range(number):
-                    await bump(store, "counters")
-                assert (await store.scan(TableName="counters"))["Items"] == [{"id": {"S": "e"}, "n": {"N": str(number)}}]
-            assert machine.misses == 4
-
-    with Dynoxide() as own:  # a client's world is all that the server holds
-        client = own.client()
-        create_table(client, "counters")
-        client.close()
-        asyncio.run(main(own.endpoint))
-
-
-def test_a_transaction_is_not_explored(mongo: MongoClient[dict[str, Any]], collection: Collection[dict[str, Any]]) -> None:
-    machine = Machine(lambda: collection)
-    store = machine.stores(machine.perform)
-    with (
-        mongo.start_session() as session,
-        session.start_transaction(),
-        pytest.raises(ConfigurationError, match="start the session in the handler"),
-    ):
-        store.insert_one({"_id": 1}, session=session)
-    assert collection.count_documents({}) == 0

@@ -215,29 +215,6 @@ def test_an_argument_that_is_none_is_botocores_to_refuse(lean: GuardedTable, gar
     assert garbling.operations == []
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda table: add(table, ReturnValues=None),
-        lambda table: add(table, ReturnConsumedCapacity=None),
-        lambda table: table.get_item(Key={"id": "e"}, ConsistentRead=None),
-        lambda table: table.seen(M1, Key={"id": "e"}, ReturnConsumedCapacity=None),
-    ],
-)
-def test_an_argument_that_is_null_is_botocores_to_refuse(
-    lean: GuardedTable, garbling: Garbling, ask: Callable[[GuardedTable], object]
-) -> None:
-    with pytest.raises(ParamValidationError, match="Invalid type for parameter"):
-        ask(lean)
-    assert garbling.operations == []
-
-
-def test_a_name_that_is_no_text_is_botocores_to_refuse(lean: GuardedTable, garbling: Garbling) -> None:
-    with pytest.raises(ParamValidationError, match="Invalid type for"):
-        lean.put_item(M1, Item={"id": "e", "map": {1: "x"}})
-    assert garbling.operations == []
-
-
 def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: Garbling) -> None:
     with pytest.raises(ClientError, match="ValidationException"):
         lean.update_item(M1, Key={"other": "e"}, UpdateExpression="SET a=b")
@@ -342,17 +319,6 @@ def test_an_interrupted_request_leaves_no_connection_behind(
         target.get_item(TableName=table, Key=KEY)
     assert idle_connections(target) == []
     assert connection._socket.fileno() == -1
-
-
-def test_a_child_process_does_not_use_its_parents_connections(
-    client: Any, table: str, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Any], LeanTableClient]
-) -> None:
-    target = alone(client)
-    target.get_item(TableName=table, Key=KEY)
-    (parents,) = idle_connections(target)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    target.get_item(TableName=table, Key=KEY)
-    assert idle_connections(target) != [parents]
 
 
 FORKED = """

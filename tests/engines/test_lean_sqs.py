@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NoReturn
 
@@ -18,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
-from onewrite import Applied, Duplicate, Message, Outcome, SeenIds
+from onewrite import Duplicate, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.identity import json_body
@@ -169,11 +168,6 @@ def _part(authorization: str, name: str) -> str:
     return found
 
 
-def test_a_long_poll_is_one_request(sqs: HttpSqs, clients: Clients, alone: Callable[[Any], LeanQueueClient]) -> None:
-    client = clients(sqs.endpoint)
-    assert "Messages" not in alone(client).receive_message(QueueUrl=sqs.url(next(_names)), WaitTimeSeconds=1)
-
-
 def test_a_poll_that_is_longer_than_the_clients_timeout_is_the_clients_own_error(
     garbling: Garbling, clients: Clients, name: str
 ) -> None:
@@ -187,13 +181,6 @@ def test_an_argument_that_is_none_is_botocores_to_refuse(garbling: Garbling, cli
     with pytest.raises(Exception, match="Foo"):
         LeanQueueClient(clients(garbling.endpoint)).receive_message(QueueUrl="u", Foo=1)
     assert garbling.operations == []
-
-
-def test_what_goes_by_the_client_is_its_own(clients: Clients) -> None:
-    client = clients("http://127.0.0.1:9")
-    lean = LeanQueueClient(client)
-    assert lean.get_queue_attributes == client.get_queue_attributes
-    assert lean.meta is client.meta
 
 
 # --- answers that are none -------------------------------------------------------------------------------------------------
@@ -362,35 +349,6 @@ def test_a_lean_worker_keeps_group_order_if_responses_are_lost(
     assert Worker(url, handler, client=client, lean=True, wait=5, stop_when_empty=True).run() is True
     assert done == {group: [*range(group, 200, 7)] for group in range(7)}
     assert sqs.counts(f"{name}.fifo") == {"Gone": [1] * 200, "Left": 0, "Hidden": 0}
-
-
-@pytest.mark.parametrize("grouped", [False, True], ids=["one by one", "in groups"])
-@pytest.mark.few(1)
-def test_a_lean_worker_runs_asynchronous_functions_and_gathers_groups(
-    sqs: HttpSqs, listening: Listening, clients: Clients, name: str, *, grouped: bool
-) -> None:
-    sqs.fill(name, [json.dumps({"id": f"m-{n}", "of": n % 3}) for n in range(60)])
-    done: list[str] = []
-
-    async def one(message: Message) -> None:
-        await asyncio.sleep(0)
-        done.append(message.id)
-
-    async def several(messages: Sequence[Message]) -> list[Outcome]:
-        await asyncio.sleep(0)
-        assert len({message.body["of"] for message in messages}) == 1
-        done.extend([message.id for message in messages])
-        return [Applied(message) for message in messages]
-
-    by_id = json_body(id="id")
-    handler = (
-        sqs_handler(by_id, group_by=lambda message: message.body["of"])(several) if grouped else sqs_handler(by_id)(one)
-    )
-    url = f"{listening.endpoint}/1/{name}"
-    assert Worker(url, handler, client=clients(listening.endpoint), lean=True, wait=0, stop_when_empty=True).run() is True
-    assert sorted(done) == sorted([f"m-{n}" for n in range(60)])
-    assert sqs.counts(name) == {"Gone": [1] * 60, "Left": 0, "Hidden": 0}
-    assert lean_requests(listening).keys() >= {RECEIVE, DELETE}
 
 
 def test_a_lean_worker_makes_its_own_client_if_it_is_given_none(

@@ -96,13 +96,6 @@ def test_a_filter_that_does_not_name_one_entity_is_refused(collection: Documents
     assert list(collection.find()) == before
 
 
-@pytest.mark.parametrize("id_", ["e", 7, {"part": 1}, b"\x00", True, {"$eq": "e"}], ids=str)
-def test_an_id_of_any_type_names_an_entity(collection: Documents, id_: Any) -> None:
-    guarded = GuardedCollection(collection, SeenIds())
-    outcomes = [guarded.update_one(M1, {"_id": id_}, {"$inc": {"n": 1}}, upsert=True) for _ in range(2)]
-    assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate]
-
-
 # ---------------------------------------------------------------- key=
 
 
@@ -321,28 +314,6 @@ def test_where_case_does_not_count_no_field_but_the_id_names_an_entity(no_case: 
 
 
 # ---------------------------------------------------------------- the whole entity
-
-WHOLE: dict[str, Any] = {
-    "root": "$$ROOT",
-    "current": "$$CURRENT",
-    "inside": {"copy": ["$$ROOT"]},
-    "merged": {"$mergeObjects": ["$$ROOT", {"n": 1}]},
-    "as_a_list": {"$objectToArray": "$$ROOT"},
-    "by_another_name": {"$let": {"vars": {"all": "$$ROOT"}, "in": "$$all"}},
-}
-
-
-@pytest.mark.parametrize("stage", ["$set", "$addFields"])
-@pytest.mark.parametrize("whole", WHOLE.values(), ids=WHOLE)
-def test_a_pipeline_that_copies_the_whole_entity_with_its_ledger_is_refused(
-    collection: Documents, whole: Any, stage: str
-) -> None:
-    guarded = GuardedCollection(collection, SeenIds())
-    guarded.insert_one(M1, {"_id": "e", "n": 1})
-    before = collection.find_one()
-    with pytest.raises(InvalidUpdate, match="whole entity"):
-        guarded.update_one(M2, {"_id": "e"}, [{stage: {"copy": whole}}])
-    assert collection.find_one() == before
 
 
 def test_a_field_of_the_whole_entity_and_its_name_as_text_may_be_copied(collection: Documents) -> None:

@@ -23,7 +23,6 @@ from onewrite import (
     HighWaterMark,
     Inbox,
     InSequence,
-    InvalidMessage,
     LedgerMismatch,
     Message,
     Outcome,
@@ -247,19 +246,6 @@ def test_strange_members_of_a_set_change_no_outcome(
 
 
 # ---------------------------------------------------------------- sequences
-
-
-@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["HighWaterMark", "InSequence"])
-@pytest.mark.parametrize("sequence", [2**63, -(2**63) - 1, 10**40])
-def test_a_sequence_beyond_64_bits_is_refused_before_anything_is_sent(
-    collection: Documents, ledger: AnyLedger, sequence: int
-) -> None:
-    guarded = GuardedCollection(collection, ledger)
-    with pytest.raises(InvalidMessage, match="sortable"):
-        WAYS["upsert"](guarded, Message("m", "s", sequence=sequence))
-    with pytest.raises(InvalidMessage, match="sortable"):
-        WAYS["insert"](guarded, Message("m", "s", sequence=sequence))
-    assert collection.find_one() is None
 
 
 def test_the_largest_sequences_and_sortable_ones_keep_their_order(collection: Documents) -> None:

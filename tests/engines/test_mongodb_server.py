@@ -20,13 +20,11 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from onewrite import (
     Applied,
-    ConfigurationError,
     Duplicate,
     HighWaterMark,
     InSequence,
     InvalidUpdate,
     Message,
-    Missing,
     Outcome,
     Rejected,
     SeenIds,
@@ -202,12 +200,6 @@ def test_acknowledged_durability_keeps_the_collections_write_concern(watched: Do
     assert [command["writeConcern"] for command in commands.sent] == [{"w": 1, "j": False}]
 
 
-@pytest.mark.parametrize("durability", ["majority", "acknowledged"])
-def test_unacknowledged_writes_are_refused(collection: Documents, durability: Any) -> None:
-    with pytest.raises(ConfigurationError, match="w=0"):
-        GuardedCollection(collection.with_options(write_concern=WriteConcern(w=0)), SeenIds(), durability=durability)
-
-
 @contextmanager
 def concern_unmet(client: Client, commands: list[str]) -> Iterator[None]:
     """The server does the write and says that the others did not follow."""
@@ -309,17 +301,6 @@ def test_an_aborted_transaction_takes_the_mark_with_it(mongo: Client, collection
     assert mongo_state(collection) == (1, ["m-1"])
 
 
-def test_what_may_end_in_a_duplicate_key_is_refused_in_a_transaction(mongo: Client, collection: Documents) -> None:
-    guarded = GuardedCollection(collection, SeenIds())
-    with mongo.start_session() as session, session.start_transaction():
-        with pytest.raises(InvalidUpdate, match="transaction"):
-            inc(guarded, M1, upsert=True, session=session)
-        with pytest.raises(InvalidUpdate, match="transaction"):
-            guarded.insert_one(M1, {"_id": "new"}, session=session)
-        assert isinstance(guarded.record(M1, {"_id": "missing"}, session=session), Missing)
-    assert collection.count_documents({}) == 0
-
-
 def test_a_session_without_a_transaction_changes_nothing(mongo: Client, collection: Documents) -> None:
     guarded = GuardedCollection(collection, SeenIds())
     with mongo.start_session(causal_consistency=True) as session:
@@ -358,41 +339,6 @@ def test_a_message_costs_the_oplog_the_same_after_two_thousand_others(
 def order(collection: Documents) -> Documents:
     collection.insert_one({"_id": "e", "lines": [{"sku": "a", "n": 1}, {"sku": "b", "n": 1}], "name": "Ada"})
     return collection
-
-
-def test_the_positional_operator_finds_the_callers_line(order: Documents) -> None:
-    guarded = GuardedCollection(order, SeenIds())
-    for expected in (Applied, Duplicate):
-        outcome = guarded.update_one(M1, {"_id": "e", "lines.sku": "b"}, {"$inc": {"lines.$.n": 1}})
-        assert isinstance(outcome, expected)
-    assert (order.find_one() or {})["lines"] == [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}]
-
-
-# What is shown is the document as it was, and this fails on that alone.
-_FAILS_WHEN_NEW = {"$toInt": {"$ifNull": ["$n", "x"]}}
-
-
-@pytest.mark.parametrize("shown", [{"lines.$": 1}, {"a": _FAILS_WHEN_NEW}, {"a": [_FAILS_WHEN_NEW]}])
-@pytest.mark.parametrize("upsert", [False, True])
-def test_a_projection_that_fails_when_all_is_written_hides_only_the_entity(
-    order: Documents, shown: dict[str, Any], *, upsert: bool
-) -> None:
-    def deliver(**native: Any) -> Outcome:
-        return GuardedCollection(order, SeenIds()).find_one_and_update(
-            M1, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=upsert, **native
-        )
-
-    assert deliver(projection=shown) == Applied(M1)
-    assert (order.find_one() or {})["n"] == 1
-    assert [type(deliver(projection=shown)), type(deliver())] == [Duplicate] * 2
-
-
-def test_array_filters_pass_through(order: Documents) -> None:
-    guarded = GuardedCollection(order, SeenIds())
-    for expected in (Applied, Duplicate):
-        outcome = guarded.update_one(M1, {"_id": "e"}, {"$inc": {"lines.$[one].n": 1}}, array_filters=[{"one.sku": "a"}])
-        assert isinstance(outcome, expected)
-    assert (order.find_one() or {})["lines"] == [{"sku": "a", "n": 2}, {"sku": "b", "n": 1}]
 
 
 def test_variables_comments_and_hints_pass_through(watched: Documents, order: Documents, commands: Commands) -> None:
@@ -442,12 +388,3 @@ def test_a_message_takes_effect_on_no_second_document_whose_id_is_the_same_under
         with pytest.raises(InvalidUpdate, match="could be that of another"):
             write()
     assert list(order.find({"n": 0})) == [{"_id": name, "n": 0} for name in ("sku-a", "SKU-A")]
-
-
-def test_text_in_a_ledger_takes_no_collation_but_the_simple_one(order: Documents) -> None:
-    readable = GuardedCollection(order, SeenIds(readable=True))
-    with pytest.raises(InvalidUpdate, match="collation"):
-        inc(readable, M1, collation=NO_CASE)
-    assert isinstance(inc(readable, M1, collation=Collation(locale="simple")), Applied)
-    with pytest.raises(InvalidUpdate, match="collation"):
-        inc(GuardedCollection(order, HighWaterMark()), Message("m", "s", sequence="0001"), collation=NO_CASE)

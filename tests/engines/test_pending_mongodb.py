@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -358,27 +358,3 @@ def test_a_search_ends_whose_cursor_the_server_gives_up_at_each_page(
         case _:
             swept = relay.sweep()
             assert (swept.published, swept.complete, len({event.id for event in told})) == (250, True, 250)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("id_of", [lambda n: f"o{n:03}", lambda n: Binary.from_uuid(UUID(int=n))], ids=["text", "uuid"])
-def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was(
-    collection: Documents, id_of: Callable[[int], Any]
-) -> None:
-    collection.create_index("ow_due", sparse=True)
-    for n in range(250):
-        emitting(collection, [id_of(n)], now=NOW + n // 3)
-    store, told = GuardedCollection(collection, SeenIds(), outbox=OUTBOX), list[Any]()
-
-    def publish(events: list[Outgoing]) -> None:
-        told.extend(event.entity["_id"] for event in events)
-        if len(told) in (60, 150):
-            found = collection.database.client.admin.aggregate([{"$currentOp": {"idleCursors": True}}])
-            ids = [
-                each["cursor"]["cursorId"] for each in found if each.get("ns") == collection.full_name and "cursor" in each
-            ]
-            collection.database.command("killCursors", collection.name, cursors=ids)
-
-    swept = Relay(store, publish, clock=lambda: NOW + 1000).sweep()
-    assert (swept.published, swept.complete) == (250, True)
-    assert sorted(told) == [id_of(n) for n in range(250)]

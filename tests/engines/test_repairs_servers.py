@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from botocore.exceptions import ClientError
 from onewrite import (
     HighWaterMark,
     Message,
-    MessageIds,
     SeenIds,
 )
 from onewrite.core.ledgers import Ledger
@@ -21,9 +19,6 @@ from tests.support.repairs import Place, TablePlace, log_as_it_was, output_of, p
 
 pytestmark = pytest.mark.measured
 
-LEASE = timedelta(minutes=1)
-HOUR = timedelta(hours=1)
-LEDGERS: list[Ledger] = [SeenIds(), MessageIds("text"), HighWaterMark(name="marks")]
 MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 FRESH = Message("m9", source="s", sequence=4)
 
@@ -78,19 +73,6 @@ def test_a_guarded_write_between_the_look_and_the_repair_wins(
     assert "Another writer changed the entity meanwhile, and nothing was written" in capsys.readouterr().err
     assert apply(place, ledger, MESSAGES[-1], FRESH) in (["Duplicate", "Duplicate"], ["Stale", "Duplicate"])
     monkeypatch.undo()
-
-
-@pytest.mark.parametrize(
-    ("ledger", "act"), ACTS[:3], ids=lambda each: " ".join(each[:2]) if isinstance(each, tuple) else each.layout
-)
-def test_what_a_repair_lets_in_takes_effect_exactly_once_more(ledger: Ledger, act: tuple[str, ...], place: Place) -> None:
-    apply(place, ledger, *MESSAGES)
-    assert place.run(*act, "--yes") == 0
-    assert apply(place, ledger, MESSAGES[1], MESSAGES[1], MESSAGES[0]) in (
-        ["Applied", "Duplicate", "Duplicate"],
-        ["Applied", "Duplicate", "Stale"],
-    )
-    assert business(place)["n"] == 4
 
 
 def test_a_ledger_of_many_sources_is_cleared(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,8 +42,12 @@ def test_reading_the_whole_entity_is_refused(whole: str) -> None:
     said = f"{re.escape(whole)} is the whole entity, and would take the ledger along"
     with pytest.raises(InvalidUpdate, match=said):
         check_filter(TERMS, {"_id": 1, "$expr": {"$gt": [{"$bsonSize": whole}, 1]}})
-    with pytest.raises(InvalidUpdate, match=said):
-        check_update(TERMS, (), [{"$set": {"before": whole}}])
+    merged = {"$mergeObjects": [whole, {"n": 1}]}
+    renamed = {"$let": {"vars": {"all": whole}, "in": "$$all"}}
+    for copy in (whole, {"copy": [whole]}, merged, {"$objectToArray": whole}, renamed):
+        for stage in ("$set", "$addFields"):
+            with pytest.raises(InvalidUpdate, match=said):
+                check_update(TERMS, (), [{stage: {"before": copy}}])
 
 
 @pytest.mark.parametrize("getter", [{"$concat": ["eve", "nts@"]}, {"field": 5}], ids=str)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bson.timestamp import Timestamp
 from pymongo import WriteConcern
 from pymongo.errors import (
     AutoReconnect,
@@ -281,14 +279,3 @@ def test_a_collection_that_tells_no_outcome_is_refused() -> None:
 
 
 # --- clocks and sizes -------------------------------------------------------------------------------------------------
-
-
-def test_clock_off_too_far_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "onewrite")
-    clock = iter([n * 4000 + NOW for n in range(20)])
-    store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", is_async=False)
-    for time in (None, int(NOW), int(NOW) + 90_000, int(NOW) + 900_000):
-        result = {} if time is None else {"operationTime": Timestamp(time, 1)}
-        play(store.write(M5, QUERY, UPDATE, writer="update_one"), reply(1, **result))
-    (record,) = caplog.records
-    assert "seconds behind the database's, and the ledger bears 21600" in record.getMessage()
