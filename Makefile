@@ -1,6 +1,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Four processes and their children import what one of them has compiled, also where the environment says that nobody keeps bytecode.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test aioboto3 chaos mutants lint bench floors dist docs diagrams clean
 
 demo: .venv/ready  ## the main job on embedded stand-ins; with WEB=1 on a page

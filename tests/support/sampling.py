@@ -1,7 +1,7 @@
 """Of the cases that a test multiplies, somebody who waits gets a sample.
 
 A cross product of store, ledger and case finds in its thousands what a few of them find. Each test keeps every value of each
-of its parameters, and each case of the contract keeps one store of each engine. A test whose cases take long and are much alike
+of its parameters but the store: each case of the contract keeps one store of each engine, so each store has a share of the cases. A test whose cases take long and are much alike
 is marked `few(count, each=...)` instead: `count` of its cases run, or as many for each value of the parameter that `each` names.
 So is every test of the engines, as the contract has its cases there already.
 Which ones these are is up to a hash of their names, so they are the same everywhere. With `--slow`, and in a file that is named, all of
@@ -66,8 +66,8 @@ def _shown_by(item: pytest.Item) -> Iterator[Hashable]:
         return
     test = item.nodeid.partition("[")[0]
     values: list[str] = list(call._idlist)
-    yield from ((test, place, value) for place, value in enumerate(values))
     store: Any = call.params.get("store")
     if isinstance(store, str) and store in values:
         values.remove(store)
         yield test, store.startswith("mongo"), *values
+    yield from ((test, place, value) for place, value in enumerate(values))
