@@ -1,13 +1,9 @@
-"""What the Lambda decorator costs: for each record without the function's own work, and once at a cold start."""
+"""What the Lambda decorator costs: for each record, without the function's own work."""
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from time import process_time
 from typing import Any
@@ -20,11 +16,9 @@ from tests.benchmarks.measure import Plan, Row
 from tests.support.batches import sqs_record
 
 PER_RECORD = 25.0  # microseconds, identity included
-COLD_START = 25_000.0  # microseconds beside those of boto3
 _RECORDS = 1000  # in a batch: what a batch costs once is little beside them
 _BATCHES = 15  # to one median
 _MEDIANS = 5
-_STARTS = 9
 _WORKERS = 10
 
 _BODY = json.dumps(
@@ -44,7 +38,6 @@ def rows(plan: Plan) -> Iterator[Row]:
     yield _row("one by one", _batch(sqs_handler(identity)(_handle), records), PER_RECORD)
     yield _row(f"{_WORKERS} threads", _batch(sqs_handler(identity, max_workers=_WORKERS)(_handle), records))
     yield _row(f"{_WORKERS} tasks", _batch(sqs_handler(identity, max_workers=_WORKERS)(_ahandle), records))
-    yield _cold_start()
 
 
 def _handle(message: Message) -> Outcome:
@@ -75,19 +68,3 @@ def _seconds(call: Callable[[], object]) -> float:
     start = process_time()
     call()
     return process_time() - start
-
-
-def _cold_start() -> Row:
-    """With compiled modules, as in a layer that is built well. The least, as above."""
-    with tempfile.TemporaryDirectory() as cache_folder:
-        _import_time(cache_folder)
-        times = [_import_time(cache_folder) for _ in range(_STARTS)]
-    return Row("import onewrite.aws_lambda", "beside boto3", min(times), min(times), max(times), "us", COLD_START)
-
-
-def _import_time(cache_folder: str) -> float:
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache_folder, "PYTHONDONTWRITEBYTECODE": ""}
-    command = [sys.executable, "-X", "importtime", "-c", "import boto3, onewrite.aws_lambda"]
-    lines = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stderr.splitlines()
-    times = [line.removeprefix("import time:").split("|") for line in lines if line.endswith("| onewrite.aws_lambda")]
-    return float(times[-1][1])  # with all that it imports

@@ -1,4 +1,4 @@
-"""The worker against a plain loop around boto3, against aws-sqs-consumer, and against ten plain receivers with one pool.
+"""The worker against a plain loop around boto3, and against ten plain receivers with one pool.
 
 All drain queues of a stand-in over HTTP that runs in a process of its own, and take turns. A ratio is ours by theirs, of seconds
 for each message: 1.0 is as fast, and 1.05 is a twentieth slower.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from onewrite.sqs.queue import default_client
 from tests.benchmarks.measure import Plan, Row
 from tests.support.http_sqs import HttpSqs
 
-NAIVE, CONSUMER, TEN = 1 / 0.95, 1 / 0.9, 1 / 0.9  # the most that ours may take, by what the other one takes
+NAIVE, TEN = 1 / 0.95, 1 / 0.9  # the most that ours may take, by what the other one takes
 _MESSAGES = 1500
 _TURNS = 7
 _DISTANCE, _WORK, _IN_FLIGHT = 0.01, 0.02, 100  # seconds to SQS and in the handler, and messages in flight
@@ -39,23 +38,17 @@ def rows(plan: Plan) -> Iterator[Row]:
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "dummy")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "dummy")
     with HttpSqs() as near:
-        yield from _idle(near, "the worker", lean=False, naive=None, consumer_target=None)
-        yield from _idle(near, "the lean worker", lean=True, naive=NAIVE, consumer_target=CONSUMER)
+        yield _idle(near, "the worker", lean=False, naive=None)
+        yield _idle(near, "the lean worker", lean=True, naive=NAIVE)
     with HttpSqs(_DISTANCE) as far:
         ours = _worker(lambda: time.sleep(_WORK), _IN_FLIGHT)
         yield _against(far, "the worker, 20 ms of work, 100 in flight", "ten receivers with one pool", ours, _ten, TEN)
 
 
-def _idle(
-    server: HttpSqs, worker_name: str, *, lean: bool, naive: float | None, consumer_target: float | None
-) -> Iterator[Row]:
+def _idle(server: HttpSqs, worker_name: str, *, lean: bool, naive: float | None) -> Row:
     """A handler that does nothing shows what a worker itself takes. There boto3 alone takes as long as the loop, so only a lean worker has targets."""
     what, ours = f"{worker_name}, a handler that does nothing", _worker(lambda: None, 10, lean=lean)
-    yield _against(server, what, "a plain loop around boto3", ours, _naive, naive)
-    if (consumer := _consumer()) is None:
-        sys.stderr.write("worker: no row for aws-sqs-consumer, which is not installed: pip install aws-sqs-consumer\n")
-    else:
-        yield _against(server, what, "aws-sqs-consumer", ours, consumer, consumer_target)
+    return _against(server, what, "a plain loop around boto3", ours, _naive, naive)
 
 
 def _against(server: HttpSqs, what: str, rival: str, ours: Drain, theirs: Drain, target: float | None) -> Row:
@@ -99,27 +92,6 @@ def _naive(client: Any, url: str, count: int) -> float:
         _delete(client, url, messages)
         count_so_far += len(messages)
     return time.perf_counter()
-
-
-def _consumer() -> Drain | None:
-    try:
-        from aws_sqs_consumer import Consumer  # noqa: PLC0415  # few have it
-    except ImportError:
-        return None
-
-    def drain(client: Any, url: str, count: int) -> float:
-        class Counting(Consumer):  # type: ignore[misc]  # it has no types
-            count_so_far = 0
-
-            def handle_message_batch(self, messages: list[Any]) -> None:
-                self.count_so_far += len(messages)
-                if self.count_so_far >= count:
-                    self.stop()
-
-        Counting(url, region="eu-west-1", sqs_client=client, batch_size=10, wait_time_seconds=20).start()
-        return time.perf_counter()
-
-    return drain
 
 
 def _ten(client: Any, url: str, count: int) -> float:
