@@ -45,12 +45,12 @@ lint: .venv/ready-lint
 bench: .venv/ready  ## ratios of two things in one run, on real engines
 	$(BIN)/python -m tests.benchmarks
 
-floors:  ## the tests without servers of their own, with the lowest versions that pyproject.toml allows users to install
+floors:  ## the quick tests of users' dependencies, with the lowest versions that pyproject.toml allows
 	$(PYTHON) -m venv --clear .venv-floors
 	.venv-floors/bin/python -m pip install --quiet uv
 	.venv-floors/bin/uv pip compile --quiet --extra all --resolution lowest-direct --output-file .venv-floors/lowest.txt pyproject.toml
 	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --editable ".[all]" --group test --constraint .venv-floors/lowest.txt
-	.venv-floors/bin/python $(PYTEST) --slow tests/core tests/dynamodb tests/mongodb tests/outbox tests/batch tests/sqs tests/aws_lambda tests/identity tests/lean tests/testing tests/operate tests/docs tests/contract examples
+	.venv-floors/bin/python $(PYTEST) tests/core tests/dynamodb tests/mongodb tests/outbox tests/batch tests/sqs tests/aws_lambda tests/identity tests/lean tests/testing tests/operate tests/docs tests/contract examples
 
 dist: .venv-dist/ready  ## the wheel and the sdist in dist/, tried in environments that hold nothing else
 	PATH="$(CURDIR)/.venv-dist/bin:$$PATH" .venv-dist/bin/python tests/release.py
