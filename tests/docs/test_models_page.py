@@ -73,6 +73,9 @@ def test_pynamodb(model: type[Order], bumps: bool, monkeypatch: pytest.MonkeyPat
             with pytest.raises(PutError):
                 stale.save()
             assert pay() == "Duplicate"
+            with model.batch_write() as batch:  # it checks no version
+                batch.save(stale)
+            assert pay() == "Applied"
         elif not bumps:
             model.get("o-1").save() if is_versioned else stale.save()  # the update above has bumped the version
             assert pay() == "Applied"
@@ -181,5 +184,9 @@ def test_mongoengine(connected: Any, strict: bool) -> None:
         assert Account.objects.get(number="a-1").cents == 6
         stale.cents = 7
         stale.save()
-        assert row('MongoEngine, `meta={"strict": False}`')[1].endswith("fine")
+        assert deposit() == "Duplicate"
+        assert "changed fields only: fine" in row('MongoEngine, `meta={"strict": False}`')[1]
+        Account(number="a-1").save()
+        assert deposit() == "Applied"
+        assert row('MongoEngine, `meta={"strict": False}`')[1].endswith("applied again")
     assert deposit() == "Duplicate"
