@@ -18,6 +18,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.clock import random_name
@@ -265,21 +266,21 @@ def test_a_guarded_write_that_the_driver_sends_again_is_applied_once_and_says_so
 
 
 def test_a_request_that_fails_on_its_way_raises_what_the_driver_raises(orders: Any) -> None:
-    raised: list[type[Exception]] = []
+    names: set[str] = set()
 
     def catching(handle: Handler) -> Handler:
         def caught(message: Message) -> Any:
             try:
                 return handle(message)
             except Exception as error:
-                raised.append(type(error))
+                code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+                names.add(code)  # older versions of boto3 have no class for some codes
                 raise
 
         return caught
 
     explore(lambda table: catching(pay_once(table)), messages=MESSAGES[:1], world=orders, observe=paid)
     on_mongodb(lambda collection: catching(guarded_by(SeenIds())(collection)), MESSAGES[:1])
-    names = {kind.__name__ for kind in raised}
     assert names == {
         *("ConnectionClosedError", "ReadTimeoutError", "EndpointConnectionError", "ConnectTimeoutError"),
         *("ProvisionedThroughputExceededException", "ThrottlingException", "InternalServerError"),
