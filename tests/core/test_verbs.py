@@ -42,7 +42,7 @@ def words(text: str | None) -> str:
 def test_help_shows_a_verb_by_its_name_with_its_parameters(twins: Twins) -> None:
     for verb in (twins.blocking, twins.asynchronous):
         shown = pydoc.plain(pydoc.render_doc(verb))
-        assert f"{twins.name}(self, " in shown
+        assert f"{twins.name}(self, " in words(shown).replace("( ", "(")  # Python 3.13 breaks long signatures into lines
         assert words(verb.__doc__) in words(shown)
         assert {"args", "kwargs"}.isdisjoint(inspect.signature(verb).parameters)
     assert twins.blocking.__qualname__ == f"Guarded{twins.asynchronous.__qualname__.removeprefix('AsyncGuarded')}"
