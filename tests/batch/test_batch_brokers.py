@@ -133,6 +133,15 @@ def test_a_record_without_a_key_is_not_settled(handler_of: Callable[..., Message
     assert result.retry_after(1) == 1
 
 
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+def test_a_body_may_be_any_buffer(
+    handler_of: Callable[..., MessageHandler[Any, Any]], buffer: Callable[[bytes], Any]
+) -> None:
+    seen: list[Message] = []
+    assert handler_of(seen.append, identity=json_body(id="id")).process({"body": buffer(b'{"id": "a"}')}).settled
+    assert [message.id for message in seen] == ["a"]
+
+
 def test_an_asynchronous_handler_works_inside_a_running_event_loop(caplog: pytest.LogCaptureFixture) -> None:
     async def each(message: Message) -> Answer:
         await asyncio.sleep(0)

@@ -64,16 +64,20 @@ def a_server() -> Iterator[None]:
 
 @contextmanager
 def a_workflow() -> Iterator[None]:
-    """As much of Temporal as the page uses, and a DBOS that leaves nothing registered."""
-    activity = SimpleNamespace(defn=lambda function: function, info=lambda: TEMPORAL_INFO)
+    """As much of Temporal and of AWS durable functions as the page uses, and a DBOS that leaves nothing registered.
+
+    Temporal is 50 MB large, and the SDK of AWS needs a newer boto3 than the lowest that users may have.
+    """
+    info = SimpleNamespace(workflow_id="test", activity_type="credit", attempt=1)  # as ActivityEnvironment has it
+    activity = SimpleNamespace(defn=lambda function: function, info=lambda: info)
+    durable = SimpleNamespace(DurableContext=object, durable_execution=lambda function: function)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "temporalio", cast("ModuleType", SimpleNamespace(activity=activity)))
+        patch.setitem(sys.modules, "aws_durable_execution_sdk_python", cast("ModuleType", durable))
         yield
     sys.modules["dbos"].DBOS.destroy(destroy_registry=True)
 
 
-# As `temporalio.testing.ActivityEnvironment` has it, which the tests don't install: it is 50 MB large.
-TEMPORAL_INFO = SimpleNamespace(workflow_id="test", activity_type="credit", attempt=1)
 WORLDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "docs/brokers.md": a_server,
     "docs/models.md": a_shop,

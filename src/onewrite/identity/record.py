@@ -215,10 +215,10 @@ def parse_body(record: Record, decode: Decode) -> Any:
     if body is None:
         hint = " It is a tombstone, which skip_deletions(...) settles." if is_deletion(record) else ""
         raise refusal(record, f"it has no body.{hint}")
-    if not isinstance(body, str | bytes):
+    if not isinstance(body, str | bytes | bytearray | memoryview):
         return body
     try:
-        return decode(body if isinstance(body, str) else body.decode())
+        return decode(body if isinstance(body, str) else bytes(body).decode())
     except Exception as error:
         problem = f"at character {error.pos}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
     raise refusal(record, f"its body is not valid JSON ({problem}).")
