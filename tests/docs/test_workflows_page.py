@@ -12,7 +12,7 @@ from inngest.experimental import mocked
 
 from tests.support.pages import ROOT, namespace_of
 
-PAID = {"eventId": "evt-2", "account": "bob", "cents": 900}
+PAID: dict[str, Any] = {"eventId": "evt-2", "account": "bob", "cents": 900}
 Page = dict[str, Any]
 
 
