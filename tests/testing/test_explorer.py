@@ -45,7 +45,8 @@ def credit(collection: Any) -> Any:
 
 
 def on_mongodb(build: Callable[[Any], Any], messages: list[Any] = MESSAGES, **options: Any) -> Exploration:
-    return explore(build, **{"messages": messages, "world": customers, "observe": credit, **options})
+    arguments: dict[str, Any] = {"messages": messages, "world": customers, "observe": credit, **options}
+    return explore(build, **arguments)
 
 
 def reserve(collection: Any, amount: int) -> None:
@@ -273,7 +274,9 @@ def test_a_request_that_fails_on_its_way_raises_what_the_driver_raises(orders: A
             try:
                 return handle(message)
             except Exception as error:
-                code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+                code: Any = (
+                    error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else type(error).__name__
+                )
                 names.add(code)  # older versions of boto3 have no class for some codes
                 raise
 
@@ -458,8 +461,8 @@ def test_a_handler_keeps_its_memory_through_a_schedule_and_loses_it_after() -> N
 
 
 def test_messages_of_any_kind_are_delivered_and_numbered_where_they_have_no_id() -> None:
-    def build(collection: Any) -> Handler:
-        return lambda message: reserve(collection, message["amount"])  # type: ignore[index]  # a dict
+    def build(collection: Any) -> Callable[[Any], Any]:
+        return lambda message: reserve(collection, message["amount"])
 
     assert words(on_mongodb(build, [{"amount": 1}, {"amount": 2}]))[0].startswith("#1, delivery 1: update_one")
 
@@ -532,8 +535,9 @@ def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest
     ids=lambda value: str(value)[:30],
 )
 def test_misuse_is_refused_with_what_to_do(wrong: dict[str, Any], match: str) -> None:
+    arguments = {"build": increment, "messages": MESSAGES, "world": customers, "observe": credit, **wrong}
     with pytest.raises(ConfigurationError, match=match):
-        explore(**{"build": increment, "messages": MESSAGES, "world": customers, "observe": credit, **wrong})
+        explore(**arguments)
 
 
 # --- how it is called -------------------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ def parse_body(record: Record, decode: Decode) -> Any:
     if not isinstance(body, str | bytes | bytearray | memoryview):
         return body
     try:
-        return decode(body if isinstance(body, str) else bytes(body).decode())
+        return decode(body if isinstance(body, str) else bytes(cast("bytes", body)).decode())
     except Exception as error:
         problem = f"at character {error.pos}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
     raise refusal(record, f"its body is not valid JSON ({problem}).")
