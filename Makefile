@@ -20,8 +20,8 @@ test: .venv/ready  ## the tests, without the slow ones, and with a sample of wha
 
 aioboto3:  ## the tests of its tables, in an environment of its own, because it holds boto3 back
 	$(PYTHON) -m venv --clear .venv-aioboto3
-	.venv-aioboto3/bin/python -m pip install --quiet "pip>=25.1"
-	.venv-aioboto3/bin/python -m pip install --quiet --editable ".[all]" --group test --group aioboto3
+	.venv-aioboto3/bin/python -m pip install --quiet uv # pip would try hundreds of versions of boto3
+	.venv-aioboto3/bin/uv pip install --quiet --python .venv-aioboto3/bin/python --editable ".[all]" --group test --group aioboto3
 	.venv-aioboto3/bin/python $(PYTEST) --slow tests/contract tests/testing/test_explorer_any_client.py -k "aioboto3 or (async and table)"
 
 MINUTES ?= 10
