@@ -104,7 +104,7 @@ class Message:
         return replace(self, parts=(*self.parts, name))
 
 
-def named_by(message: Message) -> str:
+def make_unique_name(message: Message) -> str:
     """Return the message's source, parts, and id as one unambiguous text."""
     if message.parts:
         return join_texts(message.source, *message.parts, message.id)
@@ -112,7 +112,7 @@ def named_by(message: Message) -> str:
 
 
 @lru_cache(maxsize=64)  # the mark of a message is the mark of its step as well
-def digest_of(text: str) -> bytes:
+def hash_text(text: str) -> bytes:
     """Return the 80-bit hash that an entity keeps for a text. With 10,000 marks, a new one matches by chance once in 10^20."""
     return blake2b(text.encode(), digest_size=10).digest()
 

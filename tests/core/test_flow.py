@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.core.flow import Call, Do, Flow, Wait, arun, at, check_awaited, run
+from onewrite.core.flow import Call, Do, Flow, Wait, arun, check_awaited, redirect_calls, run
 from onewrite.core.ledgers import SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 
@@ -213,6 +213,6 @@ def test_flow_may_be_driven_at_another_target(twin: Twin) -> None:
     log: list[Any] = []
     there = twin.client("first", "second")
     here = twin.client()
-    assert twin.run(at(there, two_calls(log)), here) == "done"
+    assert twin.run(redirect_calls(there, two_calls(log)), here) == "done"
     assert (log, here.calls) == (["first", "second"], [])
     assert there.calls[0] == (("a",), {"b": 1})

@@ -13,7 +13,7 @@ from bson import ObjectId
 
 from onewrite import ConfigurationError, LedgerMismatch, Outbox
 from onewrite.core.event import seconds
-from onewrite.core.pending import Box, Broken, PendingEvent, box_of, key_parts, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, key_parts, read_box, try_read
 from tests.support.driven import play
 
 EARLY, LATE = "2026-11-22T08:00:00.000Z", "2026-11-22T09:00:00.000Z"
@@ -97,10 +97,10 @@ def test_unreadable_entity_holds_up_no_other() -> None:
         raise error
 
     damaged = LedgerMismatch("damaged")
-    outcome, _ = play(cast("Any", box_of(lambda _: read(damaged), {"id": "o-1"})), None)
+    outcome, _ = play(cast("Any", try_read(lambda _: read(damaged), {"id": "o-1"})), None)
     assert outcome == Broken({"id": "o-1"}, damaged)
     with pytest.raises(ConfigurationError):
-        play(cast("Any", box_of(lambda _: read(ConfigurationError("wrong")), {"id": "o-1"})), None)
+        play(cast("Any", try_read(lambda _: read(ConfigurationError("wrong")), {"id": "o-1"})), None)
 
 
 def test_clock_ahead_at_the_write_postpones_nothing() -> None:

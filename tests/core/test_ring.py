@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from onewrite.core.ledgers.ring import SLOTS, Window, ring_of, span_at, window
+from onewrite.core.ledgers.ring import SLOTS, Window, find_ring, span_at, window
 
 GENERATIONS = range(2760, 2772)  # of today, where a generation is as long as by default
 WINDOWS = [window(retention, retention / 56) for retention in (timedelta(seconds=1), timedelta(days=14))]
@@ -28,8 +28,8 @@ def test_span_of_a_slot_is_its_last_generations(reach: Window, slot: str) -> Non
         newest = (moment + reach.ahead) // reach.width
         writers = [number for number in range(newest - 30, newest + 1) if present(reach, number) == slot]
         assert (begin, end) == (writers[-1], writers[-1] + 1)
-        assert span.live is (slot in ring_of(reach, moment).live)
+        assert span.live is (slot in find_ring(reach, moment).live)
 
 
 def present(reach: Window, generation: int) -> str:
-    return ring_of(reach, generation * reach.width).present
+    return find_ring(reach, generation * reach.width).present

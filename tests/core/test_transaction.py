@@ -95,7 +95,7 @@ class Planned:
 @dataclass(frozen=True)
 class Action:
     place: int | None = None
-    counts: bool = False
+    requires_predecessor: bool = False
 
     def pass_over(self, _: object) -> Flow[Outcome | None]:
         yield from ()
@@ -115,11 +115,11 @@ class Sketch(Transaction[Any, Any, Findings]):
     def actions(self, name: str) -> list[Action]:
         return [Action() for _ in self.participants]
 
-    def make(self, actions: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | Findings]:
-        self.turns.append(turn)
+    def make(self, actions: Sequence[Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | Findings]:
+        self.turns.append(round_number)
         return (yield TRY)
 
-    def findings(self, actions: Sequence[Action], refusal: Findings, turn: int) -> Flow[Findings]:
+    def findings(self, actions: Sequence[Action], refusal: Findings, round_number: int) -> Flow[Findings]:
         yield from ()
         return refusal
 

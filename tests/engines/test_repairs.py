@@ -27,7 +27,7 @@ from onewrite import (
 )
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.ring import ring_of, span_at, window
+from onewrite.core.ledgers.ring import find_ring, span_at, window
 from onewrite.identity import cloudevent
 from onewrite.operate import main
 from tests.support.repairs import NOW, Place, log_as_it_was, output_of, place_of
@@ -84,8 +84,8 @@ def test_ids_are_shown_with_the_time_in_which_they_were_written(place: Place, ca
 
 def test_a_set_that_no_store_looks_into_any_more_says_so(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     seen = window(timedelta(days=14), timedelta(hours=6))
-    live = ring_of(seen, int(NOW * 1_000_000)).live
-    ago = next(days for days in range(30, 90) if ring_of(seen, int((NOW - days * DAY) * 1_000_000)).present not in live)
+    live = find_ring(seen, int(NOW * 1_000_000)).live
+    ago = next(days for days in range(30, 90) if find_ring(seen, int((NOW - days * DAY) * 1_000_000)).present not in live)
     place.apply(SeenIds(), M1, at=NOW - ago * DAY)
     (ledger,) = inspect(place, capsys)["ledgers"]
     assert [each["live"] for each in ledger["sets"]] == [False]
@@ -266,8 +266,8 @@ def test_another_version_of_the_format_is_named_and_never_changed(place: Place, 
     "label", ["ow1 40000d", "ow1 numbers 500", "ow1 9999999999999d", f"ow1 {'9' * 5000}d", "ow1 > ", "ow1 > a.b", "ow1 14d"]
 )
 def test_a_damaged_ledger_is_no_fault_of_a_command(label: str, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    sets = {"ow_r3": ["a"]} if place.names_tokens else {"ow_r": {"r0": {}, "r3": Decimal128("1")}}
-    places = {"ow_@x": {3}} if place.names_tokens else {"ow_@": {"x": {"s1": [3]}}}
+    sets: dict[str, Any] = {"ow_r3": ["a"]} if place.names_tokens else {"ow_r": {"r0": {}, "r3": Decimal128("1")}}
+    places: dict[str, Any] = {"ow_@x": {3}} if place.names_tokens else {"ow_@": {"x": {"s1": [3]}}}
     place.put(ow_l=label, **sets, **places)
     for act, codes in ((("inspect", "--json", *SAME), {0}), (("forget", *SAME), {2, 4}), (("clear",), {0, 2})):
         assert place.run(*act) in codes
@@ -775,7 +775,7 @@ def test_a_key_may_be_written_in_all_types(place: Place, capsys: pytest.CaptureF
         place.put("a", n=1, m=2)
         for key in ('{"n": 1, "m": 2}', '{"$gt": ""}', '{"_id": {"$gt": ""}}'):
             assert main([*arguments, key]) == 3  # none is a filter
-        place.put({"n": 1, "m": 2}, text="x" * 40)  # type: ignore[arg-type]
+        place.put({"n": 1, "m": 2}, text="x" * 40)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         for key in ('{"n": 1, "m": 2}', '{"_id": {"n": 1, "m": 2}}'):
             capsys.readouterr()
             assert main([*arguments, key, "--json"]) == 0

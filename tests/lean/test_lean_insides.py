@@ -12,7 +12,7 @@ from botocore.httpsession import URLLib3Session
 
 from onewrite.dynamodb.lean import DYNAMODB
 from onewrite.lean import insides
-from onewrite.lean.refusals import refusal, unknown_handlers
+from onewrite.lean.refusals import find_obstacle, find_unknown_handlers
 from onewrite.lean.service import Service
 from onewrite.sqs.queue import SQS
 
@@ -52,5 +52,5 @@ def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
 
 
 def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any, service: Service) -> None:
-    assert refusal(service, client) is None
-    assert unknown_handlers(service, client) == []
+    assert find_obstacle(service, client) is None
+    assert find_unknown_handlers(service, client) == []

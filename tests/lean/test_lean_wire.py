@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onewrite.dynamodb.lean import DYNAMODB, build_body
-from onewrite.lean.answers import Parser
+from onewrite.lean.responses import Parser
 from onewrite.lean.wire import Response, Unanswered, Unreadable, read_response
 from onewrite.sqs.queue import SQS
 

@@ -9,7 +9,14 @@ import pytest
 from bson.regex import Regex
 
 from onewrite import HighWaterMark, InSequence, InvalidUpdate, Message, SeenIds
-from onewrite.mongodb.expression import check_document, check_filter, check_projection, check_update, identity, looked_at
+from onewrite.mongodb.expression import (
+    check_document,
+    check_filter,
+    check_projection,
+    check_update,
+    read_entity_key,
+    widen_projection,
+)
 
 TOUCHED = r"touches '.*': every name that begins with ow_ is onewrite's own"
 TERMS = HighWaterMark().terms
@@ -83,7 +90,7 @@ SEVERAL += [{"$eq": {"$eq": 1}}, {"$eq": re.compile("^a")}, re.compile("^a"), Re
 @pytest.mark.parametrize("value", [[], ("a@b",), {"$eq": ["a@b"]}, {"$eq": ("a@b",)}], ids=str)
 def test_list_names_no_entity(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"email names the entity, and [\[(].*[\])] may be none or several"):
-        identity({"email": value}, ("email",))
+        read_entity_key({"email": value}, ("email",))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +223,7 @@ def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:
 def test_look_sees_the_ledger_under_any_projection(
     ledger: Any, group: str, projection: dict[str, int], names_what_it_shows: bool
 ) -> None:
-    look = looked_at(projection, ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)) or {}
+    look = widen_projection(projection, ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)) or {}
     assert look.items() >= projection.items()
     for name in ("ow_l", "ow_steps", "ow_tombstone", group):
         assert look.get(name) == (1 if names_what_it_shows else None)

@@ -25,7 +25,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NO_STEP, Write
 from onewrite.mongodb.dialect import GuardedUpdate, build_insert
 from onewrite.mongodb.dialect import build_update as guard_request
-from onewrite.mongodb.expression import check_update, identity
+from onewrite.mongodb.expression import check_update, read_entity_key
 from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes
 
 NOW = 1_790_000_000.0
@@ -50,7 +50,7 @@ def guard_write(
     terms = write.entry.terms
     if update is not None:
         check_update(terms, fields, update)
-    return guard_request(write._replace(key=identity(query, fields, terms)), query, update, native)
+    return guard_request(write._replace(key=read_entity_key(query, fields, terms)), query, update, native)
 
 
 def guard(

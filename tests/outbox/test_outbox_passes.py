@@ -50,10 +50,10 @@ class Boxes:
     def entity(self, filter: object, key: object) -> Mapping[str, Any]:
         raise NotImplementedError
 
-    def of_doorbell(self, entity: Mapping[str, Any], /) -> Mapping[str, Any]:
+    def read_doorbell(self, entity: Mapping[str, Any], /) -> Mapping[str, Any]:
         return entity
 
-    of_source: Any = entity
+    read_source: Any = entity
     replace: Any = entity
     restart: Any = entity
 

@@ -47,13 +47,13 @@ values = st.one_of(
 
 @given(st.dictionaries(st.text(min_size=1), values, min_size=1, max_size=2), st.sampled_from(["", "/0123456789abcdef"]))
 def test_a_source_leads_back_to_the_key_of_a_table(key: dict[str, Any], incarnation: str) -> None:
-    found = ITEMS.of_source(f"shop/orders/{origin_of_key(key)}{incarnation}")
+    found = ITEMS.read_source(f"shop/orders/{origin_of_key(key)}{incarnation}")
     assert found == {name: Decimal(value) if isinstance(value, int | Decimal) else value for name, value in key.items()}
 
 
 @pytest.mark.parametrize("number", ["1E+125", "-1E+40", "9." + 37 * "9" + "E+125", "1E-130"])
 def test_the_key_that_a_source_leads_to_can_be_sent_however_large_it_is(number: str) -> None:
-    found = ITEMS.of_source(f"shop/orders/{origin_of_key({'id': Decimal(number)})}/0123456789abcdef")
+    found = ITEMS.read_source(f"shop/orders/{origin_of_key({'id': Decimal(number)})}/0123456789abcdef")
     assert Decimal(typed_values(found)["id"]["N"]) == Decimal(number)
 
 
@@ -63,7 +63,7 @@ def test_the_key_that_a_source_leads_to_can_be_sent_however_large_it_is(number: 
 @pytest.mark.parametrize("incarnation", ["", "/0123456789abcdef"])
 def test_a_source_leads_back_to_the_id_of_a_document(collection: Any, _id: Any, incarnation: str) -> None:
     boxes = CollectionOutboxes(collection, ("_id",), OUTBOX)
-    assert boxes.of_source(f"shop/orders/{origin_of_id(_id)}{incarnation}") == {"_id": _id}
+    assert boxes.read_source(f"shop/orders/{origin_of_id(_id)}{incarnation}") == {"_id": _id}
 
 
 NO_KEY = ["", "shop/orders/", "shop/orders/0123456789abcdef", "_id=S:o"]
@@ -74,13 +74,13 @@ WRONG = [*NO_KEY, "shop/other/_id=S:o/0123456789abcdef", *OF_NO_TYPE]
 @pytest.mark.parametrize("source", [*WRONG, "shop/orders/_id=O:o", "shop/orders/_id=J:o", "shop/orders/_id=S:a/x=S:b"])
 def test_what_is_no_source_of_a_document_is_refused(collection: Any, source: str) -> None:
     with pytest.raises(ConfigurationError, match=r"no source of the outbox|names no document"):
-        CollectionOutboxes(collection, ("_id",), OUTBOX).of_source(source)
+        CollectionOutboxes(collection, ("_id",), OUTBOX).read_source(source)
 
 
 @pytest.mark.parametrize("source", [*WRONG, "shop/orders/_id=B:a"])
 def test_what_is_no_source_of_an_item_is_refused(source: str) -> None:
     with pytest.raises(ConfigurationError, match=r"no source of the outbox|names no key"):
-        ITEMS.of_source(source)
+        ITEMS.read_source(source)
 
 
 def test_an_entity_is_restarted_once_however_often_its_old_source_is_named(collection: Any) -> None:

@@ -215,7 +215,7 @@ def test_a_document_s_restart_demands_what_was_read_also_where_nothing_is_pendin
     with mongomock_collection("orders") as collection:
         boxes = DocumentOutboxes(collection, (), Outbox("shop"))
     flow = boxes.restart(Box({"_id": 1}, "shop/_id=N:1", sent_count=4, incarnation="n0"), "again")
-    assert next(flow).args[0] == {"_id": 1, "ow_sent": 4, "ow_life": "n0"}  # type: ignore[union-attr]  # a call
+    assert next(flow).args[0] == {"_id": 1, "ow_sent": 4, "ow_life": "n0"}  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]  # a call
 
 
 # --- MongoDB -------------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_an_index_shows_a_key_of_two_attributes_beside_its_own_two() -> None:
     next(finding)
     key = {"id": {"S": "o"}, "place": {"S": "p"}}
     assert _last(finding, {"Items": [{**key, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}]}) is Search.GOES_ON
-    assert next(finder.next()).kwargs["Key"] == key  # type: ignore[union-attr]  # a call
+    assert next(finder.next()).kwargs["Key"] == key  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]  # a call
 
 
 def test_a_page_with_a_number_that_is_too_long_for_a_table_is_read_again_as_it_can_be_read() -> None:
@@ -272,7 +272,7 @@ def test_an_outbox_is_read_as_the_last_write_has_left_it() -> None:
 
 def test_lambda_s_text_of_a_key_of_bytes_is_read_as_bytes() -> None:
     told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
-    assert ItemOutboxes(object(), "orders", Outbox("shop")).of_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
+    assert ItemOutboxes(object(), "orders", Outbox("shop")).read_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
 
 
 def _document_boxes() -> DocumentOutboxes:
@@ -336,7 +336,7 @@ def test_an_id_is_read_as_it_is_stored_and_one_that_cannot_be_holds_up_no_other(
         assert isinstance(broken, Broken)
         assert broken.entity == {"_id": shown}
     for each in ids:
-        assert next(finder.next()).args[0] == {"_id": each}  # type: ignore[union-attr]  # a call
+        assert next(finder.next()).args[0] == {"_id": each}  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]  # a call
 
 
 def test_a_document_s_count_is_a_number_of_any_width_and_no_truth_value() -> None:

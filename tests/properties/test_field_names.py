@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onewrite import HighWaterMark, Message, SeenIds, sortable
-from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
+from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Mark, Remember
 from onewrite.core.ledgers.marks import mark_slot
@@ -104,7 +104,7 @@ def test_a_slot_has_nothing_that_an_engine_reads_as_a_path(message: Message) -> 
     slot = mark_slot("ow_l", message.source or "s", message.parts)
     assert slot.key
     assert not set(".$\0") & set(slot.key)
-    assert mongodb.path_of(slot).split(".") == [slot.group, slot.key]
+    assert mongodb.locate_slot(slot).split(".") == [slot.group, slot.key]
 
 
 @given(messages)
@@ -131,7 +131,7 @@ def made_slots(ledger: Ledger, message: Message, now: float) -> list[Slot]:
 
 
 def in_dynamodb(ledger: Ledger, message: Message, now: float) -> list[str]:
-    return [dynamodb.name_of(slot) for slot in made_slots(ledger, message, now)]
+    return [dynamodb.locate_slot(slot) for slot in made_slots(ledger, message, now)]
 
 
 def in_mongodb(ledger: Ledger, message: Message, now: float) -> list[str]:
@@ -180,7 +180,7 @@ def test_two_ledgers_of_one_name_share_nothing_but_label_and_tokens(
     assume(first.layout != second.layout)
     shared = set(names(first, numbered(message), now)) & set(names(second, numbered(message), now))
     # On MongoDB all sources are in one field, whatever is kept of them.
-    prefix = prefix_of(first.attribute)
+    prefix = make_name_prefix(first.attribute)
     kept = {each for each in shared if not each.startswith(f"{prefix}t")}
     assert kept - {f"{prefix}@"} == {first.attribute}
     slots = [made_slots(ledger, numbered(message), now) for ledger in (first, second)]
@@ -214,14 +214,17 @@ def test_both_engines_find_in_each_slot_what_was_put_there(ledger: Ledger, messa
     held = {slot: n for n, slot in enumerate(made)}
     document: dict[str, Any] = {}
     for slot, n in held.items():
-        *outer, name = mongodb.path_of(slot).split(".")
+        *outer, name = mongodb.locate_slot(slot).split(".")
         inner = document
         for each in outer:
             inner = inner.setdefault(each, {})
         inner[name] = n
-    in_item, in_document = dynamodb.lookup({dynamodb.name_of(slot): n for slot, n in held.items()}), mongodb.lookup(document)
+    in_item, in_document = (
+        dynamodb.lookup({dynamodb.locate_slot(slot): n for slot, n in held.items()}),
+        mongodb.lookup(document),
+    )
     assert all(in_item(slot) == n == in_document(slot) for slot, n in held.items())
-    absent = Slot(f"{prefix_of(ledger.attribute)}@", "never written")
+    absent = Slot(f"{make_name_prefix(ledger.attribute)}@", "never written")
     assert in_item(absent) is in_document(absent) is ABSENT
 
 

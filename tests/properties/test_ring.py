@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onewrite import Message, SeenIds
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Mark, Remember
-from onewrite.core.ledgers.ring import SLOTS, Ring, Window, ring_of, window
+from onewrite.core.ledgers.ring import SLOTS, Ring, Window, find_ring, window
 
 DAY = 86_400.0
 START = 1_700_000_000.0
@@ -34,7 +34,7 @@ class Promise(NamedTuple):
         return window(self.kept, self.skew)
 
     def at(self, now: float) -> Ring:
-        return ring_of(self.seen, int(now * 1_000_000))
+        return find_ring(self.seen, int(now * 1_000_000))
 
     def after(self, true: float, share: float) -> float:
         """What a clock shows that is off by this share of the skew."""

@@ -93,8 +93,8 @@ class World:
     def entity(self, filter: object, key: object) -> Entity:
         raise NotImplementedError
 
-    of_source: Any = entity
-    of_doorbell: Any = entity
+    read_source: Any = entity
+    read_doorbell: Any = entity
     replace: Any = entity
     restart: Any = entity
 

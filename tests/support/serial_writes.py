@@ -72,7 +72,7 @@ def add(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity
     if refusal is not None:
         return refusal, gaining(entity, entry.passing) if moves(entry, message, entity.look, entity) else entity
     if rules.limit is not None and entity.n + amount(message) > rules.limit:
-        return Rejected(message), gaining(entity, entry) if entry.own.counts else entity
+        return Rejected(message), gaining(entity, entry) if entry.own.requires_predecessor else entity
     changed_entity = gaining(entity, entry)
     return Applied(message), changed_entity._replace(
         n=changed_entity.n + amount(message), effects=(*changed_entity.effects, message.id)
@@ -92,12 +92,14 @@ def delete(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Ent
 def moves(entry: Entry, message: Message, look_up: Lookup, entity: Entity) -> bool:
     """Does a mark that counts move over the message, which a ledger in also= holds?"""
     is_held = any(change.judge(message, look_up, None) is not None for change in entry.also)
-    return entry.own.counts and is_held and not entity.is_gone and entry.own.judge(message, look_up, None) is None
+    return (
+        entry.own.requires_predecessor and is_held and not entity.is_gone and entry.own.judge(message, look_up, None) is None
+    )
 
 
 def gaining(entity: Entity, entry: Entry) -> Entity:
     """The entity with the marks of all messages of which the entry is."""
-    marks = dict(entity.marks) | {label.slot: label.text for label in entry.terms.labels}
+    marks: dict[Slot, Any] = dict(entity.marks) | {label.slot: label.text for label in entry.terms.labels}
     for slot in entry.dead:
         marks.pop(slot, None)
     for change in entry.written_changes:

@@ -42,7 +42,7 @@ from onewrite.batch.report import (
 from onewrite.batch.source import Response, Source
 from onewrite.batch.workers import Deadline, is_inner_cancellation
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import copy_of
+from onewrite.core.event import copy_value
 from onewrite.core.flow import Meter, meter
 from onewrite.core.log import log
 from onewrite.core.unreturned import FunctionCall
@@ -304,7 +304,7 @@ class Handler(Generic[R]):
         body = record.get("body")
         if type(body) in (str, bytes) or (body is None and (self._group_by is None or not is_change(record))):
             return record
-        return copy_of(record)
+        return copy_value(record)
 
     def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], time_left: TimeLeft) -> workers.Batch:
         """What became of the records, which have these lanes. With `group_by` workers take units first, and single records again only."""

@@ -70,7 +70,7 @@ def copied_events(emit: Emit) -> Emit:
     if not isinstance(argument, list | tuple):
         return emit
     return [
-        replace(event, body=copy_of(event.body)) if isinstance(event, Event) else event
+        replace(event, body=copy_value(event.body)) if isinstance(event, Event) else event
         for event in cast("Sequence[Any]", argument)
     ]
 
@@ -376,16 +376,16 @@ def _check_text(part: str, value: object) -> None:
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-def copy_of(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
     """A copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
     if type(value) in _LEAVES:
         return value
     if type(value) is dict or type(value) is MappingProxyType:
-        return {name: copy_of(member) for name, member in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {name: copy_value(member) for name, member in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if type(value) is list:
-        return [copy_of(member) for member in value]  # pyright: ignore[reportUnknownVariableType]
+        return [copy_value(member) for member in value]  # pyright: ignore[reportUnknownVariableType]
     if type(value) is tuple:
-        return tuple([copy_of(member) for member in value])  # pyright: ignore[reportUnknownVariableType]
+        return tuple([copy_value(member) for member in value])  # pyright: ignore[reportUnknownVariableType]
     try:
         return deepcopy(value)
     except Exception:

@@ -15,7 +15,7 @@ def installed_by(extra: str, name: str) -> Generator[None, None, None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = package_of(error)
+        package = find_package(error)
         if package not in _PACKAGES:  # an import inside that package failed
             raise
         raise ModuleNotFoundError(
@@ -23,7 +23,7 @@ def installed_by(extra: str, name: str) -> Generator[None, None, None]:
         ) from None  # Python's own words would name bson
 
 
-def package_of(error: ModuleNotFoundError) -> str:
+def find_package(error: ModuleNotFoundError) -> str:
     """The package that has the module."""
     root = (error.name or "").partition(".")[0]
     return _ELSEWHERE.get(root, root)

@@ -97,7 +97,7 @@ class Meter:
 meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
 
 
-def at(target: object, flow: Flow[T]) -> Flow[T]:
+def redirect_calls(target: object, flow: Flow[T]) -> Flow[T]:
     """The flow with each of its calls made at this target: a flow that serves several clients takes in those of each."""
     try:
         step = next(flow)
@@ -292,7 +292,7 @@ def split_missing_ok(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool
     return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok
 
 
-def settle_missing(outcome: A, *, missing_ok: bool, counts: bool) -> A:
-    if missing_ok and not counts and isinstance(outcome, Missing):
+def settle_missing(outcome: A, *, missing_ok: bool, requires_predecessor: bool) -> A:
+    if missing_ok and not requires_predecessor and isinstance(outcome, Missing):
         return cast("A", replace(outcome, settled=True))
     return outcome

@@ -273,7 +273,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
 
     flow: Flow[Settled[Refusal]] = settle(attempt, judge_refusal)
     settled = yield from flow
-    answer, refusal = settled.answer, settled.refusal
+    answer, refusal = settled.result, settled.refusal
     if isinstance(answer, Landed) and refusal is not None:
         shown = settled.attempt.show(Applied(attempt.write.message, answer.entity))
         return answer._replace(entity=shown.entity)
@@ -370,7 +370,7 @@ class _Fold:
                 native = yield from self._ask([member])
                 outcome = yield from self._store.write_one(member.message, native)
                 if isinstance(outcome, Applied) or (
-                    isinstance(outcome, Rejected) and outcome.settled and member.entry.own.counts
+                    isinstance(outcome, Rejected) and outcome.settled and member.entry.own.requires_predecessor
                 ):
                     ledger.write(member.entry.own)
                 others_wrote = others_wrote or isinstance(outcome, Duplicate | Stale)

@@ -39,12 +39,12 @@ def is_ours(name: str) -> bool:
     return name.startswith(OURS)
 
 
-def label_of(name: str) -> str:
+def make_label_name(name: str) -> str:
     """Where the label of the ledger of that name stands. A ledger is known by it, as a set of the caller's is by its attribute."""
     return f"{OURS}{plain(name)}:{_LABEL}" if name else f"{OURS}{_LABEL}"
 
 
-def prefix_of(attribute: str) -> str:
+def make_name_prefix(attribute: str) -> str:
     """How all names begin that a ledger stores, known by its label; for a set of the caller's, those beside the set."""
     return attribute.removesuffix(_LABEL) if is_ours(attribute) else OURS
 
@@ -57,7 +57,7 @@ def ledger_name(attribute: str) -> str:
 
 def ledger_attribute(text: str) -> str:
     """The attribute of the ledger of which `ledger_name` says this."""
-    return text[1:] if text.startswith("@") else label_of(text)
+    return text[1:] if text.startswith("@") else make_label_name(text)
 
 
 class Slot(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, SupportsBytes, TypeVar, cast
 from urllib.parse import unquote
 from uuid import UUID, uuid5
 
-from onewrite.core.event import copy_of, seconds
+from onewrite.core.event import copy_value, seconds
 from onewrite.core.label import OUTBOX, TOMBSTONE, check_outbox
 from onewrite.core.tombstone import Tombstone, read_tombstone
 from onewrite.errors import ConfigurationError, LedgerMismatch
@@ -140,7 +140,7 @@ class Box:
         # The number, because a message may take effect a second time, and its events are others then. The length keeps two triples apart.
         event_id = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
         # A copy, because the publisher may do with it what it wants.
-        entity = copy_of(self.entity if self.caller_entity is None else self.caller_entity)
+        entity = copy_value(self.entity if self.caller_entity is None else self.caller_entity)
         return Outgoing(event_id, source, event.type, number, event.time, event.body, event.cause, entity)
 
     def outgoing_from(self, first: int = 0) -> tuple[Outgoing, ...]:
@@ -172,7 +172,7 @@ class Broken:
     error: Exception
 
 
-def box_of(
+def try_read(
     read: Callable[[Mapping[str, Any]], Generator[Y, Any, Box]], entity: Mapping[str, Any]
 ) -> Generator[Y, Any, Box | Broken]:
     """The entity's outbox, or why it cannot be read: one such entity must hold up no other."""

@@ -52,7 +52,7 @@ class Attempt(Protocol):
         """Send it once. Did the entity meet its conditions? Why not is not asked."""
         ...
 
-    def retry(self, refusal: Refusal, turn: int) -> Flow[Attempt | None]:
+    def retry(self, refusal: Refusal, attempts: int) -> Flow[Attempt | None]:
         """Return what to send next, if nothing of ours is in the way. None: the caller's own condition refused it. Or raise the failure."""
         ...
 
@@ -73,10 +73,10 @@ class Attempt(Protocol):
 
 
 class Settled(NamedTuple, Generic[T]):
-    """What became of a write. No `answer`: the caller's own condition refused it. `is_exhausted`: others were in the way all the time."""
+    """What became of a write. No `result`: the caller's own condition refused it. `is_exhausted`: others were in the way all the time."""
 
     attempt: Attempt
-    answer: Landed | T | None
+    result: Landed | T | None
     refusal: Refusal | None = None
     is_exhausted: bool = False
 
@@ -88,9 +88,9 @@ Judge: TypeAlias = Callable[[Write, Image], T | StepPart | None]
 def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
     """Send a write until it is known what it means."""
     failure: Exception | None = None
-    turn = 0
+    attempts = 0
     while True:
-        turn += 1
+        attempts += 1
         result = yield from attempt.send()
         if isinstance(result, Landed):
             return Settled(attempt, result)
@@ -99,16 +99,16 @@ def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
             return Settled(attempt, Landed(image.entity, retried=True), refusal)
         answer = judge_refusal(write, image)
         if isinstance(answer, StepPart):
-            if turn < MAX_ATTEMPTS and (type(answer), answer) != (type(write.step), write.step):
+            if attempts < MAX_ATTEMPTS and (type(answer), answer) != (type(write.step), write.step):
                 attempt = attempt.with_step(answer)
                 continue
         elif answer is not None:
             return Settled(attempt, answer, refusal)
-        next_attempt = yield from attempt.retry(refusal, turn)
+        next_attempt = yield from attempt.retry(refusal, attempts)
         if next_attempt is None:
             return Settled(attempt, None, refusal)
         attempt, failure = next_attempt, last_failure or failure
-        if turn >= MAX_ATTEMPTS:
+        if attempts >= MAX_ATTEMPTS:
             if failure is not None:
                 raise failure
             return Settled(attempt, None, refusal, is_exhausted=True)
@@ -123,12 +123,14 @@ def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
     """Send the write of one message. `missing_ok`: a missing entity is an answer."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
-    answer = settled.answer
+    answer = settled.result
     if isinstance(answer, Landed) and settled.refusal is None:  # nearly always, and one generator less
         return Applied(attempt.write.message, answer.entity, response=answer.response)
     outcome = yield from conclude(settled)
     if missing_ok:
-        return settle_missing(outcome, missing_ok=missing_ok, counts=attempt.write.entry.own.counts)
+        return settle_missing(
+            outcome, missing_ok=missing_ok, requires_predecessor=attempt.write.entry.own.requires_predecessor
+        )
     return outcome
 
 
@@ -181,7 +183,7 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
 
 def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
     """Move the mark over a message that the caller's condition refused: those after it wait for that."""
-    if not isinstance(outcome, Rejected) or not outcome.settled or not attempt.write.entry.own.counts:
+    if not isinstance(outcome, Rejected) or not outcome.settled or not attempt.write.entry.own.requires_predecessor:
         return outcome
     record = yield from attempt.record()
     if record is None:
@@ -202,7 +204,7 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
     """Send the write that finishes a step. A refusal shows under which ledger the step was begun, and whether others have overtaken it."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_finish)
     settled = yield from flow
-    if settled.answer is None:
+    if settled.result is None:
         raise LedgerMismatch(MOVED_BACK)
     return (yield from conclude(settled))
 
@@ -216,7 +218,7 @@ def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | Non
 
     flow: Flow[Settled[Step | Outcome]] = settle(attempt, judge_refusal)
     settled = yield from flow
-    answer, refusal = settled.answer, settled.refusal
+    answer, refusal = settled.result, settled.refusal
     if isinstance(answer, Landed) or refusal is None:
         return cast("Begins", attempt.write.step).step
     if isinstance(answer, Step):

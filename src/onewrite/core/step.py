@@ -16,10 +16,10 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.event import LAST_MOMENT, copy_of, moment, seconds
+from onewrite.core.event import LAST_MOMENT, copy_value, moment, seconds
 from onewrite.core.label import ledger_attribute, ledger_name
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
-from onewrite.message import Message, digest_of, full_name, join_texts, named_by
+from onewrite.message import Message, full_name, hash_text, join_texts, make_unique_name
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
     def as_begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
         """The answer to the worker whose step it is. It outlives the call, so the key is a copy."""
-        key = copy_of(entity_key)
+        key = copy_value(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
     def as_fields(self) -> dict[str, Any]:
@@ -97,8 +97,8 @@ def new_step(ledger: str, message: Message, request: StepRequest, call: str, now
 
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
-    name, named = ledger_name(ledger), named_by(message)
-    return digest_of(f"in {join_texts(name)}{named}" if name else named)  # without a name it begins with a digit
+    name, named = ledger_name(ledger), make_unique_name(message)
+    return hash_text(f"in {join_texts(name)}{named}" if name else named)  # without a name it begins with a digit
 
 
 def read_step(stored_step: object) -> Step:
@@ -116,10 +116,10 @@ def read_step(stored_step: object) -> Step:
         ledger, key, fence = ledger_attribute(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
         return Step(ledger, message, key, fence, since, until, bool(fields["first"]), fields.get("unsent") is True)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
-        raise no_step() from error
+        raise make_step_error() from error
 
 
-def no_step() -> LedgerMismatch:
+def make_step_error() -> LedgerMismatch:
     """The error to raise where something else stands in the place of steps."""
     return LedgerMismatch(
         "The entity holds something else where a step of a message should be: another writer uses names that begin with ow_step. "
@@ -148,7 +148,7 @@ def judge_open_step(
     """What anyone else hears who wants to write the message while its step is open."""
     if now < step.until or step.is_unsent:  # of an effect that was not sent nothing is uncertain
         return Busy(message, max(now, step.until), entity)
-    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copy_of(entity_key))
+    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copy_value(entity_key))
 
 
 def make_unsent_fence(fence: str) -> str:

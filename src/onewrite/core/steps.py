@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.engine import Engine, Native
-from onewrite.core.event import copy_of, moment
+from onewrite.core.event import copy_value, moment
 from onewrite.core.flow import Do, Flow, settle_missing, split_missing_ok
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import send_begin
@@ -70,7 +70,7 @@ def begin(
         if found is None:
             step, old_fence = fresh, None
         elif not isinstance(found, Step):
-            return settle_missing(found, missing_ok=missing_ok, counts=write.entry.own.counts)
+            return settle_missing(found, missing_ok=missing_ok, requires_predecessor=write.entry.own.requires_predecessor)
         elif found.is_same(fresh):
             return found.as_begun(message, key, engine.clock)
         elif found.fence == old_fence and found.ledger != step.ledger:
@@ -125,7 +125,7 @@ def perform(
     if not step.left():  # this process was suspended meanwhile: another worker may have begun the effect
         yield from release(engine, step, sent=False)
         return Busy(step.message, step.until)
-    kept_step = replace(step, entity_key=copy_of(step.entity_key))  # the effect may change its argument
+    kept_step = replace(step, entity_key=copy_value(step.entity_key))  # the effect may change its argument
     try:
         result = yield Do(effect, (step,))
         arguments = {**engine.name_entity(kept_step.entity_key), **engine.final_write.read_arguments(then(result))}

@@ -69,16 +69,18 @@ class TransactionWrite(ABC):
     missing_ok: bool
 
     @property
-    def counts(self) -> bool:
+    def requires_predecessor(self) -> bool:
         """Do the messages after this one wait until its mark has moved?"""
-        return self.write.entry.own.counts
+        return self.write.entry.own.requires_predecessor
 
     def judge(self, image: Image, now: float, creation: Mapping[str, Any] | None, keys: int) -> Outcome:
         """Return why its condition failed, given the entity as it was `now`. `creation`: what it was to create, of which so many fields are the key."""
         outcome = judge(self.write._replace(now=now), image)
         if creation is not None:
             outcome = judge_creation(outcome, creation, keys)
-        return with_participant(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
+        return with_participant(
+            settle_missing(outcome, missing_ok=self.missing_ok, requires_predecessor=self.requires_predecessor), self.place
+        )
 
     @abstractmethod
     def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:
@@ -154,11 +156,11 @@ class Transaction(ABC, Generic[P, W, R]):
         """Return its writes. `name`: of the call."""
 
     @abstractmethod
-    def make(self, actions: Sequence[W], name: str, turn: int, backoff: Backoff) -> Flow[Applied | R]:
+    def make(self, actions: Sequence[W], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | R]:
         """Make it, or say how it was refused. What is in the way of the whole is waited for."""
 
     @abstractmethod
-    def findings(self, actions: Sequence[W], refusal: R, turn: int) -> Flow[Findings]:
+    def findings(self, actions: Sequence[W], refusal: R, round_number: int) -> Flow[Findings]:
         """Find out why it was refused."""
 
     @abstractmethod
@@ -167,17 +169,17 @@ class Transaction(ABC, Generic[P, W, R]):
 
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
         """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
-        name, turn = self.store.attempts(), 0
+        name, round_number = self.store.attempts(), 0
         while True:
             actions = self.actions(name)
-            result = yield from self.make(actions, name, turn, backoff)
+            result = yield from self.make(actions, name, round_number, backoff)
             if isinstance(result, Applied):
                 return result
-            findings = yield from self.findings(actions, result, turn)
+            findings = yield from self.findings(actions, result, round_number)
             outcome = self._outcome(findings, actions)
             if outcome is not None:
                 return (yield from self._pass_over(outcome, actions, findings.entities))
-            turn += 1
+            round_number += 1
             if findings.waits:
                 wait = backoff.pause()
                 if wait is None:
@@ -188,7 +190,7 @@ class Transaction(ABC, Generic[P, W, R]):
         """A `Duplicate` never comes again, so each mark that counts moves over it where a ledger in also= holds it."""
         if isinstance(outcome, Duplicate):
             for action in actions:
-                if action.counts:
+                if action.requires_predecessor:
                     unsettled = yield from action.pass_over(entities.get(action.place))
                     if unsettled is not None:
                         return with_participant(unsettled, action.place)
@@ -205,7 +207,7 @@ class Transaction(ABC, Generic[P, W, R]):
             return None
         if findings.failure is not None and isinstance(outcome, Unmet | None):
             raise findings.failure
-        if isinstance(outcome, Unmet) and any(action.counts for action in actions):
+        if isinstance(outcome, Unmet) and any(action.requires_predecessor for action in actions):
             # Messages wait for the one before them: a refusal that nothing remembers must be redelivered.
             return replace(outcome, settled=False)
         return outcome

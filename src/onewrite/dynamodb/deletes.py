@@ -48,12 +48,12 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
     if TOMBSTONE in item:
         yield from _clean_up(flows, native["Key"], item)
-    return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
+    return settle_missing(outcome, missing_ok=missing_ok, requires_predecessor=write.entry.own.requires_predecessor)
 
 
 def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
     """Return the outcome, and the item as it is then."""
-    answer, write = settled.answer, settled.attempt.write
+    answer, write = settled.result, settled.attempt.write
     if settled.refusal is not None:
         if isinstance(answer, Landed):
             return Applied(write.message, answer.entity, retried=True), settled.refusal.image.fields

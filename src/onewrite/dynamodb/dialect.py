@@ -33,13 +33,13 @@ from onewrite.dynamodb.expression import (
     check_key,
     check_limits,
     check_roots,
-    mapping_of,
     merge_update,
     read_condition,
+    read_mapping,
     read_update,
     with_condition_text,
 )
-from onewrite.dynamodb.layout import name_of, name_of_step
+from onewrite.dynamodb.layout import locate_slot, locate_step
 from onewrite.dynamodb.values import Convert, Members, sendable
 from onewrite.errors import InvalidMessage, InvalidUpdate
 
@@ -64,7 +64,7 @@ Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 
 def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sendable, *, exists: bool = False) -> Call:
     """Build the caller's update with our parts beside it. `exists`: only where the item is there."""
-    plan, kwargs = _merge(write, native, convert, _Frame(Draft, tuple(mapping_of(native, "Key")) if exists else ()))
+    plan, kwargs = _merge(write, native, convert, _Frame(Draft, tuple(read_mapping(native, "Key")) if exists else ()))
     kwargs["UpdateExpression"] = plan.update
     if "Key" in native:  # without it, the driver says what is missing
         kwargs["Key"] = convert(native["Key"] or {})
@@ -73,7 +73,7 @@ def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sen
 
 def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
     """Build a put that creates an item, and never replaces one."""
-    item = mapping_of(native, "Item")
+    item = read_mapping(native, "Item")
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     check_roots(write.entry.terms, {}, item)
@@ -192,13 +192,13 @@ def _make_plan(write: Write, native: Mapping[str, Any], frame: _Frame) -> _Plan:
     creates = frame.draft is PutDraft
     if "Item" in native and not creates:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
-    terms, names = write.entry.terms, mapping_of(native, "ExpressionAttributeNames")
+    terms, names = write.entry.terms, read_mapping(native, "ExpressionAttributeNames")
     if isinstance(write.step, Finishes) and "ConditionExpression" in native:
         raise InvalidUpdate(
             "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
             "begin."
         )
-    check_key(mapping_of(native, "Key"))
+    check_key(read_mapping(native, "Key"))
     check_arguments(native)
     update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
     user_update = None if update is None else read_update(update)
@@ -379,7 +379,7 @@ def _read_step_members(write: Write) -> Members:
 
 
 def _read_step_name(write: Write) -> str:
-    return name_of_step(_read_step_mark(write))
+    return locate_step(_read_step_mark(write))
 
 
 def _read_step(write: Write) -> dict[str, Any]:
@@ -390,7 +390,7 @@ def _read_step(write: Write) -> dict[str, Any]:
 def add_labels(write: Write, draft: Draft) -> None:
     """The ledger must be kept as this store keeps it."""
     for label in write.entry.terms.labels:
-        attribute = name_of(label.slot)
+        attribute = locate_slot(label.slot)
         name, accepted = draft.name(attribute), [draft.constant(text) for text in label.accepts]
         draft.ask(f"({' OR '.join([f'attribute_not_exists({name})', *[f'{name}={text}' for text in accepted]])})")
         if not isinstance(write.step, Withdraws):
@@ -417,12 +417,12 @@ def add_ledger(write: Write, draft: Draft) -> None:
                 marks = [_name_mark(write, place, draft)]
                 marks += [draft.value(partial(_read_alias, place, alias)) for alias in range(len(change.aliases))]
                 for slot in change.sets.live:
-                    draft.exclude(draft.name(name_of(slot)), marks)
+                    draft.exclude(draft.name(locate_slot(slot)), marks)
         if not writes:
             return
     if isinstance(entry.own, Remember) and entry.own.sets.live:
-        draft.add(name_of(entry.own.sets.present), _read_marks)
-        draft.remove(*[name_of(slot) for slot in entry.dead])
+        draft.add(locate_slot(entry.own.sets.present), _read_marks)
+        draft.remove(*[locate_slot(slot) for slot in entry.dead])
 
 
 def _name_mark(write: Write, place: int, draft: Draft) -> str:
@@ -453,7 +453,7 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
         return cast("Advance", write.entry.changes[place] if place else write.entry.own)
 
     def read_attribute(write: Write) -> str:
-        return name_of(read(write).slot)
+        return locate_slot(read(write).slot)
 
     def read_mark(write: Write) -> Any:
         return _check_number(read(write).mark)

@@ -206,7 +206,7 @@ def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
     }
     result: dict[str, Any] = {**native, "ConditionExpression": expression.condition_expression}
     for name, placeholders in placeholders_of.items():
-        user_entries = mapping_of(native, name)
+        user_entries = read_mapping(native, name)
         for placeholder in placeholders:
             if placeholder in user_entries:
                 raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
@@ -215,7 +215,7 @@ def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
     return result
 
 
-def mapping_of(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def read_mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return an argument that is a mapping; an empty one if it is left out."""
     value: Any = native.get(name)
     if not value:
@@ -242,7 +242,7 @@ def check_arguments(native: Mapping[str, Any]) -> None:
     for expression in ("UpdateExpression", "ConditionExpression"):
         if not isinstance(native.get(expression), str | None):
             raise _type_error(expression, native[expression], "text")
-    names, values = mapping_of(native, "ExpressionAttributeNames"), mapping_of(native, "ExpressionAttributeValues")
+    names, values = read_mapping(native, "ExpressionAttributeNames"), read_mapping(native, "ExpressionAttributeValues")
     for placeholder, attribute in names.items():
         if not isinstance(attribute, str):
             raise _type_error(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")

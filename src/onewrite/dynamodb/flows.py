@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 from botocore.exceptions import ClientError
 
 from onewrite.core.engine import Engine, Native
-from onewrite.core.event import Emission, Outbox, copy_of
+from onewrite.core.event import Emission, Outbox, copy_value
 from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok
 from onewrite.core.judging import judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours, plain
@@ -26,8 +26,8 @@ from onewrite.core.step import Claim, FinalWrite, Step, step_mark
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import Image, Size, StepPart, Unreadable, Write, too_large
 from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update
-from onewrite.dynamodb.expression import LEGACY, check_key, mapping_of, touches_ours
-from onewrite.dynamodb.layout import canonical, image_of, name_of_step, without_ledger
+from onewrite.dynamodb.expression import LEGACY, check_key, read_mapping, touches_ours
+from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size, value_size
 from onewrite.dynamodb.values import (
@@ -104,7 +104,7 @@ class Flows(Engine):
         if MISSING_OK in native:
             native, missing_ok = split_missing_ok(native)
         if self.is_async:
-            native = copy_of(native)
+            native = copy_value(native)
         write = self.new_write(message, native.get("Key", {}), emit=emit)
         return send_write(TableAttempt(self, write, native, guard), missing_ok=missing_ok)
 
@@ -126,7 +126,7 @@ class Flows(Engine):
         return not self.without_ledger({name: 0})
 
     def keep(self, native: Native) -> Native:
-        return copy_of(native) if self.is_async else native
+        return copy_value(native) if self.is_async else native
 
     def read_key(self, native: Native) -> Mapping[str, Any]:
         key: Mapping[str, Any] = native.get("Key", {})
@@ -147,7 +147,7 @@ class Flows(Engine):
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
     ) -> TableAttempt:
-        names = {"#step": name_of_step(step_mark(ledger, write.message)), "#fence": "fence"}
+        names = {"#step": locate_step(step_mark(ledger, write.message)), "#fence": "fence"}
         values: dict[str, Any] = {":old": fence}
         if isinstance(change, Step):
             sets, values[":new"] = ["#step=:new"], change.as_fields()
@@ -170,7 +170,7 @@ class Flows(Engine):
         for name in ("ProjectionExpression", "AttributesToGet"):
             if name in native:
                 raise InvalidUpdate(f"This call needs the whole entity to find the ledger in it: leave out {name}.")
-        return self.image_of((yield from self.read_item({"ConsistentRead": True, **self.address(native)})))
+        return self.read_image((yield from self.read_item({"ConsistentRead": True, **self.address(native)})))
 
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
@@ -182,21 +182,21 @@ class Flows(Engine):
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
         """Return the item that refused a write. If nobody can read it, the error is raised here."""
-        if code(error) == _REFUSED:
+        if read_error_code(error) == _REFUSED:
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            return Refusal(write, image_of(self.ledger.terms, None if item is None else readable_values(item)))
-        is_mistyped = code(error) == "ValidationException" and says_mistyped(text_of(error))
+            return Refusal(write, read_image(self.ledger.terms, None if item is None else readable_values(item)))
+        is_mistyped = read_error_code(error) == "ValidationException" and says_mistyped(read_error_text(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
         if "Item" not in call.kwargs:  # a put does not say which part of it is the key
             with suppress(ClientError):  # the failure of the write says more
-                return Refusal(write, self.image_of((yield from self.look(call.kwargs["Key"]))), error)
-        self.raise_failure(error, write, call, self.image_of(None))
+                return Refusal(write, self.read_image((yield from self.look(call.kwargs["Key"]))), error)
+        self.raise_failure(error, write, call, self.read_image(None))
 
-    def image_of(self, item: Entity | None) -> Image:
-        return image_of(self.ledger.terms, item)
+    def read_image(self, item: Entity | None) -> Image:
+        return read_image(self.ledger.terms, item)
 
     def raise_failure(self, error: ClientError, write: Write, call: Call, image: Image) -> NoReturn:
         if _is_too_large(error):
@@ -228,7 +228,7 @@ class Flows(Engine):
         try:
             yield from send(Call("update_item", (), request))
         except ClientError as error:
-            if code(error) != _REFUSED:
+            if read_error_code(error) != _REFUSED:
                 raise
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             return None if item is None else readable_values(item)
@@ -251,7 +251,7 @@ class Flows(Engine):
             raise InvalidUpdate(
                 "A call goes to the table of its store: leave TableName out, and make a store for each table."
             )
-        check_key(mapping_of(native, "Key"))
+        check_key(read_mapping(native, "Key"))
         key = {"Key": typed_values(native["Key"])} if self.is_typed and "Key" in native else {}
         return {**self.table, **native, **key}
 
@@ -276,7 +276,7 @@ class TableAttempt:
             try:
                 response = yield call
             except (ClientError, ArithmeticError) as error:
-                if isinstance(error, ClientError) and code(error) == _REFUSED:
+                if isinstance(error, ClientError) and read_error_code(error) == _REFUSED:
                     raise
                 # If a number in the response was the error, its own token refuses the write now, and shows that it has landed.
                 response = yield from send_again(error, call, flows.target, is_typed=flows.is_typed)
@@ -292,7 +292,7 @@ class TableAttempt:
     def lands(self) -> Flow[bool]:
         return (yield from lands(self.call))
 
-    def retry(self, refusal: Refusal, turn: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the item that refused it is known
+    def retry(self, refusal: Refusal, attempts: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the item that refused it is known
         yield from ()
         failure = refusal.failure
         if failure is None:
@@ -389,7 +389,7 @@ def send(call: Call) -> Flow[Mapping[str, Any]]:
 def retry_conflicts(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
     """Send the request again after a conflict with a transaction, and raise any other error."""
     for wait in _CONFLICT_WAITS:
-        if code(error) != _CONFLICT:
+        if read_error_code(error) != _CONFLICT:
             break
         yield Wait(wait)
         try:
@@ -404,7 +404,7 @@ def lands(call: Call) -> Flow[bool]:
     try:
         yield from send(call)
     except ClientError as error:
-        if code(error) != _REFUSED:
+        if read_error_code(error) != _REFUSED:
             raise
         return False
     return True
@@ -431,17 +431,17 @@ def send_again(error: ClientError | ArithmeticError, call: Call, target: Any, *,
     return (yield from send(call))
 
 
-def code(error: ClientError) -> str:
+def read_error_code(error: ClientError) -> str:
     return error.response.get("Error", {}).get("Code", "")
 
 
-def text_of(error: ClientError) -> str:
+def read_error_text(error: ClientError) -> str:
     return error.response.get("Error", {}).get("Message", "")
 
 
 def _is_too_large(error: ClientError) -> bool:
     # The code is that of any invalid request: only the text says what is wrong.
-    return code(error) == "ValidationException" and says_too_large(text_of(error))
+    return read_error_code(error) == "ValidationException" and says_too_large(read_error_text(error))
 
 
 def says_too_large(text: str) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from onewrite.core.engine import Native, make_token
-from onewrite.core.event import copy_of
+from onewrite.core.event import copy_value
 from onewrite.core.folding import FoldedWrites
 from onewrite.core.ledgers.entry import Advance, Change, Entry
 from onewrite.core.write import NoStepAtAll, Write
@@ -43,7 +43,7 @@ class Folds(FoldedWrites[Flows]):
         key: object = native.get("Key")
         if not isinstance(key, Mapping):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
-        return cast("Mapping[str, Any]", copy_of(key))  # the function may use its dict again, for another entity
+        return cast("Mapping[str, Any]", copy_value(key))  # the function may use its dict again, for another entity
 
     def build(self, write: Write, native: Native) -> TableAttempt:
         return self.engine.attempt(write, native)

@@ -11,31 +11,31 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, plain, prefix_of
+from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix, plain
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.ledgers.ring import SLOTS
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
-from onewrite.core.step import no_step
+from onewrite.core.step import make_step_error
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image, Unreadable
-from onewrite.dynamodb.values import bytes_of, is_typed, plain_values
+from onewrite.dynamodb.values import is_typed, plain_values, read_bytes
 from onewrite.outcome import Entity
 
 
 @lru_cache(maxsize=1024)  # as many as there are sources
-def name_of(slot: Slot) -> str:
+def locate_slot(slot: Slot) -> str:
     """The name of the attribute that holds a slot. A set of a ring stands there in place of the ring, whose name ends with an "r"."""
     if not slot.key:
         return slot.group
     return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group[:-1]}{slot.key}"
 
 
-def name_of_step(mark: bytes) -> str:
+def locate_step(mark: bytes) -> str:
     """The attribute that holds the open step of that mark."""
     return f"{STEP}{mark.hex()}"
 
 
-_OF_LEDGER = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
+_LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
 
 
 def is_made_by(attribute: str, name: str) -> bool:
@@ -45,7 +45,7 @@ def is_made_by(attribute: str, name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _compile_names(attribute: str) -> re.Pattern[str]:
-    pattern = f"{re.escape(prefix_of(attribute))}{_OF_LEDGER}" if is_ours(attribute) else re.escape(attribute)
+    pattern = f"{re.escape(make_name_prefix(attribute))}{_LEDGER_NAMES}" if is_ours(attribute) else re.escape(attribute)
     return re.compile(pattern, re.DOTALL)
 
 
@@ -68,21 +68,21 @@ def lookup(item: Mapping[str, Any]) -> Lookup:
     """A function that looks up a slot in an item."""
 
     def look_up(slot: Slot) -> object:
-        name = name_of(slot)
+        name = locate_slot(slot)
         return _neutral(item[name]) if name in item else ABSENT
 
     return look_up
 
 
-def image_of(terms: Terms, item: Mapping[str, Any] | None) -> Image:
+def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
     """The item that refused a write, as DynamoDB returned it with the refusal."""
     fields, is_gone = item or {}, item is not None and TOMBSTONE in item
     steps: dict[str, Any] = {}
     if STEPS in fields:
         marks = cast("frozenset[bytes]", _neutral(fields[STEPS]))
         if not isinstance(cast("object", marks), frozenset) or not {*map(type, marks)} <= {bytes}:
-            raise no_step()
-        steps = {mark.hex(): fields.get(name_of_step(mark)) for mark in marks}
+            raise make_step_error()
+        steps = {mark.hex(): fields.get(locate_step(mark)) for mark in marks}
     is_shown = item is not None and not is_gone and not isinstance(item, Unreadable)
     entity = without_ledger(terms, fields) if is_shown else None
     return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, null_is_absent=False)
@@ -127,6 +127,6 @@ def _key_value(value: object) -> tuple[str, Hashable]:
         case int() | Decimal() if not isinstance(value, bool) and Decimal(value).is_finite():
             return "N", number_text(value)
         case bytes() | bytearray() | Binary():
-            return "B", bytes(bytes_of(value) if isinstance(value, Binary) else value)
+            return "B", bytes(read_bytes(value) if isinstance(value, Binary) else value)
         case _:
             return "", repr(value)

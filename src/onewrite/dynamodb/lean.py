@@ -17,8 +17,8 @@ from typing import Any
 
 from onewrite.dynamodb.dialect import STEP_VALUE, TOKEN_VALUE
 from onewrite.errors import ConfigurationError
-from onewrite.lean.answers import as_json
 from onewrite.lean.client import LeanClient
+from onewrite.lean.responses import as_json
 from onewrite.lean.service import Service
 
 _TOKENS = (TOKEN_VALUE, STEP_VALUE)

@@ -16,14 +16,14 @@ from urllib.parse import quote, unquote
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import Outbox, copy_of
+from onewrite.core.event import Outbox, copy_value
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, key_parts, read_box, try_read
 from onewrite.dynamodb.expression import Placeholders
-from onewrite.dynamodb.flows import code, find_client, retry_conflicts, send_reading, text_of
+from onewrite.dynamodb.flows import find_client, read_error_code, read_error_text, retry_conflicts, send_reading
 from onewrite.dynamodb.layout import canonical, number_text
-from onewrite.dynamodb.values import bytes_of, is_typed, plain_values, typed_values
+from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
 
 Key: TypeAlias = Mapping[str, Any]
@@ -43,18 +43,18 @@ class Outboxes:
         """Which item is meant."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
-        return cast("Key", copy_of(key))  # it is part of the events that a relay publishes
+        return cast("Key", copy_value(key))  # it is part of the events that a relay publishes
 
     def canonical(self, key: Key) -> Hashable:
         """Equal for two keys that name one item."""
         return canonical(key)
 
-    def of_doorbell(self, entity: Key) -> Key:
+    def read_doorbell(self, entity: Key) -> Key:
         """Which item a doorbell names. Its key is typed, as a stream has it, or plain."""
         key = {name: _from_lambda(value) for name, value in entity.items()}
         return plain_values(key) if key and all(is_typed(value) for value in key.values()) else key
 
-    def of_source(self, source: str) -> Key:
+    def read_source(self, source: str) -> Key:
         """The key of the item whose events have that source."""
         try:
             return {part.name: _VALUES[part.kind](part.value) for part in key_parts(source, self.outbox.name)}
@@ -155,7 +155,7 @@ class Outboxes:
             except ClientError as error:
                 yield from retry_conflicts(error, call)
         except ClientError as error:
-            if code(error) != "ConditionalCheckFailedException":
+            if read_error_code(error) != "ConditionalCheckFailedException":
                 raise
             return self._box(key, plain_values(cast("Mapping[str, Any]", error.response.get("Item", {}))))
         return None
@@ -186,7 +186,7 @@ class Finder:
         """The next outbox, or None at the end. Each step is one request."""
         if not self._keys:
             return Search.GOES_ON if (yield from self._turn_page()) else None
-        box = yield from box_of(self._boxes.read, self._keys.popleft())
+        box = yield from try_read(self._boxes.read, self._keys.popleft())
         if isinstance(box, Broken) and self._boxes.outbox.index is not None and _says_no_key(box.error):
             raise self._shows_more()
         # The index is behind the table, so it also shows what is cleared or postponed by now.
@@ -235,7 +235,11 @@ class Finder:
 
 def _says_no_key(error: Exception) -> bool:
     """Has the table another key than the one that was asked for? One attribute more than a key of one looks like a key of two."""
-    return isinstance(error, ClientError) and code(error) == "ValidationException" and "key" in text_of(error)
+    return (
+        isinstance(error, ClientError)
+        and read_error_code(error) == "ValidationException"
+        and "key" in read_error_text(error)
+    )
 
 
 def origin(key: Key) -> str:
@@ -250,7 +254,7 @@ def _typed_text(value: object) -> str:
         case int() | Decimal() if not isinstance(value, bool):
             return f"N:{number_text(value)}"
         case bytes() | bytearray() | Binary():
-            return f"B:{urlsafe_b64encode(bytes_of(value) if isinstance(value, Binary) else value).decode()}"
+            return f"B:{urlsafe_b64encode(read_bytes(value) if isinstance(value, Binary) else value).decode()}"
         case _:
             raise ConfigurationError(f"{value!r} cannot be part of a key: DynamoDB takes text, numbers and bytes.")
 

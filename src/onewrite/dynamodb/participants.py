@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from onewrite.core.engine import make_token
-from onewrite.core.event import Emit, copied_events, copy_of
+from onewrite.core.event import Emit, copied_events, copy_value
 from onewrite.core.flow import Call, Flow, split_missing_ok
 from onewrite.core.inbox import Inbox
 from onewrite.core.judging import has_landed, shows_effect
@@ -17,7 +17,7 @@ from onewrite.core.pipeline import pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
 from onewrite.core.write import NO_STEP, Write
 from onewrite.dynamodb.dialect import build_put, build_update
-from onewrite.dynamodb.expression import mapping_of
+from onewrite.dynamodb.expression import read_mapping
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, TableAttempt
 from onewrite.dynamodb.size import value_size
 from onewrite.errors import EntityTooLarge, InvalidUpdate
@@ -74,7 +74,7 @@ class Action(TransactionWrite):
         creation = None
         if "Item" in self.call.kwargs:
             creation = self.flows.without_ledger(self.flows.plain_item(self.call.kwargs["Item"]))
-        return self.judge(self.flows.image_of(item), self.write.now, creation, KEY_ATTRIBUTES)
+        return self.judge(self.flows.read_image(item), self.write.now, creation, KEY_ATTRIBUTES)
 
     def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:
         if not self.write.entry.also:
@@ -83,7 +83,7 @@ class Action(TransactionWrite):
         key = self.write.key or (yield from flows.ask_key(flows.plain_item(self.call.kwargs["Item"])))
         item = entity or (yield from flows.look(flows.convert(key)))
         attempt = TableAttempt(flows, self.write._replace(key=key), {}, build_update, self.call)
-        return (yield from pass_over(attempt, flows.image_of(item)))
+        return (yield from pass_over(attempt, flows.read_image(item)))
 
     @property
     def is_guarded(self) -> bool:
@@ -91,14 +91,14 @@ class Action(TransactionWrite):
 
     def shows_effect(self, item: Entity | None) -> bool:
         """Whether the item is one that this write may have left."""
-        return self.is_guarded and bool(item) and shows_effect(self.write, self.flows.image_of(item))
+        return self.is_guarded and bool(item) and shows_effect(self.write, self.flows.read_image(item))
 
     def has_landed(self, item: Entity | None) -> bool:
         """Whether an earlier attempt of this very transaction wrote to the item."""
-        return has_landed(self.write, self.flows.image_of(item))
+        return has_landed(self.write, self.flows.read_image(item))
 
     def too_large(self, item: Entity | None) -> EntityTooLarge:
-        return self.flows.too_large(self.call, self.write.emission, self.flows.image_of(item))
+        return self.flows.too_large(self.call, self.write.emission, self.flows.read_image(item))
 
 
 def prepare(flows: Flows, method: str, native: Mapping[str, Any], emit: Emit) -> Prepared:
@@ -106,8 +106,8 @@ def prepare(flows: Flows, method: str, native: Mapping[str, Any], emit: Emit) ->
     native, missing_ok = split_missing_ok(native)
     check_prepared(method, native, _ARGUMENTS[method], _REASONS)
     for name in ("Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"):
-        mapping_of(native, name)
-    return Prepared(flows, method, copy_of(native), copied_events(emit), missing_ok)
+        read_mapping(native, name)
+    return Prepared(flows, method, copy_value(native), copied_events(emit), missing_ok)
 
 
 def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:

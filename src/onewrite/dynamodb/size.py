@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.values import bytes_of
+from onewrite.dynamodb.values import read_bytes
 
 MAX_ITEM_BYTES = 400 * 1024  # the quota of an item, with the names of its attributes
 
@@ -28,7 +28,7 @@ def value_size(value: Any) -> int:
         case str():
             return len(value.encode())
         case bytes() | bytearray() | Binary():
-            return len(bytes_of(value) if isinstance(value, Binary) else value)
+            return len(read_bytes(value) if isinstance(value, Binary) else value)
         case Decimal() | int() if not isinstance(value, bool):
             return _number_size(Decimal(value))
         case AbstractSet():

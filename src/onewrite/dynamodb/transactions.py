@@ -20,7 +20,7 @@ from onewrite.core.flow import Call, Flow, Wait, arun, run
 from onewrite.core.inbox import Inbox
 from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
-from onewrite.dynamodb.flows import Flows, code, says_mistyped, says_too_large, text_of
+from onewrite.dynamodb.flows import Flows, read_error_code, read_error_text, says_mistyped, says_too_large
 from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
 from onewrite.dynamodb.typed import typed_result
@@ -117,22 +117,22 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             actions += inbox_actions(self.inbox, self.participants[0].flows, self.message, name)
         return actions
 
-    def make(self, actions: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
+    def make(self, actions: Sequence[Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | ClientError]:
         """Send the transaction until DynamoDB says what became of it."""
-        token = blake2b(f"{turn} {name}".encode(), digest_size=16).hexdigest()
+        token = blake2b(f"{round_number} {name}".encode(), digest_size=16).hexdigest()
         request = {"TransactItems": [action.request for action in actions], "ClientRequestToken": token}
         while True:
             try:
                 return Applied(self.message, response=(yield Call("transact_write_items", (), request)))
             except ClientError as error:
-                if code(error) not in _UNDECIDED_CODES:
+                if read_error_code(error) not in _UNDECIDED_CODES:
                     return error
                 wait = backoff.pause()
                 if wait is None:
                     raise
             yield Wait(wait)
 
-    def findings(self, actions: Sequence[Action], refusal: ClientError, turn: int) -> Flow[Findings]:
+    def findings(self, actions: Sequence[Action], refusal: ClientError, round_number: int) -> Flow[Findings]:
         reasons = _reasons(refusal, actions)
         if not reasons:
             raise refusal
@@ -161,7 +161,7 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
         return Findings(
             outcomes,
             passes=bool(hidden_actions) or has_expired,
-            waits=bool(hidden_actions) or (has_expired and turn > 0),
+            waits=bool(hidden_actions) or (has_expired and round_number > 0),
             failure=next(iter(failures), None),
             is_undecided=has_token and all(action in hidden_actions for action in other_actions),
             entities={action.place: item for action, item in looks if item is not None},
@@ -190,14 +190,14 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
 
 def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
     """The reasons of those writes that have one."""
-    text = text_of(error)
-    if code(error) == "ValidationException":
+    text = read_error_text(error)
+    if read_error_code(error) == "ValidationException":
         if _TWICE in text:
             raise InvalidUpdate("Two participants write the same item: make them one write.") from error
         if not (says_too_large(text) or says_mistyped(text)):
             raise error
         return [_Reason(action, "ValidationError", text, None, shows_item=False) for action in actions]
-    if code(error) != "TransactionCanceledException":
+    if read_error_code(error) != "TransactionCanceledException":
         raise error
     entries = cast("list[dict[str, Any]] | None", error.response.get("CancellationReasons"))
     if entries is None:  # the text has the codes, and nothing has the items

@@ -180,7 +180,7 @@ def check_low_level_client(client: object) -> None:
         )
 
 
-def bytes_of(binary: Binary) -> bytes:
+def read_bytes(binary: Binary) -> bytes:
     return cast("bytes", cast("Any", binary).value)  # the stubs of boto3 leave it out
 
 

@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 from onewrite.core.clock import wall_clock
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
-from onewrite.lean.answers import Parser
 from onewrite.lean.insides import read_fingerprint, read_registrations, read_session, read_socket_options, read_verify
 from onewrite.lean.pool import Pool
-from onewrite.lean.refusals import refusal, stand_ins, unknown_handlers
-from onewrite.lean.routes import Route, Routes, trace
+from onewrite.lean.refusals import find_obstacle, find_stand_ins, find_unknown_handlers
+from onewrite.lean.responses import Parser
+from onewrite.lean.routes import Route, Routes, make_trace_headers
 from onewrite.lean.service import Service
 from onewrite.lean.wire import Unreadable, Wiring
 
@@ -38,7 +38,7 @@ class LeanClient:
 
     def __init__(self, client: Any, clock: Callable[[], float] = wall_clock) -> None:
         try:
-            obstacle = refusal(self.service, client)
+            obstacle = find_obstacle(self.service, client)
             if obstacle is not None:
                 raise ConfigurationError(f"lean=True would pass by {obstacle}: leave out lean, or give a client without it.")
             self._client, self._clock = client, clock
@@ -103,7 +103,10 @@ class LeanClient:
     def _bytes(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:
         unsigned_lines, fixed_headers = self._head[operation]
         body = self.service.body(request)
-        headers = {**route.signer.sign("POST", {**fixed_headers, "host": route.host}, body, self._clock()), **trace()}
+        headers = {
+            **route.signer.sign("POST", {**fixed_headers, "host": route.host}, body, self._clock()),
+            **make_trace_headers(),
+        }
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"POST / HTTP/1.1\r\n{unsigned_lines}{lines}content-length: {len(body)}\r\n\r\n".encode() + body
 
@@ -150,11 +153,11 @@ class _Look:
     def _look_again(self) -> _View:
         service, client = self._service, self._client
         registrations, fingerprint = read_registrations(client), read_fingerprint(client)
-        obstacles = refusal(service, client), *unknown_handlers(service, client)
+        obstacles = find_obstacle(service, client), *find_unknown_handlers(service, client)
         reasons = [reason for reason in obstacles if reason is not None]
         for reason in reasons:
             self._say(reason)
-        return _View(registrations, fingerprint, stand_ins(service, client), bool(reasons))
+        return _View(registrations, fingerprint, find_stand_ins(service, client), bool(reasons))
 
     def _say(self, reason: str) -> None:
         if reason not in self._reasons:

@@ -41,22 +41,22 @@ _BOTOCORE = "botocore"
 _MOTO = "moto"
 
 
-def refusal(service: Service, client: Any) -> str | None:
+def find_obstacle(service: Service, client: Any) -> str | None:
     """What of this client a lean request would pass by, or None."""
     if not isinstance(client, BaseClient) or client.meta.service_model.service_name != service.name:
         return f"{type(client).__name__}, which is not boto3's low-level client of {service.title}"
-    return next(_refusals(service, client), None)
+    return next(_find_obstacles(service, client), None)
 
 
-def _refusals(service: Service, client: Any) -> Iterator[str]:
+def _find_obstacles(service: Service, client: Any) -> Iterator[str]:
     yield from _settings(service, client)
     for name, function in read_functions(client, service.methods.values()).items():
         if not _is_own(function):
             # What wrapt wraps a function in says by itself only that it is wrapt's.
-            yield f"{name_of(getattr(function, '_self_wrapper', function))} in the place of {name}"
-    for event, handler in handlers(service, client):
+            yield f"{describe_function(getattr(function, '_self_wrapper', function))} in the place of {name}"
+    for event, handler in find_handlers(service, client):
         if not _is_own(handler) and not _is_stand_in(handler):
-            yield f"the event handler {name_of(handler)}, registered for {event}"
+            yield f"the event handler {describe_function(handler)}, registered for {event}"
 
 
 def _settings(service: Service, client: Any) -> Iterator[str]:
@@ -89,7 +89,7 @@ def is_plain(url: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"} and not parts.query
 
 
-def handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+def find_handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The event handlers that a request of a lean kind calls, beside those that any client of botocore has."""
     for operation in service.methods:
         for event in _EVENTS:
@@ -100,7 +100,7 @@ def handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[...,
 
 
 def _is_registered(service: Service, event: str, handler: Callable[..., Any]) -> bool:
-    registration = event, name_of(handler)
+    registration = event, describe_function(handler)
     return registration in _KNOWN_HANDLERS or registration in service.handlers
 
 
@@ -115,17 +115,17 @@ def _covers(pattern: Sequence[str], event: Sequence[str]) -> bool:
     return len(pattern) <= len(event) and all(part in ("*", word) for part, word in zip(pattern, event, strict=False))
 
 
-def stand_ins(service: Service, client: Any) -> list[Any]:
+def find_stand_ins(service: Service, client: Any) -> list[Any]:
     """Moto's handlers: while its mock is on, it answers every request of every client."""
-    return [handler for _, handler in handlers(service, client) if _is_stand_in(handler)]
+    return [handler for _, handler in find_handlers(service, client) if _is_stand_in(handler)]
 
 
-def unknown_handlers(service: Service, client: Any) -> list[str]:
+def find_unknown_handlers(service: Service, client: Any) -> list[str]:
     """Handlers of botocore's own that this module does not know: of a later version, or put where they do not belong."""
-    return [name_of(handler) for _, handler in handlers(service, client) if _is_own(handler)]
+    return [describe_function(handler) for _, handler in find_handlers(service, client) if _is_own(handler)]
 
 
-def home_of(function: Any) -> str:
+def find_module(function: Any) -> str:
     """The module that a function was written in, also where it says that it is another one's, as functools.wraps makes it say.
 
     Types are compared as they are: an object that wraps a function, such as wrapt's, says of itself that it is one.
@@ -135,7 +135,7 @@ def home_of(function: Any) -> str:
     return str(function.__globals__["__name__"]) if type(function) is FunctionType else type(function).__module__
 
 
-def name_of(function: Any) -> str:
+def describe_function(function: Any) -> str:
     """The full name of a function, of a bound method with the class of its object, or of an object's class."""
     kind = cast("type[Any]", type(function))
     if kind is MethodType:
@@ -146,11 +146,11 @@ def name_of(function: Any) -> str:
 
 
 def _is_own(function: Any) -> bool:
-    return _root(home_of(function)) == _BOTOCORE
+    return _root(find_module(function)) == _BOTOCORE
 
 
 def _is_stand_in(function: Any) -> bool:
-    return _root(home_of(function)) == _MOTO
+    return _root(find_module(function)) == _MOTO
 
 
 def _root(module: str) -> str:

@@ -90,7 +90,7 @@ def read_host(url: str) -> str:
     return host if parts.port in (None, _PORTS[parts.scheme]) else f"{host}:{parts.port}"
 
 
-def trace() -> dict[str, str]:
+def make_trace_headers() -> dict[str, str]:
     """What tells AWS which invocation of a Lambda function a request comes from. botocore adds it to each request."""
     headers: dict[str, str] = {}
     if "_X_AMZN_TRACE_ID" in environ:  # asked first, because elsewhere it is never there

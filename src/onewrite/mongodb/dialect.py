@@ -24,9 +24,9 @@ from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, computes, identity
+from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, computes, read_entity_key
 from onewrite.mongodb.indexes import check_collation, keeps_text
-from onewrite.mongodb.layout import Document, path_of
+from onewrite.mongodb.layout import Document, locate_slot
 
 _MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
 _ABSENT: Document = {"$exists": False}
@@ -78,7 +78,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
-    upsert = upsert and not (type(entry.own) is Advance and entry.own.counts and entry.follows_gap)
+    upsert = upsert and not (type(entry.own) is Advance and entry.own.requires_predecessor and entry.follows_gap)
     at_once = upsert and ("projection" not in options or not computes(options["projection"]))
     merged_query, merged_update = _merge(write, query, update)
     return GuardedUpdate(write, merged_query, merged_update, upsert, at_once, options, query, update)
@@ -94,7 +94,7 @@ def build_insert(write: Write, document: Document, native: Mapping[str, Any]) ->
 
 def may_create_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
     """Whether a record may create its entity. Not one that asks something of the entity, which an upsert would copy into a new document."""
-    entity = identity(query, fields)
+    entity = read_entity_key(query, fields)
     return "_id" in entity and not asks_more(query, entity) and not in_transaction(native)
 
 
@@ -179,18 +179,18 @@ def add_step(write: Write, draft: Draft) -> None:
             return
         for message in (write.message, *write.other_messages):
             for ledger in write.entry.terms.attributes:
-                draft.asks[step_path(ledger, message)] = _ABSENT
+                draft.asks[locate_step(ledger, message)] = _ABSENT
         if isinstance(step, Begins):
             _check_number(write.message.sequence)  # which the step keeps, also where the ledger does not look at it
-            draft.sets[step_path(write.entry.terms.attribute, write.message)] = step.step.as_fields()
+            draft.sets[locate_step(write.entry.terms.attribute, write.message)] = step.step.as_fields()
         return
     # The fence alone says that the effect is this worker's to record.
-    path = step_path(step.ledger, write.message)
+    path = locate_step(step.ledger, write.message)
     draft.asks[f"{path}.fence"] = step.fence
     draft.removes[path] = ""
 
 
-def step_path(ledger: str, message: Message) -> str:
+def locate_step(ledger: str, message: Message) -> str:
     """Where the step of the message is, which was begun under that ledger."""
     return f"{STEPS}.{step_mark(ledger, message).hex()}"
 
@@ -199,12 +199,12 @@ def step_path(ledger: str, message: Message) -> str:
 def _labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the labels ask and set: the ledger must be kept as this store keeps it."""
     asks = {
-        path_of(label.slot): {
+        locate_slot(label.slot): {
             "$in": [None, *[_equal_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
         }
         for label in terms.labels
     }
-    return asks, {path_of(label.slot): label.text for label in terms.labels}
+    return asks, {locate_slot(label.slot): label.text for label in terms.labels}
 
 
 def _equal_text(text: str) -> Regex[str]:
@@ -220,7 +220,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
         draft.sets |= label_sets
     if isinstance(step, Finishes):  # the step let the message in: only the order is asked
         if isinstance(own, Advance):
-            draft.also.append({path_of(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
+            draft.also.append({locate_slot(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
             if step.overtaken:  # a mark that others have moved past the message stays where it is
                 return
     elif type(own) is Remember and not entry.more and not entry.also and not own.aliases:  # nearly always
@@ -257,7 +257,7 @@ def _gain(entry: Entry, draft: Draft) -> None:
     else:
         for change in entry.written_changes:
             if type(change) is Advance:
-                paths.append(path_of(change.slot))
+                paths.append(locate_slot(change.slot))
                 draft.sets[paths[-1]] = change.reaches
     if draft.stages:
         draft.also += _kinds(paths, draft)
@@ -282,14 +282,16 @@ class _Places(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _places(sets: Sets) -> _Places:
-    return _Places(tuple(map(path_of, sets.live)), path_of(sets.present), {path_of(slot): "" for slot in sets.dead})
+    return _Places(
+        tuple(map(locate_slot, sets.live)), locate_slot(sets.present), {locate_slot(slot): "" for slot in sets.dead}
+    )
 
 
 def _before(change: Advance) -> dict[str, Any]:
     """The mark must be before the message's."""
     _check_number(change.mark)
     _check_number(change.reaches)
-    path = path_of(change.slot)
+    path = locate_slot(change.slot)
     # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
     is_no_array = {f"{path}.0": _ABSENT}
     is_before: Any = int(change.mark) - 1 if change.rule != "below" else {"$lt": change.mark}

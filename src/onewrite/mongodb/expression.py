@@ -25,7 +25,7 @@ _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
-def identity(query: object, fields: Sequence[str] = (), terms: Terms | None = None) -> dict[str, Any]:
+def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | None = None) -> dict[str, Any]:
     """Which entity a filter means, without the conditions that it puts on it: `_id`, or all of `fields`, as one value.
 
     `terms`: of the ledger that the filter must not touch.
@@ -292,12 +292,12 @@ def computes(projection: object) -> bool:
     )
 
 
-def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
+def widen_projection(projection: object, entry: Entry) -> dict[str, Any] | None:
     """What to read in order to judge a message and to show the entity with this projection. None: that takes two reads.
 
     It is one read only where it is plain whether the projection names what it shows or what it leaves out.
     """
-    our_fields, shows = judged_by(entry), _as_mapping(projection)
+    our_fields, shows = list_judged_fields(entry), _as_mapping(projection)
     # What is ours is read as a whole. A path with a "$" names what the filter has matched in an array, and a look has no such filter.
     caller_fields = {
         path: value for path, value in shows.items() if root(path) not in our_fields and "$" not in path.split(".")
@@ -311,7 +311,7 @@ def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
     return caller_fields
 
 
-def judged_by(entry: Entry) -> list[str]:
+def list_judged_fields(entry: Entry) -> list[str]:
     """The fields of a document on which a verdict rests."""
     fields = [label.slot.group for label in entry.terms.labels]
     for change in entry.changes:

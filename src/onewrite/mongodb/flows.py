@@ -28,7 +28,7 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import random_name
 from onewrite.core.engine import Engine, Native
-from onewrite.core.event import Emission, Outbox, copy_of
+from onewrite.core.event import Emission, Outbox, copy_value
 from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
 from onewrite.core.judging import check_emits, judge, judge_creation, shows_effect
 from onewrite.core.label import OUTBOX, TOMBSTONE
@@ -47,8 +47,8 @@ from onewrite.mongodb.dialect import (
     build_update,
     check_not_in_transaction,
     in_transaction,
+    locate_step,
     may_create_by_record,
-    step_path,
 )
 from onewrite.mongodb.expression import (
     Update,
@@ -56,20 +56,20 @@ from onewrite.mongodb.expression import (
     check_projection,
     check_update,
     computes,
-    identity,
-    judged_by,
-    looked_at,
+    list_judged_fields,
+    read_entity_key,
     root,
+    widen_projection,
 )
 from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, check_indexes, id_index, keeps_text
 from onewrite.mongodb.layout import (
     Document,
     canonical,
     has_codec,
-    image_of,
     measure_size,
     raw,
     read_codec,
+    read_image,
     read_raw,
     without_ledger,
 )
@@ -81,7 +81,7 @@ Writer = Literal["update_one", "find_one_and_update"]
 
 _LOOK_OPTIONS = ("session", "collation", "comment")
 # The methods other than find_one_and_update know their arguments themselves.
-_TAKEN = FindOneAndUpdateArguments.__required_keys__ | FindOneAndUpdateArguments.__optional_keys__
+_ACCEPTED_ARGUMENTS = FindOneAndUpdateArguments.__required_keys__ | FindOneAndUpdateArguments.__optional_keys__
 
 
 class Flows(Engine):
@@ -110,7 +110,7 @@ class Flows(Engine):
         check_awaited(collection, "update_one", is_async=is_async)
         self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
         super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
-        self.target, self.full_name = durable(collection, durability), getattr(collection, "full_name", "")
+        self.target, self.full_name = make_durable(collection, durability), getattr(collection, "full_name", "")
         self._codec = read_codec(self.target)
         self.raw_target = raw(self.target, self._codec) if has_codec(self.target) else None
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
@@ -138,14 +138,14 @@ class Flows(Engine):
             return self.finish(message, arguments, finishes, emit, partial(self.attempt, writer=writer))
         query, native, missing_ok = filter, cast("Native", options), False
         if self.is_async:
-            query, update, native = copy_of(query), copy_of(update), _copy_options(native)
+            query, update, native = copy_value(query), copy_value(update), _copy_options(native)
         if MISSING_OK in native:
             native, missing_ok = split_missing_ok(native)
         if type(message) is not Message:
             check_message(message)
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
-        write = self.new_write(message, identity(query, self.fields, self.ledger.terms), emit=emit)
+        write = self.new_write(message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
         return send_write(CollectionAttempt(self, request, writer, request.upserts_at_once), missing_ok=missing_ok)
 
@@ -168,7 +168,7 @@ class Flows(Engine):
 
     def insert_one(self, message: Message, document: Document, *, emit: object = None, **options: Any) -> Flow[Outcome]:
         if self.is_async:
-            document, options = copy_of(document), _copy_options(options)
+            document, options = copy_value(document), _copy_options(options)
         write = self.new_write(message, {}, emit=emit)
         new_document = build_insert(write, document, options)
         yield from self.check_collection(write.entry, inserts=True)
@@ -194,7 +194,7 @@ class Flows(Engine):
         return _copy_options(native) if self.is_async else native
 
     def read_key(self, native: Native) -> Document:
-        return identity(native["filter"], self.fields, self.ledger.terms)
+        return read_entity_key(native["filter"], self.fields, self.ledger.terms)
 
     def name_entity(self, key: Document) -> Native:
         return {"filter": key}
@@ -223,7 +223,7 @@ class Flows(Engine):
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Document
     ) -> CollectionAttempt:
-        path = step_path(ledger, write.message)
+        path = locate_step(ledger, write.message)
         if isinstance(change, Step):
             fields = {path: change.as_fields()}
         else:
@@ -241,14 +241,14 @@ class Flows(Engine):
         check_collation(options.get("collation"), key, text=entry is not None and keeps_text(entry))
         if entry is not None:
             yield from self.check_collection(entry)
-        return self.image_of((yield from self.look(key, options)))
+        return self.read_image((yield from self.look(key, options)))
 
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
     def try_once(self, request: GuardedUpdate, writer: Writer, *, upsert: bool) -> Flow[Landed | Exception | None]:
         """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
-        if writer == "find_one_and_update" and not request.native.keys() <= _TAKEN:
-            unknown = ", ".join(sorted(request.native.keys() - _TAKEN))
+        if writer == "find_one_and_update" and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
+            unknown = ", ".join(sorted(request.native.keys() - _ACCEPTED_ARGUMENTS))
             raise InvalidUpdate(
                 f"This call takes no {unknown}: pymongo would put it into the command, beside what guards it or in its place."
             )
@@ -299,13 +299,13 @@ class Flows(Engine):
         """The document; with an `entry`, as much as its verdict needs and the caller's projection shows."""
         options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
         projection = None if entry is None else native.get("projection")
-        shows = None if entry is None or projection is None else looked_at(projection, entry)
+        shows = None if entry is None or projection is None else widen_projection(projection, entry)
         if shows:  # to find_one, an empty projection is another than none
             options["projection"] = shows
         document = yield from self._read(entity, options)
         if document is None or entry is None or projection is None or shows is not None:
             return document
-        ours = {name: document[name] for name in judged_by(entry) if name in document}
+        ours = {name: document[name] for name in list_judged_fields(entry) if name in document}
         if in_transaction(native):  # which what the projection computes could end
             return Unreadable(ours)
         try:
@@ -349,8 +349,8 @@ class Flows(Engine):
             return False
         return True
 
-    def image_of(self, document: Document | None) -> Image:
-        return image_of(self.ledger.terms, document)
+    def read_image(self, document: Document | None) -> Image:
+        return read_image(self.ledger.terms, document)
 
     def raise_failure(self, error: Exception, request: GuardedUpdate, image: Image | None = None) -> Flow[NoReturn]:
         """Raise what the failure means for the ledger, or the failure itself. `image`: the entity, if it was read since."""
@@ -361,7 +361,7 @@ class Flows(Engine):
         write = request.write
         if image is None or (is_large and request.native.get("projection") is not None):
             # This raises where something else stands in the place of steps, and so do these.
-            image = self.image_of((yield from self.look(write.key, request.native)))
+            image = self.read_image((yield from self.look(write.key, request.native)))
         if is_large:
             raise self.too_large(image.fields, write.emission) from error
         write.entry.judge(Message("unknown"), image.ledger)
@@ -435,7 +435,7 @@ class CollectionAttempt(NamedTuple):
             if result is None or is_entity_taken(result, write.key):
                 raise
             raise result from None
-        image = flows.image_of(document)
+        image = flows.read_image(document)
         if (
             result is not None
             and shows_effect(write, image)
@@ -450,18 +450,18 @@ class CollectionAttempt(NamedTuple):
             yield from self.flows.raise_failure(result, self.request)
         return result is not None
 
-    def retry(self, refusal: Refusal, turn: int) -> Flow[CollectionAttempt | None]:
+    def retry(self, refusal: Refusal, attempts: int) -> Flow[CollectionAttempt | None]:
         """What refused the write may have been gone when the document was read."""
         request, failure, exists = self.request, refusal.failure, refusal.image.exists
         if failure is not None and (not self.upsert or may_have_written(failure, request.native)):
             yield from self.flows.raise_failure(failure, request, refusal.image)
         if isinstance(request.write.step, Finishes):
-            if turn == MAX_ATTEMPTS and request.native.get("hint") is not None:
+            if attempts == MAX_ATTEMPTS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
             return self
         if failure is not None and not exists and not is_entity_taken(failure, request.write.key):
             yield from self.flows.raise_failure(failure, request, refusal.image)
-        upsert = is_next_upsert(request, turn, has_failed=failure is not None, exists=exists)
+        upsert = is_next_upsert(request, attempts, has_failed=failure is not None, exists=exists)
         is_single = not request.write.other_messages  # the messages of a fold are sent one by one next
         if upsert is None and exists and is_single and (yield from self.flows.holds(request)):
             upsert = False  # the entity was made between the write and the look
@@ -497,7 +497,7 @@ class InsertAttempt(NamedTuple):
                 if not says_nothing_was_done(error):
                     raise
                 failure = error
-        write, image = self.write._replace(now=flows.clock()), flows.image_of((yield from flows.look(key, native)))
+        write, image = self.write._replace(now=flows.clock()), flows.read_image((yield from flows.look(key, native)))
         if failure is not None and isinstance(judge(write, image), Unmet):
             if not is_entity_taken(failure, key):  # another index, a rule for documents, or the size
                 check_refusal(failure)
@@ -506,13 +506,13 @@ class InsertAttempt(NamedTuple):
                 raise failure
             yield from flows.wait_for_majority(key, native)
             if image.exists:
-                image = flows.image_of((yield from flows.look(key, native)))
+                image = flows.read_image((yield from flows.look(key, native)))
         return Refusal(write, image, failure)
 
     def lands(self) -> Flow[bool]:
         return isinstance((yield from self.send()), Landed)
 
-    def retry(self, refusal: Refusal, turn: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # as other attempts have it
+    def retry(self, refusal: Refusal, attempts: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # as other attempts have it
         yield from ()
         # The entity was deleted meanwhile, or no majority has it yet.
         return None if refusal.image.exists or self.write.entry.follows_gap else self
@@ -532,7 +532,7 @@ class InsertAttempt(NamedTuple):
 
 
 def _copy_options(native: Native) -> dict[str, Any]:
-    return {name: value if name == "session" else copy_of(value) for name, value in native.items()}
+    return {name: value if name == "session" else copy_value(value) for name, value in native.items()}
 
 
 def _checked_fields(fields: object) -> tuple[str, ...]:
@@ -551,13 +551,13 @@ _HINTED = (
 )
 
 
-def is_next_upsert(request: GuardedUpdate, turn: int, *, has_failed: bool, exists: bool) -> bool | None:
+def is_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, exists: bool) -> bool | None:
     """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none."""
     if has_failed:
         return False  # the entity is there: now the write matches it, or has a reason not to
     if request.upsert and not (exists and request.conditional):
         return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
-    if turn == 1 and request.write.entry.follows_gap:
+    if attempts == 1 and request.write.entry.follows_gap:
         return False  # the gap that kept the message out may have been filled before the look
     return None
 
@@ -613,7 +613,7 @@ def may_be_ledger(error: Exception) -> bool:
 Durability = Literal["majority", "acknowledged"]
 
 
-def durable(collection: Any, durability: Durability) -> Any:
+def make_durable(collection: Any, durability: Durability) -> Any:
     """The collection as a guarded store writes to it, and reads what it concludes from."""
     if collection.write_concern.document.get("w") == 0:
         raise ConfigurationError("The collection writes with w=0: the server would tell no outcome. Leave w out.")
@@ -621,10 +621,10 @@ def durable(collection: Any, durability: Durability) -> Any:
         return collection.with_options(read_preference=ReadPreference.PRIMARY)
     if durability != "majority":
         raise ConfigurationError(f'durability={durability!r}: give "majority", or "acknowledged" to risk a failover.')
-    return of_majority(collection)
+    return require_majority(collection)
 
 
-def of_majority(collection: Any) -> Any:
+def require_majority(collection: Any) -> Any:
     """The collection with journaled writes that a majority has, and reads of what a majority has, from the primary."""
     return collection.with_options(
         write_concern=WriteConcern("majority", j=True, wtimeout=collection.write_concern.document.get("wtimeout")),

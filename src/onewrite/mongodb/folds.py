@@ -7,13 +7,13 @@ from typing import cast
 from pymongo.errors import DocumentTooLarge
 
 from onewrite.core.engine import Native
-from onewrite.core.event import copy_of
+from onewrite.core.event import copy_value
 from onewrite.core.folding import FoldedWrites
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.write import NO_STEP, Write
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.mongodb.dialect import check_looks, may_create_by_record
-from onewrite.mongodb.expression import check_filter, identity
+from onewrite.mongodb.expression import check_filter, read_entity_key
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.layout import Document
 
@@ -44,7 +44,7 @@ class Folds(FoldedWrites[Flows]):
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
         check_filter(self.engine.ledger.terms, query)
         # The function may use its dict again, for another entity.
-        return cast("Document", copy_of(identity(query, self.engine.fields)))
+        return cast("Document", copy_value(read_entity_key(query, self.engine.fields)))
 
     def build(self, write: Write, native: Native) -> CollectionAttempt:
         arguments = dict(native)

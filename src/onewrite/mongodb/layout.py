@@ -21,10 +21,10 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
-from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
+from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
-from onewrite.core.step import no_step
+from onewrite.core.step import make_step_error
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image, Unreadable
 from onewrite.errors import LedgerMismatch
@@ -36,11 +36,11 @@ _NO_MARK = object()  # stands for documents and arrays, which are not hashable
 
 
 @lru_cache(maxsize=1024)  # as many as there are sources
-def path_of(slot: Slot) -> str:
+def locate_slot(slot: Slot) -> str:
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
 
 
-_OF_LEDGER = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
+_LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
 
 
 def is_made_by(attribute: str, name: str) -> bool:
@@ -50,7 +50,7 @@ def is_made_by(attribute: str, name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _compile_names(attribute: str) -> re.Pattern[str]:
-    pattern = f"{re.escape(prefix_of(attribute))}{_OF_LEDGER}" if is_ours(attribute) else re.escape(attribute)
+    pattern = f"{re.escape(make_name_prefix(attribute))}{_LEDGER_NAMES}" if is_ours(attribute) else re.escape(attribute)
     return re.compile(pattern)
 
 
@@ -82,12 +82,12 @@ def lookup(document: Document) -> Lookup:
     return look_up
 
 
-def image_of(terms: Terms, document: Document | None) -> Image:
+def read_image(terms: Terms, document: Document | None) -> Image:
     """The document as somebody found it who looked why it did not match."""
     fields: Document = document or {}
     steps: object = fields.get(STEPS, {})
     if not isinstance(steps, Mapping):
-        raise no_step()
+        raise make_step_error()
     is_gone = TOMBSTONE in fields
     is_shown = document is not None and not is_gone and not isinstance(document, Unreadable)
     entity = without_ledger(terms, fields) if is_shown else None

@@ -20,14 +20,14 @@ from bson.errors import InvalidBSON, InvalidId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
-from onewrite.core.event import Outbox, copy_of
+from onewrite.core.event import Outbox, copy_value
 from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, key_parts, read_box, try_read
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.deletes import empty_outbox
-from onewrite.mongodb.expression import identity
-from onewrite.mongodb.flows import of_majority
+from onewrite.mongodb.expression import read_entity_key
+from onewrite.mongodb.flows import require_majority
 from onewrite.mongodb.layout import UUIDS, Document, canonical, raw, read_codec, with_codec
 
 _MAX_EVENTS = 2**31 - 1  # more than an array can have: $slice wants a number
@@ -37,7 +37,7 @@ class Outboxes:
     """The outboxes of a collection's documents."""
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
-        majority = of_majority(collection)
+        majority = require_majority(collection)
         self.target, self.raw_target = with_codec(majority, STORED_CODEC), raw(majority, STORED_CODEC)
         # A document of somebody else's, whose _id no driver should have written, must not end the stream at each try.
         self.watched = with_codec(majority, STORED_CODEC.with_options(unicode_decode_error_handler="replace"))
@@ -49,18 +49,20 @@ class Outboxes:
         """Which document is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
-        fields = copy_of(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
+        fields = copy_value(
+            read_entity_key(cast("Document", filter), self._fields)
+        )  # it is part of the events that a relay publishes
         return {name: self._as_stored(value) for name, value in fields.items()}
 
     def canonical(self, entity: Document) -> Hashable:
         """Equal for two values that name one document."""
         return canonical(entity, self._codec)
 
-    def of_doorbell(self, entity: Document) -> Document:
+    def read_doorbell(self, entity: Document) -> Document:
         """Which document a caller names in place of a doorbell."""
         return self.entity(entity, None)
 
-    def of_source(self, source: str) -> Document:
+    def read_source(self, source: str) -> Document:
         """The document whose events have that source."""
         try:
             ((name, kind, value),) = key_parts(source, self.outbox.name)
@@ -156,7 +158,7 @@ class Finder:
         if not self._ids:
             return Search.GOES_ON if (yield from self._turn_page()) else None
         key = self._ids.popleft()
-        box = key if isinstance(key, Broken) else (yield from box_of(self._boxes.read, {"_id": key}))
+        box = key if isinstance(key, Broken) else (yield from try_read(self._boxes.read, {"_id": key}))
         # The list of ids is behind the collection, so it also names what is cleared or postponed by now.
         return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
 

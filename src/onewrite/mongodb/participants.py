@@ -10,8 +10,8 @@ from typing import Any, cast
 from pymongo.errors import DuplicateKeyError
 
 from onewrite.core.engine import make_token
-from onewrite.core.event import Emit, copied_events, copy_of
-from onewrite.core.flow import Do, Flow, at, split_missing_ok
+from onewrite.core.event import Emit, copied_events, copy_value
+from onewrite.core.flow import Do, Flow, redirect_calls, split_missing_ok
 from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
@@ -98,13 +98,13 @@ class Action(TransactionWrite):
 
     def look(self) -> Flow[Document | None]:
         """The entity as a majority has it, outside of any transaction."""
-        return (yield from at(self.target, self.flows.look(self.entity, self.native)))
+        return (yield from redirect_calls(self.target, self.flows.look(self.entity, self.native)))
 
     def holds(self) -> Flow[bool]:
         """Does the caller's own condition hold by now? Then its document was made between the write and the look."""
         if isinstance(self.attempt, InsertAttempt):
             return False
-        return (yield from at(self.target, self.flows.holds(self.attempt.request)))
+        return (yield from redirect_calls(self.target, self.flows.holds(self.attempt.request)))
 
     def shows_effect(self) -> Flow[bool]:
         """Does the entity show what this transaction would have written?"""
@@ -116,8 +116,8 @@ class Action(TransactionWrite):
     def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:  # noqa: ARG002  # a majority must have it, as the look shows
         if not self.write.entry.also:
             return None
-        image = self.flows.image_of((yield from self.look()))
-        return (yield from at(self.target, pass_over(self.attempt, image)))
+        image = self.flows.read_image((yield from self.look()))
+        return (yield from redirect_calls(self.target, pass_over(self.attempt, image)))
 
     def judge_document(self, document: Document | None, *, first: bool) -> Outcome | None:
         """Return why it was refused, given the entity. None: nothing is in the way any more, and it is to be sent again.
@@ -129,7 +129,7 @@ class Action(TransactionWrite):
         attempt, creation = self.attempt, None
         if isinstance(attempt, InsertAttempt) and document is not None:
             creation = attempt.document
-        outcome = self.judge(self.flows.image_of(document), self.flows.clock(), creation, keys=1)
+        outcome = self.judge(self.flows.read_image(document), self.flows.clock(), creation, keys=1)
         may_pass = isinstance(attempt, InsertAttempt) and document is None
         if isinstance(outcome, Unmet) and (may_pass or (self.write.entry.follows_gap and first)):
             return None
@@ -154,14 +154,14 @@ class Action(TransactionWrite):
             failure.__cause__ = error
             return failure
         try:
-            return (yield from at(self.target, self.flows.raise_failure(error, attempt.request)))
+            return (yield from redirect_calls(self.target, self.flows.raise_failure(error, attempt.request)))
         except Exception as meaning:
             return meaning
 
     def check_collection(self) -> Flow[None]:
         if self.write.entry is not UNGUARDED:
             inserts = isinstance(self.attempt, InsertAttempt)
-            yield from at(self.target, self.flows.check_collection(self.write.entry, inserts=inserts))
+            yield from redirect_calls(self.target, self.flows.check_collection(self.write.entry, inserts=inserts))
 
 
 def prepare(flows: Flows, method: str, named: Document, options: Mapping[str, Any], emit: Emit) -> Prepared:
@@ -171,7 +171,7 @@ def prepare(flows: Flows, method: str, named: Document, options: Mapping[str, An
     document = cast("object", next(iter(named.values())))
     if not isinstance(document, Mapping) or not names_id(cast("Document", document)):
         raise InvalidUpdate("A write in a transaction names its document by _id, so no two of them name the same one.")
-    return Prepared(flows, method, copy_of({**named, **options}), copied_events(emit), missing_ok)
+    return Prepared(flows, method, copy_value({**named, **options}), copied_events(emit), missing_ok)
 
 
 def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:

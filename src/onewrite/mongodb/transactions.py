@@ -16,7 +16,7 @@ from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import random_share
-from onewrite.core.flow import Do, Flow, Wait, arun, at, run
+from onewrite.core.flow import Do, Flow, Wait, arun, redirect_calls, run
 from onewrite.core.inbox import Inbox
 from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
@@ -109,7 +109,7 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
             return actions
         return [*inbox_actions(self.inbox, self.participants[0].flows, self.message, name), *actions]
 
-    def make(self, actions: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
+    def make(self, actions: Sequence[Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
         session, concerns = self._session, [write.flows.target.write_concern for write in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
@@ -133,15 +133,15 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
                 return Applied(self.message) if refusal is None else refusal
             yield Wait(wait)
 
-    def findings(self, actions: Sequence[Action], refusal: _Refusal, turn: int) -> Flow[Findings]:
+    def findings(self, actions: Sequence[Action], refusal: _Refusal, round_number: int) -> Flow[Findings]:
         """Those before the refused write have passed. Those behind it were not tried: they matter if they hold the message, or weigh more."""
         later_actions = actions[actions.index(refusal.action) :]
-        result = yield from self._look_at(later_actions, refusal, first=turn == 0)
+        result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
         if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes):
             for action in later_actions:
-                yield from at(action.target, action.flows.wait_for_majority(action.entity, {}))
+                yield from redirect_calls(action.target, action.flows.wait_for_majority(action.entity, {}))
             # What is held back by a first look fits the second, which is the one that counts.
-            result = yield from self._look_at(later_actions, refusal, first=turn == 0)
+            result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
         is_ours = any(isinstance(outcome, Applied) for outcome in result.outcomes)
         if is_ours and not (yield from _show_effects(actions)):
             return Findings([Duplicate(self.message)])  # another call's token is the same by chance

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
-from onewrite.core.extras import package_of
+from onewrite.core.extras import find_package
 from onewrite.operate.early import AT_ONCE, EXTRAS, INTERRUPTED, EarlySignals, end_at_last, interrupt
 
 _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
@@ -64,5 +64,5 @@ def _run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        sys.stderr.write(f"onewrite: {package_of(error)} is not installed. Run: {_REMEDY}\n")
+        sys.stderr.write(f"onewrite: {find_package(error)} is not installed. Run: {_REMEDY}\n")
         return 2

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.core.event import moment
 from onewrite.core.judging import judge_message
-from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, label_of, ledger_name
+from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, ledger_name, make_label_name
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
-from onewrite.core.step import no_step
+from onewrite.core.step import make_step_error
 from onewrite.core.write import NO_STEP, Image, Write
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
@@ -52,7 +52,7 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
     """One answer for each ledger that a store may have, given what the operator says and the entity shows; for a new one, where it shows none."""
     if inquiry.ledger is not None:
         return [judge(image, inquiry.ledger, inquiry.message, inquiry.now)]
-    new, sets = label_of(""), _sets_of(image, inquiry.message)
+    new, sets = make_label_name(""), _sets_of(image, inquiry.message)
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute, new, *sets)
     new_ledgers = [ledger for ledger in ledgers if ledger.attribute == new]
     if inquiry.attribute is None:
@@ -151,7 +151,7 @@ def _code_of(ledger: Ledger) -> str:
 def _outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> tuple[str, str]:
     """As the engines have it of an entity that has refused a write."""
     if "" in image.steps:
-        raise no_step()
+        raise make_step_error()
     is_gone = TOMBSTONE in image.fields
     stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, null_is_absent=True)
     refusal = judge_message(Write(message, {}, now, entry, NO_STEP), stored)

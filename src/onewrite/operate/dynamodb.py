@@ -17,10 +17,10 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.label import PREFIX, STEP, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
-from onewrite.dynamodb.flows import code, send, text_of
-from onewrite.dynamodb.layout import is_made_by, lookup, name_of
+from onewrite.dynamodb.flows import read_error_code, read_error_text, send
+from onewrite.dynamodb.layout import is_made_by, locate_slot, lookup
 from onewrite.dynamodb.size import item_size
-from onewrite.dynamodb.values import bytes_of, is_typed, plain_values, typed_values
+from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import Edit, EntityImage, Layout
 
@@ -37,7 +37,7 @@ def _spelling_of(value: Mapping[str, Any]) -> str | None:
     return value.get("S") if number is None else str(int(number)) if number == int(number) else None
 
 
-LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelling_of, has_token=True, largest=10**38 - 1)
+LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, is_made_by, _spelling_of, has_token=True, largest=10**38 - 1)
 
 
 class TableStore:
@@ -64,9 +64,9 @@ class TableStore:
         try:
             response = yield Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True})
         except ClientError as error:
-            if code(error) != "ValidationException":
+            if read_error_code(error) != "ValidationException":
                 raise
-            raise ConfigurationError(f"--key names no item of the table {self.name}: {text_of(error)}") from error
+            raise ConfigurationError(f"--key names no item of the table {self.name}: {read_error_text(error)}") from error
         return image_of(response["Item"], tuple(key)) if "Item" in response else None
 
     def scan(self, attribute: str) -> TableScan:
@@ -84,7 +84,7 @@ class TableStore:
             try:
                 yield from send(call)
             except ClientError as error:
-                if code(error) != "ConditionalCheckFailedException":
+                if read_error_code(error) != "ConditionalCheckFailedException":
                     raise
                 return index
         return len(calls)
@@ -160,7 +160,7 @@ def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
     marks: object = fields.get(STEPS, frozenset[object]())
     if not isinstance(marks, AbstractSet):
         return {"": marks}
-    names = [bytes_of(mark).hex() if isinstance(mark, Binary) else "" for mark in cast("AbstractSet[object]", marks)]
+    names = [read_bytes(mark).hex() if isinstance(mark, Binary) else "" for mark in cast("AbstractSet[object]", marks)]
     return {name: fields.get(f"{STEP}{name}") for name in sorted(names)}
 
 
@@ -178,7 +178,7 @@ def key_text(key: Mapping[str, Any]) -> str:
     def encode(value: Any) -> object:
         if isinstance(value, Decimal):
             return int(value) if value == int(value) else {"N": str(value)}  # a float of JSON's would lose digits
-        return {"B": b64encode(bytes_of(value)).decode()}
+        return {"B": b64encode(read_bytes(value)).decode()}
 
     return json.dumps(dict(key), default=encode)
 
@@ -213,9 +213,9 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
             conditions.append(f"{words.name(name)}={words.value(image.raw[name])}")
         else:
             conditions.append(f"attribute_not_exists({words.name(name)})")
-    removes = [words.name(name) for name in (*edit.removes, *map(name_of, edit.unsets))]
-    deletes = [f"{words.name(name_of(slot))} {words.value(_typed_set(members))}" for slot, members in edit.drops]
-    sets = [f"{words.name(name_of(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
+    removes = [words.name(name) for name in (*edit.removes, *map(locate_slot, edit.unsets))]
+    deletes = [f"{words.name(locate_slot(slot))} {words.value(_typed_set(members))}" for slot, members in edit.drops]
+    sets = [f"{words.name(locate_slot(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
     clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
     condition = " AND ".join(conditions)
     check_limits("ConditionExpression", condition, "this entity has too many ledgers for it")

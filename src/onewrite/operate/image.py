@@ -22,8 +22,8 @@ from onewrite.core.label import (
     is_other_version,
     is_ours,
     ledger_name,
+    make_name_prefix,
     may_be_callers,
-    prefix_of,
     unread,
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIds, SeenIds
@@ -265,7 +265,7 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
         if Slot(attribute) in image.slots:
             yield _ids(image, Slot(attribute), MessageIds(attribute))
         return
-    prefix, name = prefix_of(attribute), ledger_name(attribute)
+    prefix, name = make_name_prefix(attribute), ledger_name(attribute)
     slots = [slot for slot in image.slots if slot.group.startswith(prefix)]
     for slot in sorted(slots, key=image.layout.place_of):
         rest = slot.group.removeprefix(prefix)
@@ -366,7 +366,7 @@ def as_read(
         for ledger in stored_ledger.ledgers if stored_ledger.moved_to else (kept_as(stored_ledger), *stored_ledger.ledgers):
             all_slots.extend(_slots_of_sets(ledger))
         if not image.layout.has_token:
-            names.extend([*image.fields_of(stored_ledger.attribute), f"{prefix_of(stored_ledger.attribute)}@"])
+            names.extend([*image.fields_of(stored_ledger.attribute), f"{make_name_prefix(stored_ledger.attribute)}@"])
     return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots), *fields]))
 
 

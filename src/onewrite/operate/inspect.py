@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onewrite.core.event import moment
-from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, label_of
+from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, make_label_name
 from onewrite.core.ledgers import MessageIds
 from onewrite.core.pending import Box, read_box
 from onewrite.core.step import Step, found_step
@@ -328,7 +328,9 @@ def _tombstone_lines(tombstone: Document | None) -> Iterator[str]:
 
 
 def _answers(answers: list[Document], message: Message) -> Iterator[str]:
-    if [(answer["ledger"], answer["attribute"], answer["outcome"]) for answer in answers] == [("", label_of(""), "Applied")]:
+    if [(answer["ledger"], answer["attribute"], answer["outcome"]) for answer in answers] == [
+        ("", make_label_name(""), "Applied")
+    ]:
         yield "No ledger is here yet, so a delivery would be Applied if your own condition holds."
         return
     yield f"A delivery of {full_name(message)} would get:"

@@ -19,8 +19,8 @@ from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import PREFIX, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
-from onewrite.mongodb.flows import of_majority
-from onewrite.mongodb.layout import Document, canonical, is_made_by, lookup, path_of, with_codec
+from onewrite.mongodb.flows import require_majority
+from onewrite.mongodb.layout import Document, canonical, is_made_by, locate_slot, lookup, with_codec
 from onewrite.mongodb.outboxes import STORED_CODEC
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.report import NotThere
@@ -39,14 +39,14 @@ def _spelling_of(value: object) -> str | None:
     return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
 
 
-LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelling_of, has_token=False, largest=2**63 - 1)
+LAYOUT = Layout("MongoDB", attrgetter("group"), locate_slot, is_made_by, _spelling_of, has_token=False, largest=2**63 - 1)
 
 
 class CollectionStore:
     """The documents of a collection. It reads what a majority holds, and waits until a majority has what it writes."""
 
     def __init__(self, collection: Any) -> None:
-        self.target = with_codec(of_majority(collection), _LENIENT)
+        self.target = with_codec(require_majority(collection), _LENIENT)
         self.name = str(getattr(collection, "full_name", collection.name))
 
     def key(self, text: str) -> dict[str, Any]:
@@ -79,11 +79,11 @@ class CollectionStore:
             **image.key,
             **{name: {"$eq": image.raw[name]} if name in image.raw else {"$exists": False} for name in edit.as_read},
         }
-        removals = [*edit.removes, *map(path_of, edit.unsets)]
+        removals = [*edit.removes, *map(locate_slot, edit.unsets)]
         update: dict[str, Any] = {
             "$unset": dict.fromkeys(removals, ""),
-            "$pull": {path_of(slot): {"$in": [*members]} for slot, members in edit.drops},
-            "$set": {path_of(slot): mark for slot, mark in edit.sets},
+            "$pull": {locate_slot(slot): {"$in": [*members]} for slot, members in edit.drops},
+            "$set": {locate_slot(slot): mark for slot, mark in edit.sets},
         }
         return [Call("update_one", (query, {operator: change for operator, change in update.items() if change}))]
 

@@ -28,7 +28,7 @@ from onewrite.core.clock import checked_clock, random_share
 from onewrite.core.event import Outbox, moment, seconds
 from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
-from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, box_of
+from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, try_read
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 
 Entity: TypeAlias = Mapping[str, Any]
@@ -65,8 +65,8 @@ class StoredOutboxes(Protocol):
     def target(self) -> Any: ...
     def entity(self, filter: object, key: object) -> Entity: ...
     def canonical(self, entity: Entity, /) -> Hashable: ...
-    def of_doorbell(self, entity: Entity, /) -> Entity: ...
-    def of_source(self, source: str) -> Entity: ...
+    def read_doorbell(self, entity: Entity, /) -> Entity: ...
+    def read_source(self, source: str) -> Entity: ...
     def read(self, entity: Entity, /) -> Flow[Box]: ...
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]: ...
     def postpone(self, box: Box, due: str) -> Flow[Box | None]: ...
@@ -214,7 +214,7 @@ class Passes:
             raise ConfigurationError(
                 f"ring({entities!r}): give a list of the keys or filters of entities, as in ring([{{...}}])."
             )
-        return [self._boxes.of_doorbell(entity) for entity in named]
+        return [self._boxes.read_doorbell(entity) for entity in named]
 
     def _ring(self, entities: Sequence[Entity], within: timedelta) -> Flow[SweepReport]:
         """One pass over these entities. Those that wait after a refusal are left alone."""
@@ -223,7 +223,7 @@ class Passes:
         def find() -> Flow[Box | Broken | Search | None]:
             if not left:
                 return None
-            box = yield from box_of(self._boxes.read, left.popleft())
+            box = yield from try_read(self._boxes.read, left.popleft())
             waits = isinstance(box, Box) and (not box.events or box.is_postponed(now))
             return Search.GOES_ON if waits else box
 

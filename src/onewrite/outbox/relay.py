@@ -60,7 +60,7 @@ class _RelayFlows(FollowedPasses):
             return self._boxes.entity(filter, key)
         if filter is not None or key is not None:
             raise ConfigurationError("The source of an entity's events names the entity: leave out its key or filter.")
-        return self._boxes.of_source(source)
+        return self._boxes.read_source(source)
 
     def _poll(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Flow[None]:
         """Sweep until stopped."""
@@ -132,7 +132,7 @@ class Relay(_RelayFlows):
 
     def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
-        return self._run(self._look(self._boxes.of_source(source)))
+        return self._run(self._look(self._boxes.read_source(source)))
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
@@ -205,7 +205,7 @@ class AsyncRelay(_RelayFlows):
 
     async def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
-        return await self._run(self._look(self._boxes.of_source(source)))
+        return await self._run(self._look(self._boxes.read_source(source)))
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""

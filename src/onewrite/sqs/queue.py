@@ -23,8 +23,8 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTT
 
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.lean.answers import as_json
 from onewrite.lean.client import LeanClient
+from onewrite.lean.responses import as_json
 from onewrite.lean.service import Service
 from onewrite.sqs.waiting import SqsMessage
 

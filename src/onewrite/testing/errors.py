@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from unittest import SkipTest
 
-from onewrite.core.extras import package_of
+from onewrite.core.extras import find_package
 from onewrite.errors import ConfigurationError, OnewriteError
 
 
@@ -25,5 +25,5 @@ def needed_by(name: str, extra: str = "testing") -> Generator[None, None, None]:
         yield
     except ModuleNotFoundError as missing:
         raise ConfigurationError(
-            f'{name} needs {package_of(missing)}, which is not installed: pip install "onewrite[{extra}]"'
+            f'{name} needs {find_package(missing)}, which is not installed: pip install "onewrite[{extra}]"'
         ) from missing

@@ -22,7 +22,7 @@ ABSENT: Final = object()
 class Terms:
     """What all entries of one ledger have in common."""
 
-    attribute: str  # by which the ledger is known: see `label_of`
+    attribute: str  # by which the ledger is known: see `make_label_name`
     attributes: tuple[str, ...]  # the same for this ledger, and for those named in its also=
     plain_sets: frozenset[str]  # those of the attributes that are a set of the caller's, as handlers keep it by hand
     labels: tuple[Label, ...]
@@ -48,7 +48,7 @@ class Remember(NamedTuple):
     aliases: tuple[Mark, ...] = ()
 
     @property
-    def counts(self) -> bool:
+    def requires_predecessor(self) -> bool:
         return False
 
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
@@ -88,7 +88,7 @@ class Advance(NamedTuple):
         return self.mark if self.last is None else self.last
 
     @property
-    def counts(self) -> bool:
+    def requires_predecessor(self) -> bool:
         """Does each message wait for the one before it?"""
         return self.rule != "below"
 
@@ -176,7 +176,7 @@ class Entry(NamedTuple):
 
     def holds_before(self, message: Message, lookup: Lookup) -> bool:
         """Whether a ledger in also= keeps the message out of one that counts."""
-        return self.own.counts and any(change.judge(message, lookup, None) is not None for change in self.also)
+        return self.own.requires_predecessor and any(change.judge(message, lookup, None) is not None for change in self.also)
 
     @property
     def dead(self) -> list[Slot]:

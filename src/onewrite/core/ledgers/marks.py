@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 
-from onewrite.core.label import Slot, check_name, label_of, prefix_of
+from onewrite.core.label import Slot, check_name, make_label_name, make_name_prefix
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, list_earlier_ledgers, make_looks, make_terms
 from onewrite.errors import ConfigurationError, InvalidMessage
@@ -19,7 +19,7 @@ from onewrite.message import Message, full_name
 _FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
 
 
-class _OfSources:
+class _MarkLedger:
     """What the ledgers of numbered messages have in common."""
 
     __slots__ = ()
@@ -36,7 +36,7 @@ class _OfSources:
 
 
 @dataclass(frozen=True, slots=True)
-class HighWaterMark(_OfSources):
+class HighWaterMark(_MarkLedger):
     """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied.
 
     Each source costs its name and its mark in every write of the entity, forever. `name` and `also` are as for `SeenIds`.
@@ -49,7 +49,7 @@ class HighWaterMark(_OfSources):
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        object.__setattr__(self, "attribute", label_of(self.name))
+        object.__setattr__(self, "attribute", make_label_name(self.name))
         object.__setattr__(self, "terms", make_terms(self))
 
     @property
@@ -71,7 +71,7 @@ class HighWaterMark(_OfSources):
 
 
 @dataclass(frozen=True, slots=True)
-class InSequence(_OfSources):
+class InSequence(_MarkLedger):
     """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
 
     A message that the caller's own condition refuses moves the mark too, in a second request: otherwise all that follow it would
@@ -89,7 +89,7 @@ class InSequence(_OfSources):
         if type(self.first) is not int:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
         check_name(self.name)
-        object.__setattr__(self, "attribute", label_of(self.name))
+        object.__setattr__(self, "attribute", make_label_name(self.name))
         self._check_before(list_earlier_ledgers(self.also))
         object.__setattr__(self, "terms", make_terms(self))
 
@@ -146,4 +146,4 @@ def mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
     """Where the mark of a source stands. Two sources, or two parts of one, never share it."""
     # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
     part_texts = [f"%+{part.translate(_ESCAPES)}" for part in parts]
-    return Slot(f"{prefix_of(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts))
+    return Slot(f"{make_name_prefix(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts))

@@ -62,7 +62,7 @@ def window(retention: timedelta, skew: timedelta) -> Window:
     return Window(behind, ahead, -(-(behind + ahead) // (_LIVE - 1)))
 
 
-def ring_of(reach: Window, moment: int) -> Ring:
+def find_ring(reach: Window, moment: int) -> Ring:
     """The ring at a moment in microseconds."""
     return _ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width)
 

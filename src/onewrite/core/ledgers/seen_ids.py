@@ -8,19 +8,19 @@ from functools import lru_cache
 from math import inf
 from typing import cast
 
-from onewrite.core.label import BY_HAND, Slot, check_attribute, check_name, label_of, plain, prefix_of
+from onewrite.core.label import BY_HAND, Slot, check_attribute, check_name, make_label_name, make_name_prefix, plain
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, make_looks, make_terms
-from onewrite.core.ledgers.ring import Present, Ring, Window, next_change, ring_of, window
+from onewrite.core.ledgers.ring import Present, Ring, Window, find_ring, next_change, window
 from onewrite.errors import ConfigurationError
-from onewrite.message import Message, digest_of, named_by
+from onewrite.message import Message, hash_text, make_unique_name
 
 MAX_SQS_RETENTION = timedelta(days=14)
 _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
 _MIN_RETENTION, _MAX_RETENTION = timedelta(seconds=1), timedelta(days=36_525)
 
 
-class _LedgerOfIds:
+class _IdLedger:
     """What the ledgers of single messages have in common."""
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class _LedgerOfIds:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenIds(_LedgerOfIds):
+class SeenIds(_IdLedger):
     """For any order and any id: the messages that were seen within `retention`, by source and id together.
 
     The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
@@ -67,7 +67,7 @@ class SeenIds(_LedgerOfIds):
                 "to never forget."
             )
         check_name(self.name)
-        object.__setattr__(self, "attribute", label_of(self.name))
+        object.__setattr__(self, "attribute", make_label_name(self.name))
         object.__setattr__(self, "terms", make_terms(self))
         span = self.retention or MAX_SQS_RETENTION
         object.__setattr__(self, "_window", window(span, span / _SKEW_SHARE))
@@ -92,7 +92,7 @@ class SeenIds(_LedgerOfIds):
         moment = int(now * 1_000_000)
         if not since <= moment < until:
             sets = self._sets_at(moment)
-        own = Remember(sets, _text(message) if self.readable else digest_of(named_by(message)))
+        own = Remember(sets, _text(message) if self.readable else hash_text(make_unique_name(message)))
         return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
 
     def _sets_at(self, moment: int) -> Sets:
@@ -100,14 +100,14 @@ class SeenIds(_LedgerOfIds):
         if self.retention is None:
             sets, until = _unbounded_sets(self.attribute, self.readable), inf
         else:
-            sets = _bounded_sets(self.attribute, self.retention, self.readable, ring_of(self._window, moment))
+            sets = _bounded_sets(self.attribute, self.retention, self.readable, find_ring(self._window, moment))
             until = next_change(self._window, moment)
         self._present.memo = moment, until, sets
         return sets
 
 
 @dataclass(frozen=True, slots=True)
-class MessageIds(_LedgerOfIds):
+class MessageIds(_IdLedger):
     """A plain set of ids as text in an attribute of your own, as handlers keep it by hand: the textbook's `messageIDs`.
 
     It never forgets, and so grows forever. It has no label: only stores that are given this ledger, or name it in `also`, know that
@@ -155,14 +155,14 @@ def _bounded_sets(attribute: str, retention: timedelta, readable: bool, ring: Ri
     # What nearly all have is said by the label alone: names are paid for in every write.
     is_usual = retention == MAX_SQS_RETENTION and not readable
     prefix = "" if is_usual else f"{_duration(retention)}{'t' if readable else ''}_"
-    group = f"{prefix_of(attribute)}{prefix}r"
+    group = f"{make_name_prefix(attribute)}{prefix}r"
     live, dead = ([Slot(group, slot) for slot in slots] for slots in (ring.live, ring.dead))
     return Sets(Slot(group, ring.present), tuple(live), tuple(dead), str if readable else bytes)
 
 
 @lru_cache(maxsize=64)
 def _unbounded_sets(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
-    slot = Slot(f"{prefix_of(attribute)}all{'t' if readable else ''}")
+    slot = Slot(f"{make_name_prefix(attribute)}all{'t' if readable else ''}")
     return Sets(slot, (slot,), (), str if readable else bytes)
 
 
