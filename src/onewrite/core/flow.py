@@ -98,7 +98,7 @@ meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
 
 
 def redirect_calls(target: object, flow: Flow[T]) -> Flow[T]:
-    """The flow with each of its calls made at this target: a flow that serves several clients takes in those of each."""
+    """Return the flow with its calls made by this client, for a larger flow that uses several clients."""
     try:
         step = next(flow)
         while True:
@@ -256,7 +256,7 @@ _BLOCKING_HOMES = ("boto3", "botocore", "pymongo.synchronous")
 
 
 def is_asynchronous(target: object, method: str) -> bool:
-    """Must this method of a client be awaited, as far as can be told without calling it?"""
+    """Whether this method of a client must be awaited, as far as can be known without calling it."""
     home = type(target).__module__
     return iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
 
@@ -281,7 +281,7 @@ MISSING_OK = "missing_ok"
 
 
 def split_missing_ok(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """The native arguments of a call, and whether a missing entity is an answer to it."""
+    """Return the native arguments of a call, and whether a missing entity settles its message."""
     if MISSING_OK not in native:
         return native, False
     missing_ok = cast("object", native[MISSING_OK])

@@ -25,7 +25,7 @@ from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, 
 
 
 def judge_read(write: Write, image: Image) -> Outcome:
-    """What an unconditional write would get of an entity that was only read."""
+    """Return the outcome of an unconditional write, given an entity that was only read."""
     outcome = judge(write, image)
     return Applied(write.message, image.entity) if isinstance(outcome, Unmet) else outcome
 
@@ -40,7 +40,7 @@ def has_landed(write: Write, image: Image) -> bool:
 
 
 def judge(write: Write, image: Image) -> Outcome:
-    """Why the entity refused the write, which is any but the finish of a step."""
+    """Return why the entity refused the write, which is not the finish of a step."""
     outcome = judge_message(write, image)
     if outcome is None:
         outcome = Rejected(write.message, image.entity) if image.exists else Missing(write.message)
@@ -52,7 +52,7 @@ def judge(write: Write, image: Image) -> Outcome:
 
 
 def judge_message(write: Write, image: Image) -> Outcome | None:
-    """Why the message is kept out, whatever the caller's condition says. None: it is let in."""
+    """Return why the message is refused, whatever the caller's condition says. None: the ledger accepts it."""
     step = open_step(write, image) if image.steps else None
     if step is not None:
         return judge_open_step(step, write.message, write.now, image.entity, write.key)
@@ -63,7 +63,7 @@ def judge_message(write: Write, image: Image) -> Outcome | None:
 
 
 def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
-    """Why a write could not finish its step. A `Finishes`: nothing is in the way, and the step is to be finished so.
+    """Return why a write could not finish its step. A `Finishes`: nothing prevents it, and the step is to be finished so.
 
     The fence alone says that the effect is this worker's to record.
     """
@@ -86,7 +86,7 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
 
 
 def judge_begin(write: Write, image: Image) -> Step | Outcome:
-    """What has refused the begin of a step: the one that is open, or why the message may have none."""
+    """Return the open step that refused the begin of a step, or why the message may have none."""
     step = open_step(write, image)
     if step is not None:
         check_emits(write, image)  # whoever takes the step over must be able to finish it
@@ -95,7 +95,7 @@ def judge_begin(write: Write, image: Image) -> Step | Outcome:
 
 
 def open_step(write: Write, image: Image) -> Step | None:
-    """The step that the message has begun and not finished, under this ledger or one in its also=."""
+    """Return the unfinished step of the message, under this ledger or one in its also=."""
     if not image.steps:
         return None
     return next((read_step(image.steps[mark]) for mark in write.marks[0] if mark in image.steps), None)
@@ -120,7 +120,7 @@ def is_waited_for(write: Write, image: Image) -> bool:
 
 
 def shows_effect(write: Write, image: Image) -> bool:
-    """Is the entity one that this write may have left, with whatever others have written since?"""
+    """Whether the entity may be one that this write has left, with later changes by other writers."""
     if write.burial is not None and not has_tombstone_name(write.burial.tombstone.by, image.fields.get(TOMBSTONE)):
         return False
     is_open = bool(image.steps) and any(mark in image.steps for marks in write.marks for mark in marks)
@@ -128,10 +128,10 @@ def shows_effect(write: Write, image: Image) -> bool:
 
 
 def judge_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome:
-    """The answer to the creation of this item, of which so many fields may be the key.
+    """Return the outcome of a creation, given this item, of which so many fields may be the key.
 
-    Where nothing is there, the caller's condition was false of that. Where nothing but a key is there, as a `record` leaves it that came
-    before the creation, it is redelivered.
+    If no entity exists, the caller's condition was false of that. If the entity has nothing but its key, `record` made it before
+    the creation, and the message must be redelivered.
     """
     if isinstance(outcome, Missing):
         return Rejected(outcome.message)

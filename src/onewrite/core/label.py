@@ -30,33 +30,33 @@ TOKEN = "ow_t"  # noqa: S105  # the call that wrote last: by it a call recognize
 
 
 def plain(text: str) -> str:
-    """The text itself, also of a member of an Enum, for which an f-string may have the member's name."""
+    """Return the text itself. For a member of an Enum, an f-string may show the member's name instead."""
     return str.__str__(text)
 
 
 def is_ours(name: str) -> bool:
-    """Is this a name that onewrite keeps for itself?"""
+    """Whether onewrite reserves this name for itself."""
     return name.startswith(OURS)
 
 
 def make_label_name(name: str) -> str:
-    """Where the label of the ledger of that name stands. A ledger is known by it, as a set of the caller's is by its attribute."""
+    """Return the name of the attribute with the label of the ledger of that name. The ledger is known by it, as a set of the caller's is by its attribute."""
     return f"{OURS}{plain(name)}:{_LABEL}" if name else f"{OURS}{_LABEL}"
 
 
 def make_name_prefix(attribute: str) -> str:
-    """How all names begin that a ledger stores, known by its label; for a set of the caller's, those beside the set."""
+    """Return the prefix of all names that a ledger stores, given its label; for a set of the caller's, of the names next to the set."""
     return attribute.removesuffix(_LABEL) if is_ours(attribute) else OURS
 
 
 @lru_cache(maxsize=64)
 def ledger_name(attribute: str) -> str:
-    """What tells the steps and events of one ledger from those of another: its name, or its set led by an "@"."""
+    """Return the text that distinguishes a ledger's steps and events from those of another: its name, or "@" and its set."""
     return attribute[len(OURS) : -len(_LABEL)].removesuffix(":") if is_ours(attribute) else f"@{attribute}"
 
 
 def ledger_attribute(text: str) -> str:
-    """The attribute of the ledger of which `ledger_name` says this."""
+    """Return the attribute of the ledger with this `ledger_name`."""
     return text[1:] if text.startswith("@") else make_label_name(text)
 
 
@@ -91,7 +91,7 @@ OUTBOX = OutboxNames()
 
 
 def outbox_label(name: str) -> str:
-    """The label of the outbox of that name."""
+    """Return the label of the outbox of that name."""
     return f"{_OUTBOX_LABEL}{name}"
 
 
@@ -100,12 +100,12 @@ def is_outbox_label(text: object) -> bool:
 
 
 def is_label_name(name: str) -> bool:
-    """Is this where the label of a ledger stands?"""
+    """Whether this name is that of a ledger's label."""
     return name.startswith(OURS) and _LABELS.fullmatch(name) is not None
 
 
 def has_pending(fields: Mapping[str, object]) -> bool:
-    """Is something pending in the entity's outbox?"""
+    """Whether an event is pending in the entity's outbox."""
     return is_outbox_label(fields.get(OUTBOX.label)) and bool(fields.get(OUTBOX.events))
 
 
@@ -144,7 +144,7 @@ def _other_name(stored_name: str, store_name: str) -> str:
 
 
 def is_other_version(text: object) -> bool:
-    """Is this the label of a version of the format that is not ours?"""
+    """Whether this is a label of another version of the format."""
     return isinstance(text, str) and not text.startswith(f"{FORMAT} ") and _OTHER_VERSION.fullmatch(text) is not None
 
 
@@ -172,7 +172,7 @@ def mismatch(label: Label, text: object) -> str:
 
 
 def unknown_layout(attribute: str, layout: str) -> str:
-    """What is wrong with a label whose layout this version of onewrite does not know."""
+    """Return the message for a label whose layout this version of onewrite does not know."""
     return (
         f"The ledger in {attribute!r} is kept as {layout!r}, and this version of onewrite does not know that layout: it would not see the "
         "messages that are there. Use the version that wrote it."
@@ -180,7 +180,7 @@ def unknown_layout(attribute: str, layout: str) -> str:
 
 
 def unread(attribute: str, text: object) -> str:
-    """What is wrong with a label that does not say how a ledger is kept there."""
+    """Return the message for a label that does not name the layout of a ledger."""
     if is_other_version(text):
         return other_version(attribute, text)
     if not is_label(text):
@@ -192,7 +192,7 @@ def unread(attribute: str, text: object) -> str:
 
 
 def _constructor(layout: str, attribute: str) -> str | None:
-    """The call that makes the ledger which is kept so. None: this version knows no such ledger."""
+    """Return the call that makes a ledger of this layout. None: this version does not know the layout."""
     name = f"name={ledger_name(attribute)!r}" if ledger_name(attribute) else ""
     if layout == "marks":
         return f"HighWaterMark({name})"
@@ -217,12 +217,12 @@ _FORBIDDEN = frozenset("$\0.")
 
 
 def may_be_callers(name: str) -> bool:
-    """Can something of ours that stands where the caller wants it be named so?"""
+    """Whether the caller may choose this name for an attribute that onewrite stores."""
     return name not in ("", "_id") and not _FORBIDDEN & set(name) and not is_ours(name)
 
 
 def check_attribute(attribute: object) -> None:
-    """Raise unless this can name something of ours that stands where the caller wants it."""
+    """Raise unless the caller may choose this name for an attribute that onewrite stores."""
     if not isinstance(attribute, str) or not may_be_callers(attribute):
         raise ConfigurationError(
             f"{attribute!r} cannot stand at the top of an entity: give the name of an attribute or a field without any of . $ in it, which does "

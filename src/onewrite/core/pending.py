@@ -107,7 +107,7 @@ class Box:
 
     @property
     def is_unused(self) -> bool:
-        """Has nothing been emitted since the entity was made?"""
+        """Whether nothing has been emitted since the entity was created."""
         return self.sent_count is None and not self.events
 
     @property
@@ -126,12 +126,12 @@ class Box:
         return self.due or self.events[0].time
 
     def is_postponed(self, now: float) -> bool:
-        """Was an event refused, and is it too early to try again? The time of the oldest event itself postpones nothing, however
+        """Whether an event was refused, and it is too early for a retry. The time of the oldest event itself postpones nothing, however
         far ahead the clock of its writer was."""
         return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now
 
     def is_due(self, before: str | None) -> bool:
-        """Does a sweep take it that looks for what is due before that time, or for all that is pending if it is None?"""
+        """Whether a sweep takes the box if it looks for events that are due before that time. None: it takes all pending events."""
         return bool(self.events) and (before is None or self.due_at <= before)
 
     def outgoing(self, place: int) -> Outgoing:
@@ -144,22 +144,22 @@ class Box:
         return Outgoing(event_id, source, event.type, number, event.time, event.body, event.cause, entity)
 
     def outgoing_from(self, first: int = 0) -> tuple[Outgoing, ...]:
-        """The events that are pending from a place on."""
+        """Return the pending events from a place on."""
         return tuple([self.outgoing(place) for place in range(first, len(self.events))])
 
     def after(self, count: int) -> Box:
-        """The box without its first events, once they are cleared."""
+        """Return the box without its first events, as it is once they are cleared."""
         return replace(self, sent_count=self.base + count, incarnation=self.life, events=self.events[count:], due=None)
 
     def with_event(self, place: int, event: PendingEvent) -> Box:
         return replace(self, events=(*self.events[:place], event, *self.events[place + 1 :]))
 
     def is_after(self, before: Box, count: int) -> bool:
-        """Is this the box with its first events cleared, by whomever?"""
+        """Whether this is the box with its first events cleared, by any relay."""
         return (self.sent_count, self.incarnation) == (before.base + count, before.life)
 
     def follows(self, before: Box, count: int) -> bool:
-        """Is this the box as it was `before`, with at most more events behind the first `count`?"""
+        """Whether this is the box as it was `before`, with at most more events after the first `count`."""
         is_same = (self.sent_count, self.incarnation) == (before.sent_count, before.incarnation)
         return is_same and [event.nonce for event in self.events[:count]] == [event.nonce for event in before.events[:count]]
 
@@ -175,7 +175,7 @@ class Broken:
 def try_read(
     read: Callable[[Mapping[str, Any]], Generator[Y, Any, Box]], entity: Mapping[str, Any]
 ) -> Generator[Y, Any, Box | Broken]:
-    """The entity's outbox, or why it cannot be read: one such entity must hold up no other."""
+    """Return the entity's outbox, or why it cannot be read: such an entity must not block the others."""
     try:
         return (yield from read(entity))
     except ConfigurationError:

@@ -57,20 +57,20 @@ class Step(NamedTuple):
     is_unsent: bool = False  # its worker let it go before the effect was sent, so anybody may take it over
 
     def is_same(self, step: Step) -> bool:
-        """Are these one begin? Two fences of different begins may be the same by chance; their leases then differ."""
+        """Whether both are one begin. Two begins may have the same fence by chance, but then their leases differ."""
         return (self.fence, self.until) == (step.fence, step.until)
 
     def take_over(self, open_step: Step) -> Step:
-        """This step in the place of one that another worker has begun. Only the fence and the lease are new."""
+        """Return this step in the place of one that another worker has begun. Only the fence and the lease are new."""
         since = self.since if open_step.is_unsent else open_step.since
         return self._replace(ledger=open_step.ledger, key=open_step.key, since=since, first=open_step.is_unsent)
 
     def reopen(self, uncertain: Uncertain) -> Step:
-        """This step in the place of one of which an operator knows that its effect did not happen."""
+        """Return this step in the place of one whose effect did not happen, as an operator knows."""
         return self._replace(key=uncertain.key, first=False)
 
     def as_begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
-        """The answer to the worker whose step it is. It outlives the call, so the key is a copy."""
+        """Return the outcome for the worker whose step it is. The outcome outlives the call, so its key is a copy."""
         key = copy_value(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
@@ -84,7 +84,7 @@ class Step(NamedTuple):
 
 
 def new_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
-    """`call` is a name that no other call has. Times are kept in milliseconds, so all see the same ones."""
+    """Return a step that nobody has begun. `call` is a name that no other call has. Times are stored in milliseconds, so all workers see the same ones."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
     end = now + request.lease.total_seconds()
     if end > LAST_MOMENT:
@@ -96,13 +96,13 @@ def new_step(ledger: str, message: Message, request: StepRequest, call: str, now
 
 
 def step_mark(ledger: str, message: Message) -> bytes:
-    """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
+    """Return the mark that distinguishes the message's step from those of other messages and other ledgers."""
     name, named = ledger_name(ledger), make_unique_name(message)
     return hash_text(f"in {join_texts(name)}{named}" if name else named)  # without a name it begins with a digit
 
 
 def read_step(stored_step: object) -> Step:
-    """A step as it is stored, whose sequence is an int or a text."""
+    """Return the step that is stored so. Its sequence is an int or a text."""
     try:
         fields = cast("Mapping[str, Any]", stored_step)
         sequence = fields.get("sequence")
@@ -120,7 +120,7 @@ def read_step(stored_step: object) -> Step:
 
 
 def make_step_error() -> LedgerMismatch:
-    """The error to raise where something else stands in the place of steps."""
+    """Return the error to raise if an entity has another value in the place of its steps."""
     return LedgerMismatch(
         "The entity holds something else where a step of a message should be: another writer uses names that begin with ow_step. "
         "Repair the entity."
@@ -128,14 +128,14 @@ def make_step_error() -> LedgerMismatch:
 
 
 class FoundStep(NamedTuple):
-    """What a scan has found in the entity whose key is written so: a step, or why it cannot be read."""
+    """A step that a scan found, or why it cannot be read, and the entity's key as text."""
 
     entity: str
     step: Step | LedgerMismatch
 
 
 def found_step(entity: str, stored_step: object) -> FoundStep:
-    """Unlike `read_step` it does not raise: one entity that somebody has damaged must not hide all others."""
+    """Return the step, or the error of `read_step`: one damaged entity must not hide all others."""
     try:
         return FoundStep(entity, read_step(stored_step))
     except LedgerMismatch as error:
@@ -145,19 +145,19 @@ def found_step(entity: str, stored_step: object) -> FoundStep:
 def judge_open_step(
     step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
 ) -> Busy | Uncertain:
-    """What anyone else hears who wants to write the message while its step is open."""
+    """Return the outcome of every other write of the message while its step is open."""
     if now < step.until or step.is_unsent:  # of an effect that was not sent nothing is uncertain
         return Busy(message, max(now, step.until), entity)
     return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copy_value(entity_key))
 
 
 def make_unsent_fence(fence: str) -> str:
-    """The fence of a step that its worker has let go, who can no longer finish it."""
+    """Return the fence of a step that its worker has released, and so can no longer finish."""
     return f"unsent {fence}"
 
 
 def may_be_taken_over(step: Step, now: float, request: StepRequest) -> bool:
-    """Is the lease over, and will the key still be known when a new one ends, whatever the workers' clocks show?"""
+    """Whether the lease has ended, and the provider will still know the key when a new lease ends, whatever the workers' clocks show."""
     ends = now + request.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
     return now >= step.until and (step.is_unsent or ends <= step.since + request.safe_for.total_seconds())
 
@@ -223,7 +223,7 @@ class FinalWrite(NamedTuple):
     example: str
 
     def read_arguments(self, result: object) -> dict[str, Any]:
-        """What `then=` has returned, as arguments. The effect has happened, so the driver's words for this would come too late to tell."""
+        """Return the result of `then=` as arguments. The effect has happened, so a mistake must be named before the driver meets it."""
         problem: str | None = None
         if not isinstance(result, Mapping):
             problem = f"a {type(result).__name__}"

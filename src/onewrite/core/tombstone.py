@@ -42,7 +42,7 @@ class Tombstones:
 
 
 def check_retention(name: str, retention: object) -> None:
-    """Raise unless the database can be told when this is over."""
+    """Raise unless the database can remove an item after this retention."""
     if not isinstance(retention, timedelta) or not _MIN_RETENTION <= retention <= _MAX_RETENTION:
         raise ConfigurationError(
             f"{name}(retention={retention!r}): give a timedelta from a second to a hundred years that outlives every redelivery, as in "
@@ -68,24 +68,24 @@ class Tombstone(NamedTuple):
 
 
 def tombstone_name(call: str) -> str:
-    """`call` is a name that no other call has."""
+    """Return the name of a tombstone. `call` is a name that no other call has."""
     return blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
 
 
 def has_tombstone_name(name: str, stored_tombstone: object) -> bool:
-    """Is this, as it is stored, the tombstone of that name?"""
+    """Whether this stored value is the tombstone of that name."""
     return isinstance(stored_tombstone, Mapping) and cast("Mapping[str, object]", stored_tombstone).get("by") == name
 
 
 def new_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[str] = ()) -> Tombstone:
-    """`call` is a name that no other call has."""
+    """Return the tombstone that a delete leaves. `call` is a name that no other call has."""
     by = tombstone_name(call)
     seconds = ceil(tombstones.retention.total_seconds())
     return Tombstone(moment(now), tombstones.ttl_attribute, seconds, by, tuple(sorted(key)))
 
 
 def read_tombstone(stored_tombstone: object) -> Tombstone:
-    """A tombstone as it is stored."""
+    """Return the tombstone that is stored so."""
     try:
         fields = cast("Mapping[str, Any]", stored_tombstone)
         key = tuple([str(name) for name in fields["key"]])

@@ -70,7 +70,7 @@ class TransactionWrite(ABC):
 
     @property
     def requires_predecessor(self) -> bool:
-        """Do the messages after this one wait until its mark has moved?"""
+        """Whether later messages wait until this one's mark has moved."""
         return self.write.entry.own.requires_predecessor
 
     def judge(self, image: Image, now: float, creation: Mapping[str, Any] | None, keys: int) -> Outcome:
@@ -105,7 +105,7 @@ class Backoff:
         self._next = _MIN_WAIT
 
     def pause(self) -> float | None:
-        """Seconds to wait before the next try, or None: the time is over."""
+        """Return the seconds to wait before the next attempt. None: the deadline has passed."""
         wait = self._next * (1 + self._chance()) / 2
         if self._clock() + wait > self._end or wait > self._budget:
             return None
@@ -165,7 +165,7 @@ class Transaction(ABC, Generic[P, W, R]):
 
     @abstractmethod
     def give_up(self, actions: Sequence[W], refusal: R) -> Flow[Outcome]:
-        """The answer, or an error, where what is in the way has stayed there until the deadline."""
+        """Return the outcome, or raise, if another writer was in the way until the deadline."""
 
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
         """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
@@ -197,7 +197,7 @@ class Transaction(ABC, Generic[P, W, R]):
         return outcome
 
     def _outcome(self, findings: Findings, actions: Sequence[W]) -> Outcome | None:
-        """The answer, or None: the transaction is to be made again."""
+        """Return the outcome. None: the transaction is to be made again."""
         if findings.is_undecided:
             return None
         outcome = heaviest(findings.outcomes)
@@ -261,11 +261,11 @@ def check_prepared(method: str, names: Iterable[str], parameters: Collection[str
 
 
 def with_participant(outcome: Outcome, place: int | None) -> Outcome:
-    """The outcome as that of the participant in this place. None: of an inbox."""
+    """Return the outcome as that of the participant in this place. None: of an inbox."""
     return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
 
 
 def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The first of those that weigh most. A missing entity for which the message must be redelivered comes before one that settles it."""
+    """Return the first outcome of the greatest weight. A missing entity whose message must be redelivered comes before one that settles it."""
     candidates = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
     return next((outcome for kind in _WEIGHTS for outcome in candidates if isinstance(outcome, kind)), None)

@@ -74,12 +74,12 @@ class Write(NamedTuple):
 
     @property
     def asks_outbox(self) -> bool:
-        """Does it ask whose outbox the entity has? A finish that emits must not be the first to meet another one: so a begin asks too."""
+        """Whether the write asks whose outbox the entity has. A begin asks too, so that a finish that emits is not the first to find another outbox."""
         return self.emission is not None and (bool(self.emission.events) or isinstance(self.step, Begins))
 
     @property
     def marks(self) -> list[list[str]]:
-        """For each message those of its steps: under this ledger, and under those in its also=."""
+        """The marks of the steps of each message, under this ledger and under those in its also=."""
         return [
             [step_mark(attribute, message).hex() for attribute in self.entry.terms.attributes]
             for message in (self.message, *self.other_messages)
@@ -116,7 +116,7 @@ class Size(NamedTuple):
 
 
 def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
-    """`remedy` is what helps where the ledger takes more than the events. Nothing is known of an entity of no size."""
+    """Return the error for an entity that would be too large. `remedy`: what to do if the ledger takes more bytes than the events."""
     if not size.total:
         shares = "its present size is not known"
     else:

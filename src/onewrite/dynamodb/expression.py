@@ -88,7 +88,7 @@ def read_condition(text: str) -> Condition:
 
 
 def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> str:
-    """The caller's clauses, each followed by our part of it."""
+    """Return the caller's clauses, each followed by our part of it."""
     user_clauses = dict(user_update.clauses) if user_update else {}
     parts = ((clause, [part for part in (user_clauses.get(clause), our_clauses.get(clause)) if part]) for clause in CLAUSES)
     return " ".join(f"{clause} {', '.join(members)}" for clause, members in parts if members)
@@ -108,7 +108,7 @@ def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
 
 
 def leaves_room(condition: str, *, size: int, operators: int) -> bool:
-    """Can so many bytes and operators stand beside this condition?"""
+    """Whether this condition leaves room for so many bytes and operators."""
     count = _operators("ConditionExpression", _read_lexemes("ConditionExpression", condition))
     return len(condition.encode()) + size <= MAX_EXPRESSION_BYTES and count + operators <= MAX_OPERATORS
 
@@ -178,7 +178,7 @@ def _is_word(text: str) -> bool:
 
 
 def _is_wrapped(lexemes: list[Lexeme]) -> bool:
-    """Does the first parenthesis close at the very end?"""
+    """Whether the first parenthesis closes at the very end."""
     depths = accumulate([(text == "(") - (text == ")") for text, _, _ in lexemes])
     end = next(n for n, depth in enumerate(depths) if depth <= 0)  # there always is one, because the parentheses match
     return 0 < end == len(lexemes) - 1
@@ -198,7 +198,7 @@ def _operators(name: str, lexemes: list[Lexeme]) -> int:
 
 
 def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The call with its condition as text, where it was made with boto3's Attr."""
+    """Return the call with its condition as text, if the condition is one of boto3's Attr."""
     expression = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
     placeholders_of = {
         "ExpressionAttributeNames": expression.attribute_name_placeholders,

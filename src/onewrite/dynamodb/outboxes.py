@@ -234,7 +234,7 @@ class Finder:
 
 
 def _says_no_key(error: Exception) -> bool:
-    """Has the table another key than the one that was asked for? One attribute more than a key of one looks like a key of two."""
+    """Whether the table has another key than the one of the request. A key of one attribute and another attribute look like a key of two."""
     return (
         isinstance(error, ClientError)
         and read_error_code(error) == "ValidationException"

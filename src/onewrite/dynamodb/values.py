@@ -141,7 +141,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def is_typed(value: object) -> bool:
-    """Is this a value as a plain client writes it, such as {"S": "text"}?"""
+    """Whether this is a value as a plain client writes it, such as {"S": "text"}."""
     if not isinstance(value, Mapping) or len(cast("Mapping[str, object]", value)) != 1:
         return False
     ((name, inner),) = cast("Mapping[str, object]", value).items()

@@ -135,7 +135,7 @@ class _View(NamedTuple):
 
 
 class _Look:
-    """Does every request go by the client for now? It looks again where an event handler or a wrapped function has come or gone."""
+    """Whether every request goes by the client for now. It is decided again after an event handler or a wrapped function has come or gone."""
 
     def __init__(self, service: Service, client: Any) -> None:
         self._service, self._client = service, client

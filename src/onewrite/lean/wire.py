@@ -82,7 +82,7 @@ class Connection:
         return read_response(self._socket.recv)
 
     def is_usable(self, address: Address) -> bool:
-        """Does it lead there still? A child process shares its parent's sockets, whose answers are the parent's.
+        """Whether the connection still leads there. A child process shares its parent's sockets, whose answers are the parent's.
 
         Between two requests nothing comes, unless the server has ended the connection.
         """

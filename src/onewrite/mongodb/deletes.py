@@ -92,7 +92,7 @@ def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _named(pattern: str) -> dict[str, Any]:
-    """Is the field named so? A collation, which takes part in every comparison, takes none in this."""
+    """Return the condition that a field's name matches. A collation takes part in every comparison, but not in this."""
     return {"$regexMatch": {"input": "$$field.k", "regex": f"^(?:{pattern})"}}
 
 

@@ -50,7 +50,7 @@ class GuardedUpdate(NamedTuple):
 
     @property
     def conditional(self) -> bool:
-        """Does the caller's filter say more than which entity?"""
+        """Whether the caller's filter has more conditions than the entity's key."""
         return asks_more(self.query, self.write.key)
 
     def with_parts(self, write: Write) -> GuardedUpdate:

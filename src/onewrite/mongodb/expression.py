@@ -26,7 +26,7 @@ _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
 def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | None = None) -> dict[str, Any]:
-    """Which entity a filter means, without the conditions that it puts on it: `_id`, or all of `fields`, as one value.
+    """Return the key of the entity that a filter names, without further conditions: `_id`, or all of `fields`, each as one value.
 
     `terms`: of the ledger that the filter must not touch.
     """
@@ -52,7 +52,7 @@ def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | No
 
 
 def asks_more(query: Document, entity: Document) -> bool:
-    """Does the filter say more than which entity?"""
+    """Whether the filter has more conditions than the entity's key."""
     return len([*_conditions(query)]) > len(entity)
 
 
@@ -283,7 +283,7 @@ _LOOKING = frozenset({"$slice", "$elemMatch", "$meta"})  # these compute nothing
 
 
 def computes(projection: object) -> bool:
-    """May this projection fail, given a document that it does not fit?"""
+    """Whether this projection can fail, given a document that it does not fit."""
     if not isinstance(projection, Mapping):
         return False
     return not all(

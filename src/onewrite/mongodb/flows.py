@@ -325,7 +325,7 @@ class Flows(Engine):
         return cast("Document | None", (yield Do(self.raw_target.find_one, (query,), options, sends=True)))
 
     def holds(self, request: GuardedUpdate) -> Flow[bool]:
-        """Does the caller's own condition hold by now? Then something other than the condition has refused the write."""
+        """Whether the caller's own condition holds by now. Then something other than the condition has refused the write."""
         if not request.conditional:
             return True
         options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
@@ -369,7 +369,7 @@ class Flows(Engine):
         raise error
 
     def check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
-        """Can this collection take two entities for one, or one for two? It is asked once, where that matters."""
+        """Raise if this collection can take two entities for one, or one for two. It is asked once, if that matters."""
         text = keeps_text(entry)
         if not (inserts or self.fields or text):
             return
@@ -395,7 +395,7 @@ class Flows(Engine):
         return measure_size(document, self._codec)
 
     def exceeds_limit(self, document: Document) -> bool:
-        """Is that why an insert was refused? The server's code for it, 2, is that of any bad value."""
+        """Whether the size is why an insert was refused. The server's code for it, 2, is that of any bad value."""
         return self.measure_size(document) > MAX_DOCUMENT_BYTES
 
     def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
@@ -575,7 +575,7 @@ _CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
 
 def says_nothing_was_done(error: Exception) -> bool:
-    """Is it certain that the write had no effect? Not where only its durability failed, or its time was up."""
+    """Whether the write certainly had no effect. That is uncertain if only its durability failed, or its time was up."""
     if isinstance(error, DocumentTooLarge):  # which the driver does not send
         return True
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
@@ -584,14 +584,14 @@ def says_nothing_was_done(error: Exception) -> bool:
 
 
 def may_have_written(error: Exception, native: Document) -> bool:
-    """May it be what the write returns that has failed? The server says so of a projection after it has written, with any code."""
+    """Whether the failure may be that of the document that the write returns. The server reports a failed projection after the write, with any code."""
     if isinstance(error, PyMongoError):
         return computes(native.get("projection")) and not isinstance(error, DuplicateKeyError)
     return not isinstance(error, DocumentTooLarge)
 
 
 def is_entity_taken(error: Exception, entity: Mapping[str, Any]) -> bool:
-    """Is this a duplicate key, and the entity's own? A unique index of the caller's is the caller's business."""
+    """Whether this is a duplicate key of the entity itself. A unique index of the caller's is the caller's business."""
     if not isinstance(error, DuplicateKeyError):
         return False
     pattern = (error.details or {}).get("keyPattern")

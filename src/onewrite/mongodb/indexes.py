@@ -16,7 +16,7 @@ from onewrite.mongodb.layout import Document
 
 
 def keeps_text(entry: Entry) -> bool:
-    """Is there text among the marks, of which a collation may take two for one?"""
+    """Whether the ledger keeps text, of which a collation may take two for one."""
     return type(entry.own.mark) is str or any(type(change.mark) is str for change in entry.more + entry.also)
 
 

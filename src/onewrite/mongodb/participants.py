@@ -79,7 +79,7 @@ class Action(TransactionWrite):
         return attempt.native if isinstance(attempt, InsertAttempt) else attempt.request.native
 
     def send(self, session: Any) -> Flow[bool]:
-        """Send it. Has it been done?"""
+        """Send the write, and return whether it was done."""
         attempt = self.attempt
         if isinstance(attempt, InsertAttempt):
             if self.write.entry.follows_gap:  # such a message creates nothing
@@ -101,13 +101,13 @@ class Action(TransactionWrite):
         return (yield from redirect_calls(self.target, self.flows.look(self.entity, self.native)))
 
     def holds(self) -> Flow[bool]:
-        """Does the caller's own condition hold by now? Then its document was made between the write and the look."""
+        """Whether the caller's own condition holds by now. Then its document was created between the write and the read."""
         if isinstance(self.attempt, InsertAttempt):
             return False
         return (yield from redirect_calls(self.target, self.flows.holds(self.attempt.request)))
 
     def shows_effect(self) -> Flow[bool]:
-        """Does the entity show what this transaction would have written?"""
+        """Whether the entity shows what this transaction would have written."""
         if self.write.entry is UNGUARDED:
             return True
         document = yield from self.look()

@@ -213,7 +213,7 @@ def _abort(session: Any) -> Flow[None]:
 
 
 def _show_effects(actions: Sequence[Action]) -> Flow[bool]:
-    """Does each entity show what this transaction would have written?"""
+    """Whether each entity shows what this transaction would have written."""
     for action in actions:
         if not (yield from action.shows_effect()):
             return False

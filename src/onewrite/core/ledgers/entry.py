@@ -59,7 +59,7 @@ class Remember(NamedTuple):
         return Duplicate(message, entity) if is_held else None
 
     def shows(self, lookup: Lookup) -> bool:
-        """May this change have been made? What is stored holds the mark."""
+        """Whether this change may have been made: the mark is stored."""
         sets = [lookup(slot) for slot in self.sets.live]
         is_held = any(self.mark in cast("frozenset[object]", marks) for marks in sets if isinstance(marks, frozenset))
         return is_held or not sets
@@ -89,12 +89,12 @@ class Advance(NamedTuple):
 
     @property
     def requires_predecessor(self) -> bool:
-        """Does each message wait for the one before it?"""
+        """Whether each message waits for the one before it."""
         return self.rule != "below"
 
     @property
     def has_digits(self) -> bool:
-        """Is the mark a number written as text? Two of these compare as their numbers do only if they are equally long."""
+        """Whether the mark is a number written as text. Two such texts compare as their numbers do only if they are equally long."""
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
 
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
@@ -111,7 +111,7 @@ class Advance(NamedTuple):
         return Deferred(message, mark + 1, entity)
 
     def shows(self, lookup: Lookup) -> bool:
-        """May this change have been made? The mark is there, or further on."""
+        """Whether this change may have been made: the stored mark is as high, or higher."""
         mark, reaches = lookup(self.slot), self.reaches
         if isinstance(mark, str) and isinstance(reaches, str):
             return mark >= reaches
@@ -171,7 +171,7 @@ class Entry(NamedTuple):
 
     @property
     def passing(self) -> Entry:
-        """What it takes to move the marks over messages that a ledger in also= holds: it is not asked again."""
+        """Return the entry that moves the marks over messages that a ledger in also= holds. That ledger is not asked again."""
         return self._replace(also=())
 
     def holds_before(self, message: Message, lookup: Lookup) -> bool:
@@ -195,20 +195,20 @@ class Entry(NamedTuple):
 
     @property
     def may_be_overtaken(self) -> bool:
-        """May a later message take effect first, so this one is `Stale` from then on?"""
+        """Whether a later message can take effect first. This one is `Stale` from then on."""
         return any(isinstance(change, Advance) and change.rule == "below" for change in self.changes)
 
     @property
     def follows_gap(self) -> bool:
-        """Must a mark be there already? Then the write creates no entity."""
+        """Whether a mark must be stored already. Then the write creates no entity."""
         return any(isinstance(change, Advance) and change.rule == "next" for change in self.written_changes)
 
     def judge(
         self, message: Message, lookup: Lookup, *, entity: Entity | None = None, is_gone: bool = False
     ) -> LedgerRefusal | None:
-        """What the ledger says about the message, given what is stored; None if it lets it in.
+        """Return why the ledger refuses the message, or None if it accepts the message.
 
-        `gone`: the entity was deleted, and its ledger is part of what is left of it.
+        Pass `is_gone=True` for a deleted entity, whose tombstone still contains the ledger.
         """
         self.check(lookup)
         refusals: list[LedgerRefusal] = [Gone(message)] if is_gone else []
@@ -225,11 +225,11 @@ class Entry(NamedTuple):
         return heaviest
 
     def shows(self, lookup: Lookup) -> bool:
-        """May the write have landed? What is stored has all of its changes, or what later writes have made of them."""
+        """Whether the write may have landed: all of its changes are stored, or what later writes have made of them."""
         return all(change.shows(lookup) for change in self.written_changes)
 
     def check(self, lookup: Lookup) -> None:
-        """Raise `LedgerMismatch` where the entity has another ledger, or something else stands in its place."""
+        """Raise `LedgerMismatch` if the entity has another ledger, or another value in its place."""
         for label in self.terms.labels:
             text = lookup(label.slot)
             if text is not ABSENT and text not in label.accepts:

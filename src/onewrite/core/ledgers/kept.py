@@ -28,7 +28,7 @@ class LabelledLedger(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Does this version of onewrite know what it says?"""
+        """Whether this version of onewrite knows this layout."""
         if self.moved_to is not None:
             return True
         try:
