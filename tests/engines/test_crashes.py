@@ -20,10 +20,11 @@ from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import Apply, Delivery, Store, Verdict, applied, store_on, verdict
 from tests.engines.workers import PATIENCE, SPAWN, acknowledge
 from tests.support.ci import in_ci
+from tests.support.examples import examples
 
 ENTITIES = 3
 CONSUMERS = 3
-DELIVERIES, KILLS = (150, 16) if in_ci() else (60, 6)  # a consumer takes longer to start than to deliver many
+DELIVERIES, KILLS = (150, 16) if in_ci() else (40, 4)  # a consumer takes longer to start than to deliver many
 _places = (f"crashes{n}" for n in itertools.count())
 
 
@@ -197,12 +198,12 @@ def test_a_server_killed_under_load_loses_no_acknowledged_effect_and_doubles_non
     mortal: Mongod | Dynoxide, driver_retries: bool
 ) -> None:
     store = replace(store_on(mortal, "load", SeenIds()), driver_retries=driver_retries)
-    total, choice = 900, random.Random(9)
+    total, choice = examples(1800), random.Random(9)
     with store.open() as apply, ThreadPoolExecutor(8) as pool:
         load = Load(apply, deliveries(total))
         work = [pool.submit(load.work) for _ in range(8)]
-        for low in (100, 350, 600):
-            load.wait_for(low + choice.randint(0, 150))
+        for share in (0.1, 0.4, 0.65):
+            load.wait_for(int(total * (share + choice.random() / 6)))
             mortal.kill()
             promised = {seen.id for seen in load.acknowledged}
             mortal.restart()

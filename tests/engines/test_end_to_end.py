@@ -28,6 +28,7 @@ import pytest
 from onewrite import InSequence, SeenIds
 from onewrite.testing.servers.engines import REGION, dynamo_client
 from tests.engines.stores import Store, create_table, store_on
+from tests.support.examples import examples
 from tests.support.moto_server import MotoServer
 
 if TYPE_CHECKING:
@@ -226,11 +227,11 @@ def test_under_duplicates_kills_and_early_expiry_every_effect_is_in_exactly_once
     workers: Workers,
 ) -> None:
     choice = random.Random(7)
-    sent = orders(120, choice)
-    twice = choice.sample(sent, 30)
+    sent = orders(examples(240), choice)
+    twice = choice.sample(sent, len(sent) // 4)
     workers.queue.send(choice.sample(sent + twice, len(sent) + len(twice)))
     alone = workers.store.address == workers.queue.endpoint  # Conditional writes to moto are not atomic.
-    disorder(workers, choice, size=1 if alone else 2, kills=3, stalls=1, deliveries=110)
+    disorder(workers, choice, size=1 if alone else 2, kills=3, stalls=1, deliveries=len(sent) * 9 // 10)
     finish(workers)
     found = effects(workers.store)
     assert sorted(itertools.chain(*found.values())) == sorted(order["id"] for order in sent)
