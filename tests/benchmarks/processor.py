@@ -1,4 +1,4 @@
-"""The client's processor time for a fresh message, beside the shortest guard by hand: one set or one mark, and one condition.
+"""The client's processor time for a fresh message, beside the shortest guard by hand: one set, and one condition.
 
 DynamoDB's answers come from a stub below botocore, MongoDB's from a real server. Processor time does not count what others do meanwhile, and the
 least of many rounds counts: so the ratios hold on a loaded machine too.
@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from pymongo import MongoClient
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod, dynamo_client, dynamo_resource
@@ -52,7 +52,7 @@ def _dynamodb(plan: Plan) -> Iterator[Row]:
     client, table = dynamo_client(_UNREACHABLE), dynamo_resource(_UNREACHABLE).Table("orders")
     for sender in (client, table.meta.client):
         sender.meta.events.register("before-send.dynamodb.UpdateItem", _answer)
-    ids, marks = (GuardedTable(client, ledger, table_name="orders") for ledger in (SeenIds(), HighWaterMark()))
+    ids = GuardedTable(client, SeenIds(), table_name="orders")
     of_table = GuardedTable(table, SeenIds())
 
     def set_by_hand(n: int) -> None:
@@ -72,27 +72,12 @@ def _dynamodb(plan: Plan) -> Iterator[Row]:
             ExpressionAttributeValues={":cents": 1, ":ids": {_id(n)}, ":id": _id(n)},
         )
 
-    def mark_by_hand(n: int) -> None:
-        client.update_item(
-            TableName="orders",
-            Key={"id": {"S": "o"}},
-            UpdateExpression="SET last = :n ADD paid :cents",
-            ConditionExpression="attribute_not_exists(last) OR last < :n",
-            ExpressionAttributeValues={":cents": {"N": "1"}, ":n": {"N": str(n)}},
-        )
-
     duels: list[tuple[str, str, Write, Write]] = [
         (
             "SeenIds, client",
             "a set by hand",
             lambda n: ids.update_item(Message(_id(n)), Key={"id": "o"}, **_ADD),
             set_by_hand,
-        ),
-        (
-            "HighWaterMark, client",
-            "a mark by hand",
-            lambda n: marks.update_item(Message(_id(n), source="s", sequence=n), Key={"id": "o"}, **_ADD),
-            mark_by_hand,
         ),
         (
             "SeenIds, Table",
@@ -108,7 +93,7 @@ def _mongodb(plan: Plan) -> Iterator[Row]:
     with Mongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
         collection = client["shop"].orders
         durable = collection.with_options(write_concern=DURABLE)
-        ids, marks = GuardedCollection(collection, SeenIds()), GuardedCollection(collection, HighWaterMark())
+        ids = GuardedCollection(collection, SeenIds())
         increment = {"$inc": {"paid": 1}}
 
         def array_by_hand(n: int) -> None:
@@ -118,12 +103,8 @@ def _mongodb(plan: Plan) -> Iterator[Row]:
         def guarded_ids(n: int) -> None:
             ids.update_one(Message(_id(n)), {"_id": f"ids {n}"}, increment, upsert=True)
 
-        def guarded_marks(n: int) -> None:
-            marks.update_one(Message(_id(n), source="s", sequence=n), {"_id": f"marks {n}"}, increment, upsert=True)
-
         duels: list[tuple[str, str, Write, Write]] = [
             ("SeenIds, mongod", "an array by hand", guarded_ids, array_by_hand),
-            ("HighWaterMark, mongod", "an array by hand", guarded_marks, array_by_hand),
         ]
         yield from _compare(duels, plan, 1.25)
 

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import Message, SeenIds
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import step_mark
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import Dynoxide
-from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, message_ids, numbered_messages
+from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, message_ids
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -24,12 +23,8 @@ BUSINESS: dict[str, Any] = {
     "ExpressionAttributeNames": {"#status": "status"},
     "ExpressionAttributeValues": {":status": "SHIPPED", ":one": 1},
 }
-MARK_BY_HAND: dict[str, Any] = {
-    "UpdateExpression": "SET #status=:status, #mark=:sequence ADD shipments :one",
-    "ConditionExpression": "attribute_not_exists(#mark) OR #mark < :sequence",
-    "ExpressionAttributeNames": {"#status": "status", "#mark": "mark"},
-    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-}
+
+
 SET_BY_HAND: dict[str, Any] = {
     "UpdateExpression": "SET #status=:status ADD shipments :one, #seen :ids",
     "ConditionExpression": "NOT contains(#seen, :id)",
@@ -41,7 +36,7 @@ SET_BY_HAND: dict[str, Any] = {
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as server, orders(server) as client:
         resource = server.resource()
-        yield from fight(plan, [*_marks(plan, client, resource.Table(TABLE)), *_ids(plan, client, resource.Table(TABLE))])
+        yield from fight(plan, list(_ids(plan, client, resource.Table(TABLE))))
         resource.meta.client.close()
 
 
@@ -59,41 +54,8 @@ def orders(server: Dynoxide) -> Iterator[DynamoDBClient]:
     client.close()
 
 
-def _marks(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
-    messages = numbered_messages(plan)
-
-    def short(key: Callable[[int], str]) -> Contender:
-        return lambda turn: client.update_item(
-            TableName=TABLE,
-            Key={"id": {"S": key(turn)}},
-            ExpressionAttributeValues={**_TYPED, ":sequence": {"N": str(turn + 1)}},
-            **MARK_BY_HAND,
-        )
-
-    def unguarded(key: Callable[[int], str]) -> Contender:
-        return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
-
-    def values(turn: int) -> dict[str, Any]:
-        return {":ow_0": step_mark("ow_l", messages[turn]), ":ow_1": turn + 1, ":ow_token": secrets.token_bytes(6)}
-
-    on_client, on_table = _entrants(HighWaterMark(), messages, client, table)
-    same_on_client, same_on_table = same_by_hand(HighWaterMark(), client, table, values)
-    yield Duel("HighWaterMark, client", "the same request by hand, client", on_client, same_on_client, 1.03)
-    yield Duel("HighWaterMark, Table", "the same request by hand, Table", on_table, same_on_table, 1.05)
-    yield Duel("HighWaterMark, client", "a mark and nothing else by hand, client", on_client, short)
-    yield Duel("HighWaterMark, client", "unguarded, Table", on_client, unguarded)
-
-
 def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
     ids = message_ids(plan.warmup + plan.rounds, plan.seed)
-
-    def short(key: Callable[[int], str]) -> Contender:
-        return lambda turn: client.update_item(
-            TableName=TABLE,
-            Key={"id": {"S": key(turn)}},
-            ExpressionAttributeValues={**_TYPED, ":id": {"S": ids[turn]}, ":ids": {"SS": [ids[turn]]}},
-            **SET_BY_HAND,
-        )
 
     def values(turn: int) -> dict[str, Any]:
         mark = blake2b(f"0:36:{ids[turn]}".encode(), digest_size=10).digest()
@@ -103,10 +65,6 @@ def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
     same_on_client, same_on_table = same_by_hand(SeenIds(), client, table, values)
     yield Duel("SeenIds, client", "the same request by hand, client", on_client, same_on_client, 1.08)
     yield Duel("SeenIds, Table", "the same request by hand, Table", on_table, same_on_table, 1.10)
-    yield Duel("SeenIds, client", "one set forever and nothing else by hand, client", on_client, short)
-
-
-_TYPED = {":status": {"S": "SHIPPED"}, ":one": {"N": "1"}}
 
 
 def _entrants(ledger: Ledger, messages: list[Message], client: Any, table: Any) -> tuple[Entrant, Entrant]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from pymongo import MongoClient, WriteConcern
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
-from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, message_ids, numbered_messages
+from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, message_ids
 
 BUSINESS: dict[str, Any] = {"$set": {"status": "SHIPPED"}, "$inc": {"shipments": 1}}
 DURABLE = WriteConcern("majority", j=True)
@@ -21,53 +21,20 @@ DURABLE = WriteConcern("majority", j=True)
 def rows(plan: Plan) -> Iterator[Row]:
     with Mongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
         collection = client["shop"].orders
-        duels = [*_marks(plan, collection), *_ids(plan, collection)]
+        duels = list(_ids(plan, collection))
         collection.insert_many([{"_id": plan.key(n, turn)} for n in range(2 * len(duels)) for turn in range(plan.warmup)])
         yield from fight(plan, duels)
-
-
-def _marks(plan: Plan, collection: Any) -> Iterator[Duel]:
-    durable = collection.with_options(write_concern=DURABLE)
-
-    def by_hand(key: Callable[[int], str]) -> Contender:
-        return lambda turn: durable.update_one(
-            {
-                "_id": key(turn),
-                "ow_l": {"$in": [None, "ow1 marks"]},
-                "$and": [
-                    {
-                        "$or": [
-                            {"ow_@.%": {"$exists": False}},
-                            {"ow_@.%": {"$lt": turn + 1}, "ow_@.%.0": {"$exists": False}},
-                        ]
-                    }
-                ],
-            },
-            {
-                "$set": {"status": "SHIPPED", "ow_l": "ow1 marks", "ow_@.%": turn + 1},
-                "$inc": {"shipments": 1},
-            },
-        )
-
-    entrant = _entrant(collection, HighWaterMark(), numbered_messages(plan))
-    yield Duel("HighWaterMark, mongod", "the same by hand", entrant, by_hand, 1.03)
 
 
 def _ids(plan: Plan, collection: Any) -> Iterator[Duel]:
     ids = message_ids(plan.warmup + plan.rounds, plan.seed)
     durable = collection.with_options(write_concern=DURABLE)
 
-    def one_array(key: Callable[[int], str]) -> Contender:
-        return lambda turn: durable.update_one(
-            {"_id": key(turn), "ids": {"$ne": ids[turn]}}, {**BUSINESS, "$push": {"ids": ids[turn]}}
-        )
-
     def by_hand(key: Callable[[int], str]) -> Contender:
         return lambda turn: durable.update_one(*_filter_and_update(key(turn), ids[turn]))
 
     entrant = _entrant(collection, SeenIds(), [Message(message_id) for message_id in ids])
     yield Duel("SeenIds, mongod", "the same by hand", entrant, by_hand, 1.03)
-    yield Duel("SeenIds, mongod", "one array forever by hand", entrant, one_array)
 
 
 def _filter_and_update(key: str, message_id: str) -> tuple[dict[str, Any], dict[str, Any]]:

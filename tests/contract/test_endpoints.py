@@ -14,11 +14,10 @@ import pytest
 from pymongo import MongoClient
 
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.contract.endpoints import DUMMIES, DYNAMODB, MONGODB, client_settings
+from tests.contract.endpoints import DYNAMODB, MONGODB
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 ROOT = Path(__file__).parents[2]
-URL = "http://localhost:8000"
 FRESH = "test_contract.py::test_a_fresh_message_takes_effect"
 
 
@@ -67,25 +66,3 @@ def test_the_suite_runs_on_both_endpoints_and_leaves_nothing_there(dynoxide: Dyn
     # Seven ledgers, four kinds of clients of DynamoDB and two of MongoDB; aioboto3 where it is installed.
     assert f"{49 if find_spec('aioboto3') else 42} passed" in said
     assert (tables(dynoxide), databases(mongod)) == ([], set())
-
-
-@pytest.mark.parametrize(
-    ("environment", "settings"),
-    [
-        ({DYNAMODB: "aws"}, {}),
-        ({DYNAMODB: URL}, {**DUMMIES, "endpoint_url": URL}),
-        ({DYNAMODB: URL, "AWS_ACCESS_KEY_ID": "mine"}, {"endpoint_url": URL}),
-        ({DYNAMODB: URL, "AWS_PROFILE": "mine"}, {"endpoint_url": URL}),
-    ],
-    ids=["aws", "any engine", "an engine that checks keys", "an engine that checks a profile"],
-)
-def test_a_client_uses_the_credentials_of_the_environment_where_there_are_any(
-    environment: dict[str, str], settings: dict[str, Any]
-) -> None:
-    assert client_settings(environment) == settings
-
-
-@pytest.mark.parametrize("named", ["", "localhost:8000", "AWS", "dynamodb"])
-def test_what_names_no_endpoint_is_refused(named: str) -> None:
-    with pytest.raises(ValueError, match="give a URL"):
-        client_settings({DYNAMODB: named})

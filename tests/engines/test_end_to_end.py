@@ -15,11 +15,9 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -273,55 +271,6 @@ def test_on_a_signal_what_is_under_way_is_finished_and_the_rest_given_back_at_on
     assert worker.says("onewrite: handle: 1 Applied")
 
 
-class SilentSqs(ThreadingHTTPServer):
-    """A queue that never answers a request for messages, until it is closed."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _SilentRequest)
-        self.asked = threading.Event()
-        self.closed = threading.Event()
-        threading.Thread(target=self.serve_forever).start()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def server_close(self) -> None:
-        self.closed.set()
-        self.shutdown()
-        super().server_close()
-
-
-class _SilentRequest(BaseHTTPRequestHandler):
-    server: SilentSqs
-
-    def do_POST(self) -> None:
-        if "ReceiveMessage" in self.headers["X-Amz-Target"]:
-            self.server.asked.set()
-            self.server.closed.wait()
-            return
-        answer = json.dumps({"Attributes": {"QueueArn": f"arn:aws:sqs:{REGION}:1:q", "VisibilityTimeout": "30"}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-amz-json-1.0")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: object) -> None:
-        """The base class would print a line for each request."""
-
-
-@pytest.mark.parametrize("store", ["moto"], indirect=True)
-@pytest.mark.slow
-def test_a_worker_that_waits_for_messages_ends_at_a_signal_and_not_with_its_long_poll(workers: Workers) -> None:
-    with SilentSqs() as sqs:
-        workers.queue = replace(workers.queue, url=f"{sqs.endpoint}/1/q", endpoint=sqs.endpoint)
-        worker = workers.start()
-        assert sqs.asked.wait(PATIENCE)
-        worker.process.terminate()
-        assert worker.process.wait(PATIENCE) == 0
-
-
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
 @pytest.mark.parametrize(("drain", "signals"), [("0.5", 1), ("36000", 2)], ids=["deadline", "second_signal"])
 def test_a_handler_that_hangs_does_not_keep_the_process_and_its_message_stays(
@@ -339,12 +288,3 @@ def test_a_handler_that_hangs_does_not_keep_the_process_and_its_message_stays(
     assert worker.process.wait(PATIENCE) == 130
     assert workers.queue.counts() == (0, 1)
     assert worker.says("not everything has ended in time")
-
-
-@pytest.mark.parametrize("store", ["moto"], indirect=True)
-@pytest.mark.slow
-def test_a_worker_that_stops_when_empty_leaves_an_empty_queue(workers: Workers) -> None:
-    workers.options = ("--stop-when-empty", "--wait", "1", "--visibility-timeout", "3600")
-    workers.queue.send(orders(25, random.Random(1)))
-    assert workers.start().process.wait(PATIENCE) == 0
-    assert workers.queue.counts()[0] == 0
