@@ -47,7 +47,6 @@ from onewrite.testing.model.machine import (
     reads_structure,
     repeater_of,
 )
-from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_one
 from onewrite.testing.taps.everywhere import heard_by, taps, without_listener
@@ -209,7 +208,6 @@ class Senders:
 
     def _api_call(self, client: Any, operation_name: str, api_params: Any) -> Any:
         awaited = is_async(client)
-        check(AIOBOTOCORE if awaited else BOTOCORE)
         machine = self._subject.machine
         store = machine.databases.adopt_client(client)
         if is_dynamodb_client(client):
@@ -222,7 +220,6 @@ class Senders:
             return self._subject.answer(request, awaited=False)
 
     def _start_session(self, client: Any, *args: Any, **kwargs: Any) -> Any:
-        check(PYMONGO)
         machine, kind = self._subject.machine, cast("type[Any]", type(client))
         # A stand-in has one client for both kinds of collections, so it starts sessions for those of the world.
         is_of_pymongo = kind.__module__.startswith("pymongo.")
@@ -232,7 +229,6 @@ class Senders:
 
     def _proxy(self, owner: Any) -> Any:
         """A proxy of a collection or a database whose requests are performed by a store that the machine knows."""
-        check(PYMONGO)
         databases, kind = self._subject.machine.databases, cast("type[Any]", type(owner))
         is_collection = hasattr(kind, "update_one")
         database = owner.database if is_collection else owner

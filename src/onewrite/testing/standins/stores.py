@@ -20,7 +20,6 @@ from typing import Any, Protocol, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.schema import check_name, table_request
-from onewrite.testing.seams import MONGOMOCK, MOTO, check
 
 _REGION = "eu-west-1"
 _CREDENTIALS = {
@@ -192,7 +191,6 @@ _shared_mock = _SharedMock()
 @contextmanager
 def _mock_account() -> Generator[_Account, None, None]:
     with needed_by("moto_table"):
-        check(MOTO)
         from moto import mock_aws  # noqa: PLC0415  # only a test that opens a table needs moto
 
         from onewrite.testing.standins.moto_patches import patch_moto  # noqa: PLC0415  # the same
@@ -230,7 +228,6 @@ def mongomock_collection(name: str = "orders", *, database: str = "test", asynch
     check_name("name", name, '"orders", the name of the collection')
     check_name("database", database, '"test", the name of the database')
     with needed_by("mongomock_collection", "testing,mongodb"):
-        check(MONGOMOCK)
         # Only a test that opens a collection needs mongomock.
         from onewrite.testing.standins.collection import AsyncStandInCollection, StandInClient  # noqa: PLC0415
     client: Any = StandInClient()

@@ -14,7 +14,6 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, TypeAlias, cast
 
-from onewrite.testing.seams import AIOBOTOCORE, BOTO3, BOTOCORE, check
 from onewrite.testing.taps.everywhere import send_lean_requests_by_tapped_clients, without_listener
 from onewrite.testing.taps.traffic import Gate, Key, Request, StoreCalls, amake_calls, make_calls
 
@@ -126,8 +125,6 @@ def send(store: Any, request: Request) -> Any:
 def tap(store: Any, gate: Gate, name: str | None, *, awaited: bool, completes: bool = False) -> Any:
     """The tapped store. `completes`: the gate knows which attributes are the keys of the tables, so the tap need not ask for them."""
     client = client_of(store)
-    for package in (BOTOCORE, *([AIOBOTOCORE] if awaited else []), *([BOTO3] if client is not store else [])):
-        check(package)
     send_lean_requests_by_tapped_clients()
     call = _AsyncApiCall if awaited else _ApiCall
     clone = copy_of(client)

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
-from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
@@ -609,7 +609,7 @@ def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
 
 def tap(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with_sessions: bool = False) -> Any:
     with needed_by("A tap on a collection", "mongodb"):
-        check(PYMONGO)
+        import_module("pymongo")
     kind = cast("type[Any]", type(collection))
     shared = tap_for(gate, name or collection.name, kind, awaited=awaited, with_sessions=with_sessions)
     return _Collection(collection, shared, {})
