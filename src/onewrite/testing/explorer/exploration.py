@@ -242,8 +242,6 @@ def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
 def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     """A step in words, such as "UpdateItem customers c1: guarded, applied"."""
     request, fault = step.taken_step.request, step.taken_step.step.fault
-    if request is None and not step.taken_step.has_ended:
-        return "waits for the end of a transaction"
     if request is None:
         return f"sends nothing{_ending(step, part_titles)}"
     if step.taken_step.outage:

@@ -59,7 +59,7 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
 
     def body(trial: Trial) -> JudgedSchedule:
         for step in steps:
-            if trial.allows(step):
+            if trial.progress.allows(step):
                 trial.take(step)
                 if (finding := judge.check(trial)) is not None:
                     return JudgedSchedule(tuple(trial.steps), finding)
@@ -246,7 +246,7 @@ class EverySchedule:
         """Take the node's step. False if it is no longer possible, because the handler has behaved differently this time."""
         step = cast("ScheduleStep", node.step)
         before = node.taken_steps.get(step)
-        taken_step = trial.take(step) if self._recalls or trial.allows(step) else None
+        taken_step = trial.take(step) if self._recalls or trial.progress.allows(step) else None
         if before is None and taken_step is not None:
             node.taken_steps[step] = taken_step
             node.add_alternatives(taken_step)
@@ -362,7 +362,7 @@ def _run_random(
             delivery = draw.choice(able) if priorities is None else priorities.choose(able)
             company = draw_index.choice(trial.beginnings(delivery)).company
             step = ScheduleStep(delivery, fault, draw_index.randrange(_MANY_REQUESTS), company)
-            trial.take(step if trial.allows(step) else step._replace(fault=Fault.NONE))
+            trial.take(step if trial.progress.allows(step) else step._replace(fault=Fault.NONE))
             finding = judge.check(trial)
         return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))
 

@@ -530,12 +530,6 @@ class Subject:
             return request
         return with_keys(request, self.machine.key_names(request.store))
 
-    def blockers(self, request: Request) -> frozenset[str]:
-        """The names of the deliveries whose transactions must end before this request is answered."""
-        if not self.machine.has_transactions:
-            return frozenset()
-        return frozenset(owner for owner, _ in self.complete(self.machine.blockers(request)))
-
     def look(self, function: Callable[[Stores], Any]) -> Any:
         """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
         self.look_requests, self._looks = [], True

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -37,27 +36,6 @@ from onewrite.testing.explorer.subject import Invocation, Subject, name_of
 from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position, WorldState
 from onewrite.testing.taps.mongodb_methods import may_find_nothing
 from onewrite.testing.taps.traffic import Key, Request
-
-# --- waiting for transactions -----------------------------------------------------------------------------------------
-#
-# Which deliveries wait for the transactions of others. Pure.
-
-
-def must_wait(name: str, waited_for: Mapping[str, AbstractSet[str]]) -> bool:
-    """Must this delivery wait until another has ended its transaction?
-
-    `waited_for` has every delivery that is under way, with those whose transactions keep its request from being answered. Who waits
-    in a circle need not wait here: the server ends the transactions of a circle when they are too old, and so it ends those
-    that belong to nobody under way.
-    """
-    reachable_names: set[str] = set()
-    todo = [name]
-    while todo:
-        new = waited_for.get(todo.pop(), frozenset[str]()) - reachable_names
-        reachable_names |= new
-        todo += new
-    return bool(waited_for[name]) and name not in reachable_names and waited_for[name] <= waited_for.keys()
-
 
 # --- trials -----------------------------------------------------------------------------------------------------------
 
@@ -142,12 +120,12 @@ class Trial:
             self._begin(step.delivery, self._brought(step))
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
-        stop, keys, ways = call.stop, call.keys, self._ways(step.delivery)
-        if not ways:  # it has begun, and has ended at once or waits for the end of a transaction
+        stop, keys = call.stop, call.keys
+        if not stop.pending:  # it has begun, and has ended at once
             self._end_transactions(step.delivery, call)
             taken_step = TakenStep(ScheduleStep(step.delivery, company=step.company), None, None, call.has_ended, ())
             return self._trial_step(taken_step, call, ()), self._subject.machine.position
-        index = step.request_index if step.request_index in ways else ways[step.request_index % len(ways)]
+        index = step.request_index % len(stop.pending)
         request, cancelled = stop.pending[index]
         request = self._subject.with_entities(request)
         outage = self._outage(step.delivery, request)
@@ -167,7 +145,7 @@ class Trial:
         if TOKEN in request.arguments:
             self._tokens.setdefault(step.delivery.message, set()).add(str(request.arguments[TOKEN]))
         self._end_transactions(step.delivery, call)
-        others = tuple(ways[1:]) if index == ways[0] else ()
+        others = () if index else tuple(range(1, len(stop.pending)))
         taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, cancelled, outage)
         return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
@@ -232,37 +210,7 @@ class Trial:
 
     def able(self) -> list[Delivery]:
         """The deliveries that may take the next step, sorted by message."""
-        return [delivery for delivery in self.progress.able() if not self._waits(delivery)]
-
-    def allows(self, step: ScheduleStep) -> bool:
-        return self.progress.allows(step) and not self._waits(step.delivery)
-
-    def _ways(self, delivery: Delivery) -> Sequence[int]:
-        """Which of its pending requests a delivery may send now: those that wait for no transaction."""
-        pending = self._stop(delivery).pending
-        if not self._subject.machine.has_transactions:
-            return range(len(pending))
-        blockers = {
-            other: [self._subject.blockers(entry.request) for entry in call.stop.pending]
-            for other, call in self._calls.items()
-        }
-        # A delivery that may send something else waits for nobody.
-        waited_for = {
-            name_of(self._subject.names, other): frozenset[str]()
-            if not owners or not all(owners)
-            else frozenset[str]().union(*owners)
-            for other, owners in blockers.items()
-        }
-        name, own = name_of(self._subject.names, delivery), blockers[delivery]
-        ways = [index for index, owners in enumerate(own) if not must_wait(name, {**waited_for, name: owners})]
-        # What waits for a transaction of its own delivery lets the others go first, which may end it.
-        return [index for index in ways if name not in own[index]] or ways
-
-    def _waits(self, delivery: Delivery) -> bool:
-        """Does it wait for a transaction of another delivery, with all that it is about to send?"""
-        if delivery not in self._calls or not self._subject.machine.has_transactions:
-            return False
-        return bool(self._calls[delivery].stop.pending) and not self._ways(delivery)
+        return self.progress.able()
 
     @property
     def state(self) -> Hashable:
@@ -295,16 +243,14 @@ class Trial:
     def finish(self) -> Iterator[TakenStep]:
         """Let the open deliveries end without faults, one after the other."""
         while self.progress.open:
-            yield self.take(self._in_turn(min(delivery for delivery in self.progress.open if not self._waits(delivery))))
+            yield self.take(self._in_turn(min(self.progress.open)))
 
     def _in_turn(self, delivery: Delivery) -> ScheduleStep:
         """The next step of a delivery whose tasks run one after the other. What was cancelled is not sent."""
-        stop, ways = self._stop(delivery), self._ways(delivery)
-        able = [index for index in stop.in_turn if index in ways] or [
-            index for index in ways if not stop.pending[index].cancelled
-        ]
+        stop = self._stop(delivery)
+        able = stop.in_turn or [index for index, entry in enumerate(stop.pending) if not entry.cancelled]
         if not able:
-            return ScheduleStep(delivery, Fault.NEVER_SENT if ways else Fault.NONE)
+            return ScheduleStep(delivery, Fault.NEVER_SENT if stop.pending else Fault.NONE)
         choice = self._choices[len(self.widths)] if len(self.widths) < len(self._choices) else 0
         self.widths.append(len(able))
         return ScheduleStep(delivery, request_index=able[choice])

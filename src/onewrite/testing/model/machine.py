@@ -37,7 +37,6 @@ from onewrite.testing.taps.traffic import (
     StoreCalls,
     TransactionKey,
     amake_calls,
-    is_dynamodb,
     make_calls,
 )
 
@@ -169,18 +168,15 @@ _OTHER_CONTENT = "The request uses the same client token as a previous, but non-
 #
 # Each open transaction has a state of its own, its view: what the stores held when its first operation came, and what it has written
 # since. Its operations are performed at that state, and by the store as plain requests. A commit puts what was written into
-# the present state. Who is first to write a document keeps the others from it until its transaction ends:
-#
-# - Another transaction that writes it, or that writes what was changed since it began, gets WriteConflict and is aborted.
-# - A plain write that would change it waits. Who waits for itself, or in a circle, waits until the server aborts the transaction
-#   because it is too old.
+# the present state. An operation or a commit gets WriteConflict, and the transaction is aborted, if another write has changed meanwhile
+# what the transaction writes.
 #
 # What a request writes is seen by what it changes, as on the server: an update that sets what is there already writes nothing. A value
 # in a unique index is written too, by the document that gets it or loses it.
 #
-# What differs from a server: A write of several documents is one step, so it waits before it has written any of them. An update
-# that would violate a unique index is refused for that, also where a server finds first that the document is another
-# transaction's.
+# What differs from a server: There, the second of two transactions that write one document gets WriteConflict at once, and a plain write
+# waits. Here the first to commit or to write plainly wins, and the other one gets its WriteConflict at the commit. An update that
+# would violate a unique index is refused for that, also where a server finds first that the document is another transaction's.
 
 Name: TypeAlias = tuple[str, int]  # of a transaction
 Indexes: TypeAlias = Mapping[str, Mapping[str, Any]]  # the unique ones, by their names
@@ -210,7 +206,6 @@ class OpenTransaction:
     snapshot: WorldState
     view: WorldState
     marks: Marks = frozenset()
-    places: frozenset[Place] = frozenset()  # what it has touched
 
 
 class StateAndReply(NamedTuple):
@@ -228,65 +223,35 @@ class Transactions:
         self._machine = machine
         self._open: dict[Name, OpenTransaction] = {}
         self._committed_names: set[Name] = set()
-        self._waited_for: dict[str, frozenset[Name]] = {}  # by owner: those that its last transaction was in conflict with
         self._unique: dict[Hashable, Indexes] = {}
 
     def clear(self) -> None:
         self._open.clear()
         self._committed_names.clear()
-        self._waited_for.clear()
 
     @property
     def form(self) -> Hashable:
         """Equal for open transactions that are the same; None if there are none."""
         if not self._open:
             return None
-        waits = frozenset((owner, names.intersection(self._open)) for owner, names in self._waited_for.items())
         return frozenset(
             (name, transaction.snapshot, transaction.view, transaction.marks) for name, transaction in self._open.items()
-        ), waits
+        )
 
     def end_all_of(self, owner: str) -> None:
         """Abort what an owner has left open that has ended, as the server does."""
-        self._waited_for.pop(owner, None)
-        self.expire(frozenset(name for name in self._open if name[0] == owner))
-
-    def blockers(self, request: Request) -> StoreCalls[frozenset[Name]]:
-        """The transactions that must end before this request, made now, would be answered.
-
-        After a conflict, a delivery begins its next transaction only when the other one has ended. On a server it may begin,
-        and meet the same conflict, any number of times: to try that would tell nothing new, and would have no end.
-        """
-        if not self._open or is_dynamodb(request) or not (request.writes or request.starts):
-            return frozenset()
-        if request.transaction is not None:
-            waited_for = (
-                self._waited_for.get(request.transaction.owner, frozenset()) if request.starts else frozenset[Name]()
-            )
-            return waited_for.intersection(self._open)
-        if changes_structure(request):
-            places = frozenset(self._machine.databases.places_of(request))
-            return frozenset(name for name, transaction in self._open.items() if transaction.places & places)
-        before = self._machine.present
-        # It is not sent yet, so the handler's documents get no ids.
-        after = yield from self._machine.at(before, copy_request(request))
-        marks = yield from self._marks(before, after.state, after.state.contents)
-        return self._writers(marks)
+        for name in [name for name in self._open if name[0] == owner]:
+            del self._open[name]
 
     def answer(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
         """Answer a request of a transaction."""
         if request.method == COMMIT:
-            return self._commit(transaction)
+            return (yield from self._commit(transaction))
         if request.method == ABORT:
             self._find(transaction)
             del self._open[transaction.name]
             return None
         return (yield from self._operation(request, transaction))
-
-    def expire(self, names: frozenset[Name]) -> None:
-        """The server aborts these, because they are too old."""
-        for name in names:
-            del self._open[name]
 
     # ------------------------------------------------------------ operations
 
@@ -299,7 +264,6 @@ class Transactions:
             )
         if request.starts:
             self._open.pop(cast("Name", transaction.replaces), None)
-            self._waited_for.pop(transaction.owner, None)
             self._open[transaction.name] = OpenTransaction(self._machine.present, self._machine.present)
         before = self._find(transaction)
         after = yield from self._machine.at(before.view, request)
@@ -311,8 +275,7 @@ class Transactions:
             raise after.error
         marks = yield from self._marks(before.view, after.state, after.state.contents)
         yield from self._check_conflict(marks, transaction, before)
-        places = before.places | frozenset(self._machine.databases.places_of(request))
-        self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.marks | marks, places)
+        self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.marks | marks)
         return after.value
 
     def _find(self, transaction: TransactionKey) -> OpenTransaction:
@@ -322,20 +285,16 @@ class Transactions:
         return self._open[transaction.name]
 
     def _check_conflict(self, marks: Marks, transaction: TransactionKey, before: OpenTransaction) -> StoreCalls[None]:
-        writers = self._writers(marks) - {transaction.name}
         since = yield from self._marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
-        if writers or since & marks:
+        if since & marks:
             del self._open[transaction.name]
-            self._waited_for[transaction.owner] = writers
             raise server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
 
-    def _writers(self, marks: Marks) -> frozenset[Name]:
-        return frozenset(name for name, transaction in self._open.items() if transaction.marks & marks)
-
-    def _commit(self, transaction: TransactionKey) -> None:
+    def _commit(self, transaction: TransactionKey) -> StoreCalls[None]:
         if transaction.name in self._committed_names:
             return
         ending = self._find(transaction)
+        yield from self._check_conflict(ending.marks, transaction, ending)
         del self._open[transaction.name]
         self._committed_names.add(transaction.name)
         machine, present = self._machine, self._machine.present
@@ -531,10 +490,6 @@ class Machine:
         transition = self._transition(key)
         return await amake_calls(self._answer(request)) if transition is None else self._follow(request, transition)
 
-    def blockers(self, request: Request) -> Any:
-        """The transactions that must end before this request is answered. The result is awaited if the stores are."""
-        return (amake_calls if self.is_async else make_calls)(self.transactions.blockers(request))
-
     def may_race(self, before: WorldState, request: Request) -> Any:
         """Whether an upsert that looks for its document at an earlier state inserts one, and now does something else."""
         return (amake_calls if self.is_async else make_calls)(self._may_race(before, request))
@@ -613,7 +568,7 @@ class Machine:
     def _key_of_plain(self, request: Request, key: int | None) -> int | None:
         """The key of a request whose answer depends on nothing but the present state and itself."""
         is_special = request.transaction is not None or TOKEN in request.arguments
-        return None if is_special or (request.writes and self.has_transactions) else key or self.key(request)
+        return None if is_special else key or self.key(request)
 
     def _answer(self, request: Request) -> StoreCalls[Any]:
         """Answer the request, with regard to tokens and transactions."""
@@ -622,8 +577,6 @@ class Machine:
                 "A transaction of this session cannot be explored, since its commit would not be seen: start the session in the "
                 "handler, as collection.database.client.start_session(), with the collection that build() is given."
             )
-        # Where the request is sent although it must wait, it waits until the server aborts what it waits for.
-        self.transactions.expire((yield from self.transactions.blockers(request)))
         if request.transaction is not None:
             return (yield from self.transactions.answer(request, request.transaction))
         if TOKEN in request.arguments:
