@@ -21,7 +21,6 @@ from onewrite.identity import dynamodb_stream_position, kinesis_position, record
 from onewrite.identity.record import Record
 from onewrite.message import printable
 from onewrite.outcome import Deferred, Missing, Outcome, Stale
-from onewrite.testing.explorer.difference import named_parts
 
 Places: TypeAlias = tuple[int, ...]
 
@@ -246,22 +245,11 @@ def _check_copies(message: Any, place: str) -> None:
     try:
         copy.deepcopy(message)
     except Exception as error:
-        culprit, inner = _uncopyable(message, place)
         raise ConfigurationError(
-            f"{culprit} is of type {type(inner).__qualname__} and cannot be copied ({type(error).__name__}: {error}), but each delivery "
+            f"{place} cannot be copied ({type(error).__name__}: {error}), but each delivery "
             "is given a copy of its message. Give messages that a queue could carry: let build(store) make what the handler needs "
             "beside them."
         ) from error
-
-
-def _uncopyable(value: Any, place: str) -> tuple[str, Any]:
-    """The innermost part of the value that cannot be copied, and where it is."""
-    for inner, part in named_parts(value):
-        try:
-            copy.deepcopy(part)
-        except Exception:
-            return _uncopyable(part, f"{place}{inner}")
-    return place, value
 
 
 def _deliverable(message: Any, number: str) -> Deliverable:

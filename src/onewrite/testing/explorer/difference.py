@@ -7,8 +7,7 @@ import dataclasses
 import datetime as dt
 import re
 import time
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
@@ -28,52 +27,15 @@ def is_read_once(value: object) -> bool:
     return any(hasattr(type(value), name) for name in _READ_ONCE)
 
 
-def why_incomparable(value: object, place: str = "observe()") -> str | None:
-    """Why this value equals no copy of itself, or None if it does. `place` says what the value is a part of."""
-    if isinstance(value, float | Decimal):
-        nan = value.is_nan() if isinstance(value, Decimal) else value != value  # noqa: PLR0124  # NaN is what does not equal itself
-        return (
-            f"{place} is NaN, which does not equal itself: let observe() leave it out, or return its text" if nan else None
-        )
-    if value is None or isinstance(value, str | bytes | int):
-        return None
-    description = f"{place} is of type {_kind(value)}"
-    if is_read_once(value):
-        return f"{description}, which can be read only once: let observe() return a list of it"
-    if isinstance(value, KeysView | ValuesView | ItemsView):
-        return f"{description}, a view of a dict, which cannot be copied: let observe() return a list of it"
-    for inner, part in named_parts(value, for_comparison=True):
-        if (reason := why_incomparable(part, f"{place}{inner}")) is not None:
-            return reason
-    if type(value) in (dict, list, tuple, set, frozenset):
-        return None
+def why_incomparable(value: object) -> str | None:
+    """Why this value equals no copy of itself, or None if it does."""
+    kind = type(value).__qualname__
     try:
-        equal = bool(value == copy.deepcopy(value))
+        if value == copy.deepcopy(value):
+            return None
     except Exception as error:
-        return f"{description}, which cannot be copied and compared ({type(error).__name__}: {error})"
-    remedy = "let observe() return what is in it, as a dict or a dataclass"
-    return None if equal else f"{description}, which does not equal a copy of itself: {remedy}"
-
-
-def named_parts(value: object, *, for_comparison: bool = False) -> list[tuple[str, Any]]:
-    """What is in a value, with words for where. `for_comparison`: only what counts when it is compared with another value."""
-    if isinstance(value, Mapping):
-        return [(f"[{key!r}]", inner) for key, inner in cast("Mapping[Any, Any]", value).items()]
-    if isinstance(value, list | tuple):
-        return [(f"[{place}]", inner) for place, inner in enumerate(cast("list[Any]", value))]
-    if isinstance(value, AbstractSet):
-        return [(f" (a member of type {_kind(inner)})", inner) for inner in cast("AbstractSet[Any]", value)]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [
-            (f".{field.name}", getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if field.compare or not for_comparison
-        ]
-    return [] if for_comparison else [(f".{name}", inner) for name, inner in getattr(value, "__dict__", {}).items()]
-
-
-def _kind(value: object) -> str:
-    return type(value).__qualname__
+        return f"it is of type {kind}, which cannot be copied and compared ({type(error).__name__}: {error}): let observe() return a list, a dict or a dataclass"
+    return f"it is of type {kind}, which does not equal a copy of itself: let observe() return what is in it, as a list, a dict or a dataclass"
 
 
 # --- differences ------------------------------------------------------------------------------------------------------

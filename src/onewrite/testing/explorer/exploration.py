@@ -31,6 +31,7 @@ _AFTER_REQUEST = {
     Fault.LOST: ", but the answer is lost",
     Fault.LOST_IN_TIME: ", but the answer does not come in time",
     Fault.LOST_BY_SERVER: ", but the server answers that it has failed",
+    Fault.UNCONFIRMED: ", but too few members have confirmed it in time",
     Fault.UNPROCESSED: ", but the last part is left, which the answer says",
     Fault.FIRST_UNPROCESSED: ", but the first part is left, which the answer says",
     Fault.STALE: ", stale: an earlier write is missing",
@@ -38,6 +39,7 @@ _AFTER_REQUEST = {
 _INSTEAD_OF_REQUEST = {
     Fault.THROTTLED: "throttled",
     Fault.SLOWED_DOWN: "throttled with another code",
+    Fault.LIMITED: "throttled with a third code",
     Fault.FAILED: "refused, because the server fails",
     Fault.OVERLOAD: "throttled, each time that this delivery sends it",
     Fault.NOT_CONNECTED: "not sent, because no server is reached in time",

@@ -10,11 +10,10 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from onewrite.errors import ConfigurationError
@@ -38,7 +37,6 @@ Observe: TypeAlias = Callable[[Stores], Any]
 Invariant: TypeAlias = Callable[[Stores], Any]
 
 _DEFAULTS = Bounds()
-_SIMILAR = 0.55  # of 1: as similar as `max_faults` is to `faults`
 
 
 class ExploreOptions(TypedDict, total=False):
@@ -53,20 +51,6 @@ class ExploreOptions(TypedDict, total=False):
     replay: str | None
     redelivered_after: timedelta
     timeout: float
-
-
-def check_options(function: str, options: Iterable[str], *others: str) -> None:
-    """Refuse an option that does not exist. `others` are those that this function has besides."""
-    names = [*ExploreOptions.__annotations__, *others]
-    for name in options:
-        if name not in names:
-            nearest = get_close_matches(name, names, 1, _SIMILAR)
-            guess = ""
-            if nearest:
-                guess = f" Did you mean {nearest[0]}=?"
-            elif name == "seed":
-                guess = " It is one of explore.random()."
-            raise ConfigurationError(f"{function} has no option {name}=.{guess} Its options are {', '.join(names)}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +135,6 @@ class Explore:
                 is 2 minutes. Until a store answers `Busy`, time stands still.
             timeout: How many seconds a handler may take between two requests. The default is 30.
         """
-        check_options("explore", options)
         return self._run(Arguments(build, messages, world, observe, **options))
 
     def random(
@@ -169,7 +152,6 @@ class Explore:
         The same seed draws the same schedules. The other arguments are those of `explore`. The defaults of three of them
         are wider: deliveries=3, faults=2 and concurrency=3.
         """
-        check_options("explore.random", options, "seed")
         all_options: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3, **options}
         return self._run(Arguments(build, messages, world, observe, at_random=True, seed=seed, **all_options))
 

@@ -232,8 +232,6 @@ class Judge:
                 NOTE,
                 f"The messages and their tasks have more than {MOST_ORDERS} orders: not all were tried for what is expected.",
             )
-        if self._subject.machine.why_slow is not None:
-            yield Remark(NOTE, self._subject.machine.why_slow)
 
     @property
     def _depends_on_tasks(self) -> tuple[Any, ...]:
@@ -260,8 +258,7 @@ class Judge:
 
     def recall(self) -> None:
         """From now on, recall what the handler does, unless it is known already that this cannot be done."""
-        slow = self._subject.always_anew or self._subject.machine.why_slow is not None
-        if self.nondeterministic is not None or slow:
+        if self.nondeterministic is not None or self._subject.always_anew:
             return
         if self._observes_memory():
             # A handler that is built after a crash, to see what is in the store, would take that away from `observe`.

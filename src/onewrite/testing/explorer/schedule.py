@@ -37,9 +37,11 @@ class Fault(StrEnum):
     LOST = "L"  # the request takes effect, but its answer is lost, and the driver raises
     LOST_IN_TIME = "M"  # the same, and the driver raises a timeout
     LOST_BY_SERVER = "E"  # the same, and the server says that it has failed
+    UNCONFIRMED = "Y"  # the same, and MongoDB says that too few members have confirmed it
     RETRIED = "R"  # the request takes effect, its answer is lost, and the driver sends it again
     THROTTLED = "T"  # the server refuses the request because it has too many, and the driver raises
     SLOWED_DOWN = "G"  # the same with another code
+    LIMITED = "J"  # the same with a third code
     FAILED = "F"  # the server refuses the request because of an error of its own
     OVERLOAD = "Q"  # this request, and the same again in this delivery, is refused as when it is throttled
     CONFLICT = "C"  # the server refuses the request because of a transaction on the same entity, and the driver raises
@@ -77,8 +79,8 @@ class Fault(StrEnum):
 # Faults that leave behind the same as another one, and of which only the handler may make a difference: another exception is raised, or
 # the same one again. A search follows one only if the handler does.
 VARIANTS: Mapping[Fault, tuple[Fault, ...]] = {
-    Fault.LOST: (Fault.LOST_IN_TIME, Fault.LOST_BY_SERVER),
-    Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.FAILED, Fault.OVERLOAD),
+    Fault.LOST: (Fault.LOST_IN_TIME, Fault.LOST_BY_SERVER, Fault.UNCONFIRMED),
+    Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.LIMITED, Fault.FAILED, Fault.OVERLOAD),
     Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.OUTAGE),
 }
 LONGEST_OUTAGE = 10  # requests: one that lasted as long as the handler tries would have no end
@@ -285,7 +287,11 @@ def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
     # Of a read nothing is left behind, so a lost answer is the same as a server that is not reached.
     reaches_nothing = fault is Fault.LOST and not (request.writes or request.is_uncommitted)
     others = (Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE]) if reaches_nothing else ()
-    return *VARIANTS.get(fault, ()), *others
+    is_confirmed = request.writes and not (
+        is_dynamodb(request) or request.is_uncommitted
+    )  # by other members of a replica set
+    variants = [one for one in VARIANTS.get(fault, ()) if one is not Fault.UNCONFIRMED or is_confirmed]
+    return *variants, *others
 
 
 def check_count(name: str, value: object, least: int) -> None:

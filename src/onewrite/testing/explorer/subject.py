@@ -8,7 +8,7 @@ import inspect
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -47,19 +47,9 @@ from onewrite.testing.model.machine import (
     reads_structure,
     repeater_of,
 )
-from onewrite.testing.taps import aws, mongodb
+from onewrite.testing.taps import aws, failures, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_one
 from onewrite.testing.taps.everywhere import heard_by, taps, without_listener
-from onewrite.testing.taps.failures import (
-    cancellation_error,
-    connect_timeout_error,
-    connection_error,
-    lost_answer_error,
-    server_failure,
-    slow_down_error,
-    throttling_error,
-    timeout_error,
-)
 from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
@@ -253,19 +243,20 @@ class Senders:
 
 Stores: TypeAlias = Any
 
-_FAILURES: Mapping[Fault, Callable[[Any, Request], Exception]] = {
-    Fault.LOST: lost_answer_error,
-    Fault.LOST_IN_TIME: timeout_error,
-    Fault.LOST_BY_SERVER: server_failure,
-    Fault.THROTTLED: throttling_error,
-    Fault.SLOWED_DOWN: slow_down_error,
-    Fault.FAILED: server_failure,
-    Fault.OVERLOAD: throttling_error,
-    Fault.CONFLICT: cancellation_error,
-    Fault.UNREACHABLE: connection_error,
-    Fault.NOT_CONNECTED: connect_timeout_error,
-    Fault.UNANSWERED: timeout_error,
-    Fault.OUTAGE: connection_error,
+_FAILURES = {
+    Fault.LOST: failures.LOST_RESPONSE,
+    Fault.LOST_IN_TIME: failures.TIMEOUT,
+    Fault.LOST_BY_SERVER: failures.SERVER_FAILURE,
+    Fault.UNCONFIRMED: failures.UNCONFIRMED,
+    Fault.THROTTLED: failures.THROTTLED,
+    Fault.SLOWED_DOWN: failures.SLOWED_DOWN,
+    Fault.LIMITED: failures.LIMITED,
+    Fault.FAILED: failures.SERVER_FAILURE,
+    Fault.OVERLOAD: failures.THROTTLED,
+    Fault.UNREACHABLE: failures.NO_SERVER,
+    Fault.NOT_CONNECTED: failures.NO_CONNECTION,
+    Fault.UNANSWERED: failures.TIMEOUT,
+    Fault.OUTAGE: failures.NO_SERVER,
 }
 
 
@@ -497,7 +488,12 @@ class Subject:
 
     def failure(self, fault: Fault, request: Request) -> Exception:
         """What the driver raises when this fault befalls the request."""
-        return _FAILURES[fault](self.machine.databases.stores[request.store], request)
+        store = self.machine.databases.stores[request.store]
+        return (
+            failures.cancellation_error(store, request)
+            if fault is Fault.CONFLICT
+            else _FAILURES[fault].error_for(store, request)
+        )
 
     def faults_for(self, request: Request) -> tuple[Fault, ...]:
         """The faults that make a difference to this request because of what has happened before it."""

@@ -14,7 +14,6 @@ from onewrite.testing.explorer.recall import (
     AnyCall,
     CallFromMemory,
     History,
-    NotRecallableError,
     Recall,
     RecordedCall,
     UnknownError,
@@ -561,8 +560,6 @@ class TrialFromMemory(Trial):
             missing = unknown.history
             self._outages = before
         else:
-            if self._subject.machine.why_slow is not None:
-                raise NotRecallableError
             call = cast("CallFromMemory | None", self._calls.get(step.delivery))
             outage = self._outages.get(step.delivery)
             return _Effect(trial_step, position, None if call is None else call.history, outage)

@@ -14,24 +14,24 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.contents import Contents, Entity, Keys, Place, canonical, merge, read, restore, tables_of
+from onewrite.testing.model.contents import Contents, Entity, Keys, Place, merge, read, restore, tables_of
 from onewrite.testing.model.databases import Databases, World, are_async, check_same, stores_by_name
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
 from onewrite.testing.taps.failures import client_error, is_answer, server_error
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS, asks_for_nothing_but
-from onewrite.testing.taps.tap import Gate, kind_of, send, tap
+from onewrite.testing.taps.tap import kind_of, send, tap
 from onewrite.testing.taps.traffic import (
     ABORT,
     COMMIT,
+    Gate,
     Key,
     Request,
     StoreCalls,
@@ -68,7 +68,6 @@ class WorldState:
 class Transition:
     """What a request does at a state: the state that it leads to, and its answer."""
 
-    request: Request
     state: WorldState
     answer: Callable[[], Any]  # returns a new copy each time, or raises what the store raised
     ids: Sequence[Any] = ()  # those of the documents that it inserts
@@ -171,15 +170,14 @@ _OTHER_CONTENT = "The request uses the same client token as a previous, but non-
 # the present state. An operation or a commit gets WriteConflict, and the transaction is aborted, if another write has changed meanwhile
 # what the transaction writes.
 #
-# What a request writes is seen by what it changes, as on the server: an update that sets what is there already writes nothing. A value
-# in a unique index is written too, by the document that gets it or loses it.
+# What a request writes is seen by what it changes, as on the server: an update that sets what is there already writes nothing.
 #
 # What differs from a server: There, the second of two transactions that write one document gets WriteConflict at once, and a plain write
-# waits. Here the first to commit or to write plainly wins, and the other one gets its WriteConflict at the commit. An update that
-# would violate a unique index is refused for that, also where a server finds first that the document is another transaction's.
+# waits. Here the first to commit or to write plainly wins, and the other one gets its WriteConflict at the commit. In a collection
+# with a unique index, two transactions that write are in conflict whatever they write.
 
 Name: TypeAlias = tuple[str, int]  # of a transaction
-Indexes: TypeAlias = Mapping[str, Mapping[str, Any]]  # the unique ones, by their names
+FieldNames: TypeAlias = tuple[str, ...]  # of a unique index
 
 _TRANSIENT = ["TransientTransactionError"]
 _CONFLICT = (
@@ -189,11 +187,10 @@ _CONFLICT = (
 
 
 class WriteMark(NamedTuple):
-    """A document that was written, by its key; or a value in a unique index that was added to it or removed."""
+    """A document that was written, by its key; or without a key, a collection with a unique index."""
 
     place: Place
-    key: Hashable
-    index_name: str | None = None
+    key: Hashable = None
 
 
 Marks: TypeAlias = frozenset[WriteMark]
@@ -223,7 +220,7 @@ class Transactions:
         self._machine = machine
         self._open: dict[Name, OpenTransaction] = {}
         self._committed_names: set[Name] = set()
-        self._unique: dict[Hashable, Indexes] = {}
+        self._unique: dict[Hashable, list[FieldNames]] = {}
 
     def clear(self) -> None:
         self._open.clear()
@@ -267,8 +264,6 @@ class Transactions:
             self._open[transaction.name] = OpenTransaction(self._machine.present, self._machine.present)
         before = self._find(transaction)
         after = yield from self._machine.at(before.view, request)
-        if self._machine.why_slow is not None:
-            raise ConfigurationError(f"A transaction cannot be explored here: {self._machine.why_slow}")
         if after.error is not None:
             if is_answer(after.error):
                 del self._open[transaction.name]
@@ -300,7 +295,7 @@ class Transactions:
         machine, present = self._machine, self._machine.present
         contents = dict(present.contents)
         for place in {mark.place for mark in ending.marks}:
-            keys = [mark.key for mark in ending.marks if mark.place == place and mark.index_name is None]
+            keys = [mark.key for mark in ending.marks if mark.place == place and mark.key is not None]
             contents[place] = merge(machine.contents_at(present, place), machine.contents_at(ending.view, place), keys)
         machine.go_on_to(machine.state_of(contents, present.structure, present.tokens))
 
@@ -313,43 +308,21 @@ class Transactions:
             one, other = self._machine.contents_at(before, place), self._machine.contents_at(after, place)
             if one.digest == other.digest:
                 continue
-            indexes = yield from self.unique_indexes(place, after)
-            for key in [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]:
-                marks.add(WriteMark(place, key))
-                for name, index in indexes.items():
-                    old, new = (set(_entries(contents.entities.get(key), index)) for contents in (one, other))
-                    marks.update(WriteMark(place, entry, name) for entry in old ^ new)
+            has_unique_index = bool((yield from self.unique_indexes(place, after)))
+            keys = [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]
+            marks.update(WriteMark(place, key) for key in [*keys, *([None] if has_unique_index else [])])
         return frozenset(marks)
 
-    def unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[Indexes]:
+    def unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[list[FieldNames]]:
+        """The fields of each unique index of a collection."""
         key = place, tuple(map(id, state.structure))
         if key not in self._unique:
             store = self._machine.databases.keeper_name(place[0])
             request = Request(store, "index_information", {}, None, writes=False, tables=(place[1],))
             reply = yield from self._machine.at(state, request)
-            indexes = cast("Mapping[str, Mapping[str, Any]]", reply.value)
-            self._unique[key] = {name: index for name, index in indexes.items() if index.get("unique")}
+            indexes = cast("Mapping[str, Mapping[str, Any]]", reply.value).values()
+            self._unique[key] = [tuple(field for field, _ in index["key"]) for index in indexes if index.get("unique")]
         return self._unique[key]
-
-
-def _entries(document: Entity | None, index: Mapping[str, Any]) -> Iterator[Hashable]:
-    """What the index holds of a document. A partial index is taken for a whole one."""
-    columns = [list(_values(document, field.split("."))) for field, _ in index["key"]]
-    if document is None or (index.get("sparse") and not any(columns)):
-        return
-    for values in product(*[column or [None] for column in columns]):
-        yield canonical(list(values), ordered=True)
-
-
-def _values(value: object, path: Sequence[str]) -> Iterator[object]:
-    """The values at a path. An array has all those of its members."""
-    if isinstance(value, list):
-        for member in cast("list[object]", value):
-            yield from _values(member, path)
-    elif not path:
-        yield value
-    elif isinstance(value, Mapping) and path[0] in value:
-        yield from _values(cast("Mapping[str, object]", value)[path[0]], path[1:])
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -361,9 +334,6 @@ class Machine:
     """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back."""
 
     def __init__(self, world: World, databases: Databases | None = None, opening_requests: tuple[Request, ...] = ()) -> None:
-        self.hits = 0  # how many requests were answered from memory
-        self.misses = 0  # how many requests were performed by the store
-        self.why_slow: str | None = None  # once it is set, every request is performed by the store
         self._world = world
         self._world_stores = world()
         stores = stores_by_name(self._world_stores)
@@ -384,7 +354,6 @@ class Machine:
         self._real: WorldState | None = None  # what the real stores hold; None if that is not known
         self._structure_changes = False  # some request has changed more than contents
         self._earlier: tuple[WorldState, ...] = ()
-        self._writes: list[Request] = []  # since the last reset
         self.transactions = Transactions(self)
         self.key = Keys().key
         if not self.is_async:
@@ -402,8 +371,8 @@ class Machine:
 
     @property
     def earlier(self) -> tuple[WorldState, ...]:
-        """The states since the last reset that are no longer present, as far as the stores can be brought back to them."""
-        return self._earlier if self.why_slow is None else ()
+        """The states since the last reset that are no longer present."""
+        return self._earlier
 
     @property
     def position(self) -> Position:
@@ -455,21 +424,17 @@ class Machine:
     @contextmanager
     def coming_back(self) -> Generator[None]:
         """Come back to the present state at the end of the block."""
-        position, writes = self.position, list(self._writes)
+        position = self.position
         try:
             yield
         finally:
             self.go_to(position)
-            self._writes = writes
 
     def reset(self) -> None:
         """Go back to the state in which the world began."""
         self.present = self._start
         self._earlier = ()
         self.transactions.clear()
-        self._writes = []
-        if self.why_slow is not None:
-            self._real = None
 
     async def abegin(self) -> None:
         """Read what asynchronous stores hold. Nothing can be performed before that."""
@@ -499,15 +464,12 @@ class Machine:
         return (amake_calls if self.is_async else make_calls)(self._race(before, request))
 
     def _may_race(self, before: WorldState, request: Request) -> StoreCalls[bool]:
-        if self.why_slow is not None:
-            return False
         (place,) = self.databases.places_of(request)
         now = yield from self.at(self.present, copy_request(request))
         then = yield from self.at(before, copy_request(request))
         if now.error is None and self._added(self.present, now.state, place):
             return False
-        indexes = yield from self.transactions.unique_indexes(place, before)
-        fields = [[field for field, _ in index["key"]] for index in indexes.values()]
+        fields = yield from self.transactions.unique_indexes(place, before)
         # Such an upsert the server tries again itself.
         is_retried = any(asks_for_nothing_but(request.arguments["filter"], names) for names in fields)
         return bool(self._added(before, then.state, place)) and not is_retried
@@ -634,11 +596,11 @@ class Machine:
         return reads_structure(request) and not self._structure_changes
 
     def _transition(self, key: int | None) -> Transition | None:
-        return None if key is None or self.why_slow is not None else self.present.transitions.get(key)
+        return None if key is None else self.present.transitions.get(key)
 
     def _transition_of_item(self, request: Request, key: int | None) -> Transition | None:
         """What the request does here if it has met its item like this before, while other items were different."""
-        item = None if key is None or self.why_slow is not None else self._item_of(request)
+        item = None if key is None else self._item_of(request)
         if item is None:
             return None
         state = before = self.present
@@ -672,10 +634,7 @@ class Machine:
 
     def _follow(self, request: Request, transition: Transition) -> Any:
         """Answer the request from memory."""
-        self.hits += 1
         self.go_on_to(transition.state)
-        if request.writes:
-            self._writes.append(transition.request)
         fill_in_ids(request.arguments, transition.ids)
         return transition.answer()
 
@@ -684,7 +643,6 @@ class Machine:
         yield from self._bring_stores_here()
         yield from self._read_new_tables(request)
         before, own_request = self.present, copy_request(request)
-        self.misses += 1
         self._real = None  # it is not known if the request or the reading after it fails
         try:
             answer = yield partial(send, self.databases.stores, request)
@@ -692,11 +650,9 @@ class Machine:
             answer = error
         self._real = after = yield from self._state_after(before, own_request, answer)
         self.go_on_to(after)
-        if request.writes:
-            self._writes.append(own_request)
         repeater = repeater_of(answer)
         if key is not None and repeater is not None:
-            transition = before.transitions[key] = Transition(own_request, self.present, repeater, ids_in(request.arguments))
+            transition = before.transitions[key] = Transition(self.present, repeater, ids_in(request.arguments))
             if (item := self._item_of(own_request)) is not None and after.structure == before.structure:
                 self._item_transitions[key, *self._item_at(before, item)] = transition
         if isinstance(answer, Exception):
@@ -774,40 +730,25 @@ class Machine:
             return
         if self._real is None or self._real.structure != self.present.structure:
             yield from self._renew(self.present.structure)
-        failed_place = yield from self._restore()
-        if failed_place is None:
-            self._real = self.present
-            return
-        self.why_slow = (
-            f"{failed_place[1]!r} did not take back what it had held, so every request is performed anew: does somebody else write "
-            "to it, or does it change by itself?"
-        )
-        yield from self._renew(self._writes)
-        self._real = self.present = yield from self._read_all(self.present.structure)
-
-    def _restore(self) -> StoreCalls[Place | None]:
-        """Put back what differs. The result is the first place where that failed, or None."""
-        assert self._real is not None  # noqa: S101  # `_bring_stores_here` has seen to that
+        real = cast("WorldState", self._real)
         for place, initial in self._initial.items():
-            present = self._real.contents.get(place, initial)
+            present = real.contents.get(place, initial)
             target = self.present.contents.get(place, initial)
             if present.digest != target.digest:
                 yield from restore(self.databases.keeper(place[0]), place[1], present, target)
                 result = yield from self._read(place, target.key)
                 if result.digest != target.digest:
-                    return place
-        return None
+                    raise ConfigurationError(
+                        f"{place[1]!r} did not take back what it had held, so no schedule can be tried from there: another program writes to "
+                        "it, or it changes by itself, as by an expiry. Let world() make a store that only the handler changes."
+                    )
+        self._real = self.present
 
-    def _renew(self, requests: Iterable[Request]) -> StoreCalls[None]:
-        """Make a new world, and perform these requests in it."""
+    def _renew(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
+        """Make a new world, and perform these structural requests in it."""
         self.databases.renew(stores_by_name(self._world()))
         fresh = yield from self._read_all(())
         check_same(self._fresh.contents, fresh.contents)
-        structure: tuple[Request, ...] = ()
-        for request in requests:
-            try:
-                yield partial(send, self.databases.stores, request)
-            except Exception:  # noqa: S112  # it failed the first time too
-                continue
-            structure = (*structure, request) if changes_structure(request) else structure
+        for request in structure:
+            yield partial(send, self.databases.stores, request)
         self._real = yield from self._read_all(structure)

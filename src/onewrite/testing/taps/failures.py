@@ -5,7 +5,9 @@ A second try by botocore is not imitated: botocore itself makes it, after its fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -15,80 +17,79 @@ from onewrite.testing.taps.tap import Store, is_async, kind_of
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 
 
-def lost_answer_error(store: Store, request: Request) -> Exception:
-    """The connection closes before the answer has come, and the driver does not try again."""
-    if kind_of(store) == "collection":
-        from pymongo.errors import AutoReconnect  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the drivers raise when a request fails: a class of pymongo's and its arguments; a class of botocore's, or a code of the service."""
 
-        return _in_transaction(AutoReconnect("connection closed"), request)
-    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
+    pymongo: tuple[Any, ...]
+    botocore: str
+    text: str = ""  # of the service
+    status: int = 400
 
-    return ConnectionClosedError(endpoint_url=_url_of(store))
-
-
-def timeout_error(store: Store, request: Request) -> Exception:
-    """No answer comes in time."""
-    if kind_of(store) == "collection":
-        from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
-
-        return _in_transaction(NetworkTimeout("timed out"), request)
-    from botocore.exceptions import ReadTimeoutError  # noqa: PLC0415  # a test on MongoDB may run without boto3
-
-    return ReadTimeoutError(endpoint_url=_url_of(store))
-
-
-def connection_error(store: Store, _request: Request) -> Exception:
-    """No server takes the connection, and the request is not sent."""
-    if kind_of(store) == "collection":
-        from pymongo.errors import ServerSelectionTimeoutError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
-
-        return ServerSelectionTimeoutError("connection refused")
-    from botocore.exceptions import EndpointConnectionError  # noqa: PLC0415  # a test on MongoDB may run without boto3
-
-    return EndpointConnectionError(endpoint_url=_url_of(store), error="connection refused")
+    def error_for(self, store: Store, request: Request) -> Exception:
+        if kind_of(store) != "collection":
+            if self.text:
+                return client_error(store, request, self.botocore, self.text, status=self.status)
+            kind = getattr(import_module("botocore.exceptions"), self.botocore)
+            return cast("Exception", kind(endpoint_url=client_of(store).meta.endpoint_url, error="connection refused"))
+        errors: Any = import_module("pymongo.errors")
+        name, *arguments = self.pymongo
+        error = getattr(errors, name)(*arguments)
+        if request.is_uncommitted and isinstance(error, errors.ConnectionFailure):
+            error._add_error_label("TransientTransactionError")  # noqa: SLF001  # as pymongo does it
+        return cast("Exception", error)
 
 
-def connect_timeout_error(store: Store, request: Request) -> Exception:
-    """No server takes the connection in time, and the request is not sent."""
-    if kind_of(store) == "collection":
-        return timeout_error(store, request)
-    from botocore.exceptions import ConnectTimeoutError  # noqa: PLC0415  # a test on MongoDB may run without boto3
-
-    return ConnectTimeoutError(endpoint_url=_url_of(store))
+def _server_error(
+    code: int, name: str, text: str, labels: Sequence[str] = (), kind: str = "OperationFailure"
+) -> tuple[Any, ...]:
+    """The class that pymongo makes of an error of MongoDB's, and its arguments."""
+    return kind, text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": [*labels]}
 
 
-def server_failure(store: Store, request: Request) -> Exception:
-    """The server fails, and the driver has given up. MongoDB's is no longer the primary."""
-    if kind_of(store) == "collection":
-        from pymongo.errors import NotPrimaryError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+_NOT_PRIMARY = {"ok": 0.0, "errmsg": "not primary", "code": 10107, "codeName": "NotWritablePrimary"}
+_THROUGHPUT = (
+    "The level of configured provisioned throughput for the table was exceeded. Consider increasing it with UpdateTable."
+)
 
-        details = {"ok": 0.0, "errmsg": "not primary", "code": 10107, "codeName": "NotWritablePrimary"}
-        return _in_transaction(NotPrimaryError("not primary", details), request)
-    return client_error(store, request, "InternalServerError", "Internal server error", status=500)
-
-
-def slow_down_error(store: Store, request: Request) -> Exception:
-    """The server refuses requests in another way because it has too many."""
-    if kind_of(store) == "collection":
-        return server_error(50, "MaxTimeMSExpired", "operation exceeded time limit", [])
-    return client_error(store, request, "ThrottlingException", "Rate exceeded")
-
-
-def _in_transaction(error: Any, request: Request) -> Exception:
-    if request.is_uncommitted:
-        error._add_error_label("TransientTransactionError")  # noqa: SLF001  # as pymongo does it
-    return cast("Exception", error)
-
-
-def throttling_error(store: Store, request: Request) -> Exception:
-    """The server refuses requests because it has too many, and the driver has given up."""
-    if kind_of(store) == "collection":
-        labels = ["SystemOverloadedError", "RetryableError"]
-        return server_error(462, "IngressRequestRateLimitExceeded", "Request rejected: rate limit exceeded", labels)
-    text = (
-        "The level of configured provisioned throughput for the table was exceeded. Consider increasing it with UpdateTable."
-    )
-    return client_error(store, request, "ProvisionedThroughputExceededException", text)
+# The connection closes before the response has come, or no response comes in time.
+LOST_RESPONSE = Failure(("AutoReconnect", "connection closed"), "ConnectionClosedError")
+TIMEOUT = Failure(("NetworkTimeout", "timed out"), "ReadTimeoutError")
+# No server takes the connection, or none takes it in time.
+NO_SERVER = Failure(("ServerSelectionTimeoutError", "connection refused"), "EndpointConnectionError")
+NO_CONNECTION = Failure(("NetworkTimeout", "timed out"), "ConnectTimeoutError")
+# The server fails, and the driver has given up. MongoDB's is no longer the primary.
+SERVER_FAILURE = Failure(
+    ("NotPrimaryError", "not primary", _NOT_PRIMARY), "InternalServerError", "Internal server error", 500
+)
+# MongoDB has done the write, and not enough members have confirmed it in time.
+UNCONFIRMED = Failure(
+    ("WTimeoutError", "waiting for replication timed out", 64, {"code": 64, "codeName": "WriteConcernTimeout"}),
+    "InternalServerError",
+    "Internal server error",
+    500,
+)
+# The server refuses requests because it has too many, in one of three ways, and the driver has given up.
+THROTTLED = Failure(
+    _server_error(
+        462,
+        "IngressRequestRateLimitExceeded",
+        "Request rejected: rate limit exceeded",
+        ["SystemOverloadedError", "RetryableError"],
+    ),
+    "ProvisionedThroughputExceededException",
+    _THROUGHPUT,
+)
+SLOWED_DOWN = Failure(
+    _server_error(50, "MaxTimeMSExpired", "operation exceeded time limit", kind="ExecutionTimeout"),
+    "ThrottlingException",
+    "Rate exceeded",
+)
+LIMITED = Failure(
+    _server_error(262, "ExceededTimeLimit", "operation exceeded time limit"),
+    "RequestLimitExceeded",
+    "Throughput exceeds the current throughput limit for your account.",
+)
 
 
 def cancellation_error(store: Store, request: Request) -> Exception:
@@ -177,10 +178,6 @@ def _lost_answer(result: object, request: Any, lost_answers: list[object]) -> tu
     return None, ConnectionClosedError(endpoint_url=request.url)
 
 
-def _url_of(store: Store) -> str:
-    return client_of(store).meta.endpoint_url  # type: ignore[no-any-return]  # a client is of any type here
-
-
 def client_error(
     store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None, *, status: int = 400
 ) -> Exception:
@@ -194,9 +191,9 @@ def client_error(
     return client_of(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # the same
 
 
-def server_error(code: int, name: str, text: str, labels: list[str]) -> Exception:
+def server_error(code: int, name: str, text: str, labels: Sequence[str] = ()) -> Exception:
     """The error that pymongo makes of an answer of MongoDB's."""
-    from pymongo.errors import ExecutionTimeout, OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+    from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
-    kind = ExecutionTimeout if name == "MaxTimeMSExpired" else OperationFailure
-    return kind(text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": labels})
+    _, *arguments = _server_error(code, name, text, labels)
+    return OperationFailure(*arguments)

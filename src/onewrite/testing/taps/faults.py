@@ -98,7 +98,7 @@ class Faults:
         """
         self._plan(
             _PlannedFault(
-                "lose_answer", where, "until answered" if retried else "once", failures.lost_answer_error, optional
+                "lose_answer", where, "until answered" if retried else "once", failures.LOST_RESPONSE.error_for, optional
             )
         )
 
@@ -106,11 +106,11 @@ class Faults:
         """The server refuses this many requests because it has too many, and the driver raises when its own tries are used up."""
         if type(times) is not int or times < 1:
             raise ConfigurationError(f"times={times!r}: say how many requests are throttled, one at least.")
-        self._plan(_PlannedFault("throttle", where, "never", failures.throttling_error, optional, times))
+        self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.error_for, optional, times))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
         """No answer comes in time, and the driver raises. Its error does not tell whether the request was `applied`."""
-        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.timeout_error, optional))
+        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.TIMEOUT.error_for, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
         """Another transaction is changing the entity. Nothing is written: a transaction is cancelled, and a single write refused."""
@@ -118,7 +118,7 @@ class Faults:
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
         """The driver finds no server that takes the connection, and raises. The request was not sent."""
-        self._plan(_PlannedFault("refuse_connection", where, "never", failures.connection_error, optional))
+        self._plan(_PlannedFault("refuse_connection", where, "never", failures.NO_SERVER.error_for, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
         """A BatchWriteItem or BatchGetItem leaves its last write or key, and names it in UnprocessedItems or UnprocessedKeys."""

@@ -20,11 +20,9 @@ from onewrite.testing.errors import needed_by
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
-    DATABASE_REFUSALS,
     DATABASE_REQUESTS,
     DATABASE_SILENT,
     READS,
-    REFUSALS,
     SILENT,
     WRITES,
     bind,
@@ -123,9 +121,9 @@ _CURSOR_OPTIONS = frozenset({
 class _CursorState:
     """What both cursors have: options until the first document is asked for, and then a list of documents."""
 
-    def __init__(self, fetch: Callable[[CursorOptions], Any], options: CursorOptions = ()) -> None:
+    def __init__(self, fetch: Callable[[CursorOptions], Any]) -> None:
         self._fetch = fetch
-        self._options = options
+        self._options: CursorOptions = ()
         self._documents: Documents | None = None
         self._at = 0
 
@@ -140,17 +138,6 @@ class _CursorState:
 
             raise InvalidOperation("cannot set options after executing query")
         self._options = (*self._options, (name, args, kwargs))
-        return self
-
-    @property
-    def alive(self) -> bool:
-        return self._documents is None or self._at < len(self._documents)
-
-    def clone(self) -> Self:
-        return type(self)(self._fetch, self._options)
-
-    def rewind(self) -> Self:
-        self._documents, self._at = None, 0
         return self
 
     def _take(self, documents: Documents, length: int | None = None) -> Documents:
@@ -251,16 +238,7 @@ class _State(Enum):
     STARTING = auto()
     IN_PROGRESS = auto()
     COMMITTED = auto()
-    COMMITTED_EMPTY = auto()
     ABORTED = auto()
-
-
-_WHY_NO_ABORT = {
-    _State.NONE: "No transaction started",
-    _State.COMMITTED: "Cannot call abortTransaction after calling commitTransaction",
-    _State.COMMITTED_EMPTY: "Cannot call abortTransaction after calling commitTransaction",
-    _State.ABORTED: "Cannot call abortTransaction twice",
-}
 
 
 class AnySession:
@@ -365,25 +343,22 @@ class AnySession:
         self._check_open()
         if self.in_transaction:
             _misuse("Transaction already in progress")
-        self._state, self._is_lost = _State.STARTING, False
+        self._state, self._transaction, self._is_lost = _State.STARTING, None, False
         self._keys, self._tables = (), ()
 
     def _commit(self) -> StoreCalls[None]:
-        from pymongo.errors import ConnectionFailure, PyMongoError  # noqa: PLC0415  # the same
+        from pymongo.errors import ConnectionFailure, PyMongoError, WTimeoutError  # noqa: PLC0415  # the same
 
         self._check_open()
-        if self._state is _State.NONE:
+        if self._state in (_State.NONE, _State.ABORTED):
             _misuse("No transaction started")
-        if self._state is _State.ABORTED:
-            _misuse("Cannot call commitTransaction after calling abortTransaction")
-        if self._state in (_State.STARTING, _State.COMMITTED_EMPTY):
-            self._state = _State.COMMITTED_EMPTY  # nothing was sent, so there is nothing to commit
-            return
         self._state = _State.COMMITTED
+        if self._transaction is None:  # nothing was sent, so there is nothing to commit
+            return
         self._unsure = self._transaction
         try:
             yield partial(self._gate, self._end_request(COMMIT))
-        except ConnectionFailure as error:
+        except (ConnectionFailure, WTimeoutError) as error:
             failure: Any = error
             failure._remove_error_label(_TRANSIENT)  # noqa: SLF001  # pymongo's sessions do it in this way
             failure._add_error_label(_UNKNOWN)  # noqa: SLF001  # the same
@@ -398,7 +373,7 @@ class AnySession:
 
         self._check_open()
         if not self.in_transaction:
-            _misuse(_WHY_NO_ABORT[self._state])
+            _misuse("No transaction started")
         was_sent, self._state = self._state is _State.IN_PROGRESS, _State.ABORTED
         if self._is_lost:
             self._unsure = self._transaction  # it is gone, unless the error was a made one
@@ -642,15 +617,17 @@ class _Tap:
             _Collection(raw, self, options) if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database(raw, self)
         )
 
-    def attribute(self, raw: Any, name: str, silent: frozenset[str], refusals: Mapping[str, str]) -> Any:
+    def attribute(self, raw: Any, name: str, silent: frozenset[str]) -> Any:
         """An attribute that sends nothing: a property as it is, and another collection as a proxy."""
-        value = None if name in refusals else getattr(raw, name)
+        value = getattr(raw, name)
         if type(value) is self._kind:
             return self.wrap(value, {})
         if name in silent or name.startswith("_"):
             return value
-        reason = refusals.get(name, "a tap does not know it, and would not see what it sends")
-        raise ConfigurationError(f"{name} cannot be tapped: {reason}. Leave it out of what is tested.")
+        raise ConfigurationError(
+            f"{name} cannot be tapped: a tap does not see what it sends or what it changes. Use another method of the collection, or leave it "
+            "out of what is tested."
+        )
 
     def client_of(self, database: Any) -> Any:
         """The client of a tapped database: itself, or a proxy if its sessions are tapped."""
@@ -751,7 +728,7 @@ class _Collection:
             return partial(self._tap.call, self._raw, self._options, name)
         if name == "database":
             return _Database(self._raw.database, self._tap)
-        return self._tap.attribute(self._raw, name, SILENT, REFUSALS)
+        return self._tap.attribute(self._raw, name, SILENT)
 
     def __getitem__(self, name: str) -> Any:
         return self._tap.wrap(self._raw[name], self._options)
@@ -791,11 +768,11 @@ class _Database:
             return self._command
         if name in DATABASE_READS:
             return partial(self._tap.call, self._raw, {}, name)
-        return self._tap.attribute(self._raw, name, DATABASE_SILENT, DATABASE_REFUSALS)
+        return self._tap.attribute(self._raw, name, DATABASE_SILENT)
 
     def _command(self, *args: Any, **kwargs: Any) -> Any:
         if not is_about_server(bind("command", args, kwargs)["command"]):
-            return self._tap.attribute(self._raw, "command", DATABASE_SILENT, DATABASE_REFUSALS)
+            return self._tap.attribute(self._raw, "command", DATABASE_SILENT)
         return self._tap.call(self._raw, {}, "command", *args, **kwargs)
 
     def __getitem__(self, name: str) -> Any:

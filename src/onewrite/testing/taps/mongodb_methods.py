@@ -82,37 +82,11 @@ UNFIT_FOR_TRANSACTIONS = INDEXING | DESCRIBING | {"estimated_document_count"}
 # These send nothing. `next` raises: neither a collection nor a database is an iterator.
 _SILENT = frozenset({"codec_options", "name", "next", "read_concern", "read_preference", "with_options", "write_concern"})
 SILENT = _SILENT | {"database", "full_name"}
-_RAW = "its answer is BSON that nobody has read yet, in which a tap sees no documents"
-_SEARCH = "search indexes are kept by a program beside the server, which follows in its own time"
-_STREAM = "what a change stream brings, and when, does not follow from the request"
-REFUSALS: Mapping[str, str] = {
-    "aggregate_raw_batches": _RAW,
-    "create_search_index": _SEARCH,
-    "create_search_indexes": _SEARCH,
-    "drop_search_index": _SEARCH,
-    "find_raw_batches": _RAW,
-    "list_search_indexes": _SEARCH,
-    "update_search_index": _SEARCH,
-    "watch": _STREAM,
-}
-
 DATABASE_REQUESTS = DATABASE_READS | {"command"}
 # A command is refused, except for these, which ask about the server.
 _ABOUT_SERVER = frozenset({"buildinfo", "connectionstatus", "hello", "ismaster", "ping"})
 # `client` is handed out untapped, except where sessions are tapped.
 DATABASE_SILENT = _SILENT | {"client", "get_collection"}
-_ANYTHING = "a tap cannot tell what such a command touches; use the methods of a collection"
-DATABASE_REFUSALS: Mapping[str, str] = {
-    "aggregate": "it reads no collection; use the collection's own aggregate",
-    "command": _ANYTHING,
-    "create_collection": "a tap would not see what comes of it; create the collection before the test",
-    "cursor_command": _ANYTHING,
-    "dereference": "use find_one on the collection that it refers to",
-    "drop_collection": "use the collection's own drop",
-    "validate_collection": _ANYTHING,
-    "watch": _STREAM,
-}
-
 CURSORS = frozenset({"find", "aggregate", "list_indexes", "list_collections"})  # what they answer is iterated
 # These reads depend on no entity, so they have a key of their own. A write of an entity does not change what they answer, except
 # for the very first, which creates the collection with its index on `_id`.

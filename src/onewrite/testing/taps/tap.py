@@ -16,23 +16,9 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, service_of
 from onewrite.testing.taps.mongodb_methods import DOCUMENT_READS
-from onewrite.testing.taps.traffic import Gate, Key, Request, describe, is_guarded
+from onewrite.testing.taps.traffic import Gate, Request
 
 # --- taps -------------------------------------------------------------------------------------------------------------
-
-__all__ = [
-    "Gate",
-    "Key",
-    "Request",
-    "Store",
-    "check_store",
-    "describe",
-    "is_async",
-    "is_guarded",
-    "kind_of",
-    "send",
-    "tap",
-]
 
 Store: TypeAlias = Any  # a boto3 or aiobotocore client or Table, or a pymongo or mongomock collection
 Kind: TypeAlias = Literal["table", "client", "collection"]
