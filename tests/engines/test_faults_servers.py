@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,13 +13,10 @@ from pymongo.errors import AutoReconnect
 
 from onewrite import Applied, Duplicate, Message, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.mongodb import GuardedCollection
-from onewrite.testing.model.machine import Machine
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import is_async
 from tests.engines.stores import async_dynamo
-from tests.support.seams import name_calls
 
 NOON = 1_790_000_000
 
@@ -128,52 +124,3 @@ def test_a_write_conflict_sends_a_transaction_round_again(
         session.with_transaction(lambda inside: faults.store.update_one({"_id": "e"}, {"$inc": {"n": 1}}, session=inside))
     assert len(faults.requests) == 2
     assert collection.find_one() == {"_id": "e", "n": 1}
-
-
-# ---------------------------------------------------------------- machines
-
-
-def learn(machine: Machine, deliver: Callable[[Message], Any]) -> tuple[list[str], int]:
-    """Twice the same deliveries: what came of them, and how many requests the second time took."""
-    told: list[str] = []
-    for _ in range(2):
-        machine.reset()
-        before = machine.misses
-        told += [type(deliver(Message(name))).__name__ for name in ("m-1", "m-2", "m-1")]
-    return told, machine.misses - before
-
-
-def test_a_table_on_a_server_is_remembered(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
-    machine = Machine(lambda: dynoxide.resource().Table(table))
-    attempts = iter([f"a-{number}" for number in (1, 2, 3) * 2])
-    orders = name_calls(GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: NOON), lambda: next(attempts))
-    told, performed = learn(machine, lambda message: orders.update_item(message, Key={"id": "e"}, **BUMP))
-    assert told == ["Applied", "Applied", "Duplicate"] * 2
-    assert performed == 0
-    assert machine.why_slow is None
-    assert count(dynamo, table) == 2
-
-
-def test_a_collection_on_a_server_is_remembered(collection: Collection[dict[str, Any]]) -> None:
-    machine = Machine(lambda: collection)
-    stock = GuardedCollection(machine.stores(machine.perform), SeenIds(), clock=lambda: NOON)
-    told, performed = learn(
-        machine, lambda message: stock.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True)
-    )
-    assert told == ["Applied", "Applied", "Duplicate"] * 2
-    assert performed == 0
-    assert collection.count_documents({}) == 1
-
-
-def test_what_a_server_makes_up_stays_what_it_was(collection: Collection[dict[str, Any]]) -> None:
-    machine = Machine(lambda: collection)
-    store = machine.stores(machine.perform)
-    ids = []
-    for number in (1, 2, 1):
-        machine.reset()
-        made = store.update_one({"sku": 1}, {"$inc": {"n": 1}}, upsert=True).upserted_id
-        store.update_one({"sku": 1}, {"$inc": {"n": number}})
-        ids.append(made)
-        assert store.find_one({"sku": 1}) == {"_id": made, "sku": 1, "n": 1 + number}
-    assert len(set(ids)) == 1
-    assert machine.why_slow is None

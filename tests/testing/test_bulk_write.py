@@ -73,45 +73,6 @@ def test_a_bulk_write_without_operations_is_refused(orders: Any) -> None:
         orders.bulk_write([])
 
 
-def test_an_answer_from_memory_is_the_stores_and_fills_in_the_same_ids() -> None:
-    machine = Machine(mongomock_collection)
-    orders = machine.stores(machine.perform)
-    seen: list[Any] = []
-    for _ in range(3):
-        machine.reset()
-        document: dict[str, Any] = {"n": 1}
-        with pytest.raises(BulkWriteError) as caught:
-            orders.bulk_write(iter([InsertOne(document), InsertOne({"_id": 1}), InsertOne({"_id": 1})]))
-        seen.append((document["_id"], caught.value.details, caught.value.code))
-    assert seen[0] == seen[1] == seen[2]
-    assert machine.misses == 1
-
-
-def test_a_refused_insert_gives_its_document_an_id_too() -> None:
-    machine = Machine(mongomock_collection)
-    orders = machine.stores(machine.perform)
-    orders.create_index("n", unique=True)
-    orders.insert_one({"_id": 1, "n": 1})
-    ids: list[Any] = []
-    for _ in range(2):
-        document: dict[str, Any] = {"n": 1}
-        with pytest.raises(Exception, match="E11000"):
-            orders.insert_one(document)
-        ids.append(document["_id"])
-    assert ids[0] == ids[1]
-
-
-def test_a_document_that_was_never_sent_is_given_no_id() -> None:
-    machine = Machine(mongomock_collection)
-    orders = machine.stores(machine.perform)
-    for _ in range(2):
-        documents: list[dict[str, Any]] = [{"_id": 1}, {"_id": 1}, {"n": 1}]
-        with pytest.raises(BulkWriteError):
-            orders.insert_many(documents)
-        assert documents[2].get("_id") is None
-        machine.reset()
-
-
 @pytest.mark.parametrize(
     ("requests", "words"),
     [

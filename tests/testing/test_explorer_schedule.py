@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,9 +14,7 @@ from onewrite.testing.explorer.schedule import (
     Bounds,
     Delivery,
     Fault,
-    Progress,
     ScheduleStep,
-    TakenStep,
     decode,
     encode,
     faults_for,
@@ -35,23 +33,6 @@ BATCH_OF_READS = Request("s", "BatchGetItem", {"RequestItems": {"t": {"Keys": [{
 EMPTY_BATCH = Request("s", "BatchWriteItem", {"RequestItems": {"t": []}}, None, writes=True, tables=("t",))
 
 
-def taken(
-    message: int, number: int, fault: Fault = Fault.NONE, request: Request | None = WRITE, *, has_ended: bool = True
-) -> TakenStep:
-    settled = (message,) if has_ended and not fault.kills else ()
-    return TakenStep(ScheduleStep(Delivery(message, number), fault), request, None, has_ended, settled)
-
-
-def after(progress: Progress, *steps: TakenStep) -> Progress:
-    for step in steps:
-        progress = progress.after(step)
-    return progress
-
-
-def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Progress:
-    return Progress.at_start(bounds, [frozenset([source]) for source in sources])
-
-
 # --- the bounds -------------------------------------------------------------------------------------------------------
 
 
@@ -62,23 +43,6 @@ def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Progress:
 def test_bounds_that_make_no_sense_are_refused(name: str, wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Bounds(**{name: wrong})
-
-
-def test_within_source_order_is_kept_for_messages_of_one_source_only() -> None:
-    progress = first_of(Bounds(reorder="within_source"), ["a", "b", "a"])
-    assert progress.able() == [Delivery(0, 0), Delivery(1, 0)]
-    assert after(progress, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0), Delivery(2, 0)]
-
-
-def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once() -> None:
-    progress = first_of(Bounds())
-    assert not progress.is_legal_end
-    assert not after(progress, taken(0, 0), taken(1, 0, Fault.CRASH_AFTER)).is_legal_end
-    settled = after(progress, taken(1, 0), taken(0, 0))
-    assert settled.is_legal_end
-    assert settled.settled_parts == (1, 0)
-    assert not after(settled, taken(0, 1, has_ended=False)).is_legal_end
-    assert after(settled, taken(0, 1)).settled_parts == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -99,27 +63,6 @@ def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once(
 )
 def test_a_request_meets_the_faults_that_make_a_difference(request_: Request | None, faults: str) -> None:
     assert "".join(faults_for(request_)) == faults
-
-
-# --- events ------------------------------------------------------------------------------------------------------------
-
-
-def an_event(*records: int) -> Progress:
-    """One event with two records, of which these are settled, under deliveries that bring both."""
-    start = Progress.at_start(Bounds(deliveries=3), [frozenset()], [2])
-    return after(start, *[settling(number, record) for number, record in enumerate(records)])
-
-
-def settling(number: int, *records: int) -> TakenStep:
-    return TakenStep(ScheduleStep(Delivery(0, number)), ELSEWHERE, None, has_ended=True, settled_parts=records)
-
-
-def test_an_event_comes_again_with_what_is_not_settled_and_then_whole() -> None:
-    assert an_event().companies(0, None) == [(0, 1)]
-    assert an_event(1).companies(0, None) == [(0,)]
-    assert not an_event(1).is_legal_end
-    assert an_event(1, 0).companies(0, None) == [(0, 1)]
-    assert an_event(1, 0).is_legal_end
 
 
 def test_an_answer_without_a_canonical_form_equals_no_other() -> None:
