@@ -38,10 +38,6 @@ def puts(count: int) -> list[Any]:
     return [{"PutRequest": {"Item": {"id": {"S": f"n{number}"}}}} for number in range(count)]
 
 
-def transact(client: Any, **action: Any) -> Any:
-    return client.transact_write_items(TransactItems=[action])
-
-
 def repeated_token(client: Any) -> Any:
     for values in ({"n": {"N": "1"}}, {"n": {"N": "2"}}):
         put = {"Put": {"TableName": "things", "Item": {**KEY, **values}}}
@@ -94,11 +90,6 @@ DYNAMODB = {
         lambda client: client.update_item(TableName="things", Key={"id": {"S": ""}}, UpdateExpression="REMOVE n"),
         INVALID,
         "accepts the key id=",
-    ),
-    "a transaction on a missing table": Refusal(
-        lambda client: transact(client, Delete={**ONE, "TableName": "nowhere"}),
-        "ResourceNotFoundException",
-        "a reason that DynamoDB does not have",
     ),
     "a token for two transactions": Refusal(
         repeated_token, "IdempotentParameterMismatchException", "does not know IdempotentParameterMismatchException"

@@ -74,7 +74,6 @@ BOTH = {
 }
 # AWS alone: what its documentation says, and what a public suite that runs on AWS expects. dynoxide is wrong about these.
 ON_AWS = {
-    "a list below a list": Case((REFUSED, "operand type: L"), "SET v=:v", {}, "q < :l", {":v": S, ":l": {"L": []}}),
     "a removal from an item that is not there": Case((NOT_MET, "no item"), "REMOVE v"),
 }
 

@@ -114,8 +114,6 @@ def _sqs_record(queue: str, message_id: str, text: str, system: dict[str, str], 
         "Attributes": system,
         "MessageAttributes": user_attributes,
     }
-    if user_attributes:
-        message["MD5OfMessageAttributes"] = _md5(_sqs_packed(user_attributes))
     return lambda_record(message, f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}")
 
 
@@ -123,21 +121,6 @@ def _sqs_attribute(value: str | float | bytes) -> dict[str, Any]:
     if isinstance(value, bytes):
         return {"DataType": "Binary", "BinaryValue": value}
     return {"DataType": "String" if isinstance(value, str) else "Number", "StringValue": str(value)}
-
-
-def _sqs_packed(attributes: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """What SQS makes the digest of: names, types and values in the order of the names, each after its length."""
-    encoding = b""
-    for name, value in sorted(attributes.items()):
-        binary = "BinaryValue" in value
-        content = value["BinaryValue"] if binary else value["StringValue"].encode()
-        encoding += _with_length(name.encode()) + _with_length(value["DataType"].encode())
-        encoding += bytes([1 + binary]) + _with_length(content)
-    return encoding
-
-
-def _with_length(content: bytes) -> bytes:
-    return len(content).to_bytes(4, "big") + content
 
 
 # ---------------------------------------------------------------- streams
@@ -282,12 +265,10 @@ def kafka_event(
     keys: Sequence[Any] | None = None,
     headers: Mapping[str, str | bytes] | None = None,
     sent_at: float = SENT_AT,
-    self_managed: bool = False,
 ) -> Event:
     """An event of a Kafka topic. Values and keys are bytes or text; anything else is sent as JSON, and None is left out.
 
-    `offset` is the offset of the first record in each partition. `key` is for all records; `keys` has one for each. With
-    `self_managed` the cluster is not one of Amazon MSK.
+    `offset` is the offset of the first record in each partition. `key` is for all records; `keys` has one for each.
     """
     partitions = _per_record(partition, values, "partition")
     all_keys = [key] * len(values) if keys is None else _per_record(keys, values, "keys")
@@ -300,18 +281,13 @@ def kafka_event(
         members = {name: _base64(_bytes(content)) for name, content in contents.items() if content is not None}
         lists = [{name: list(_bytes(content))} for name, content in (headers or {}).items()]
         earlier.append({**place, **times, **members, "headers": lists})
-    return {**_kafka_source(self_managed=self_managed), "records": records}
-
-
-def _kafka_source(*, self_managed: bool) -> dict[str, str]:
-    if self_managed:
-        return {"eventSource": "SelfManagedKafka", "bootstrapServers": "kafka-1.example.com:9092,kafka-2.example.com:9092"}
     cluster = "demo/a1b2c3d4-5678-90ab-cdef-11111example-1"
     brokers = [f"b-{n}.demo.a1bcde.c1.kafka.{REGION}.amazonaws.com:9092" for n in (2, 1)]
     return {
         "eventSource": "aws:kafka",
         "eventSourceArn": f"arn:aws:kafka:{REGION}:{ACCOUNT}:cluster/{cluster}",
         "bootstrapServers": ",".join(brokers),
+        "records": records,
     }
 
 
