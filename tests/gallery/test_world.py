@@ -51,11 +51,11 @@ WRONG = {
     "given_up_at_the_second_receipt": Case(BATCH),
 }
 RIGHT = {
-    "written_under_a_lock": Case(),
-    "limited_by_a_semaphore": Case(),
-    "taken_from_a_queue": Case(),
-    "sent_back_while_in_flight": Case(),
-    "tried_three_times_and_sent_back": Case(),
+    "written_under_a_lock": Case(ONE),
+    "limited_by_a_semaphore": Case(ONE),
+    "taken_from_a_queue": Case(ONE),
+    "sent_back_while_in_flight": Case(ONE),
+    "tried_three_times_and_sent_back": Case(ONE),
     "tried_until_it_is_done": Case(),
     "added_by_hand": Case(),
     "created_under_its_id": Case(),

@@ -6,12 +6,11 @@ import datetime as dt
 import itertools
 import logging
 import random
-import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -226,23 +225,16 @@ class Ambiguous:
         raise ValueError("the truth value of an array is ambiguous")
 
 
-INCOMPARABLE: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "NaN deep inside": (lambda _: {"rates": [1.0, float("nan")]}, r"observe\(\)\['rates'\]\[1\] is NaN"),
-    "a NaN that signals": (lambda _: {"a": Decimal("sNaN")}, r"observe\(\)\['a'\] is NaN"),
-    "NaN in a dataclass": (lambda _: Reading(float("nan")), r"observe\(\).value is NaN"),
-    "a cursor": (lambda customers: customers.find(), "Cursor, which can be read only once"),
-    "a generator in a dict": (lambda _: {"a": _numbers()}, r"observe\(\)\['a'\] is of type generator"),
-    "values of a dict": (lambda customers: (customers.find_one(C1) or {}).values(), "view of a dict"),
-    "objects in a list": (lambda _: [Plain(1)], r"observe\(\)\[0\] is of type Plain"),
-    "a lock": (lambda _: threading.Lock(), "lock, which cannot be copied"),
-    "an array": (lambda _: Ambiguous(), "Ambiguous, which cannot be copied and compared"),
-}
-
-
-@pytest.mark.parametrize(("observe", "text"), INCOMPARABLE.values(), ids=INCOMPARABLE)
-def test_an_observe_that_returns_what_equals_nothing_is_refused_with_the_place(
-    observe: Callable[[Any], Any], text: str
-) -> None:
+@pytest.mark.parametrize(
+    ("observe", "text"),
+    [
+        (lambda customers: customers.find(), "Cursor, which does not equal a copy of itself"),
+        (lambda customers: (customers.find_one(C1) or {}).values(), "dict_values, which cannot be copied"),
+        (lambda _: [Plain(1)], "list, which does not equal a copy of itself"),
+        (lambda _: Ambiguous(), "Ambiguous, which cannot be copied and compared"),
+    ],
+)
+def test_an_observe_whose_result_equals_nothing_is_refused(observe: Callable[[Any], Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         explored(guarded, observe=observe)
 
@@ -259,32 +251,9 @@ def test_an_observe_may_return_all_that_has_values(kind: Callable[[Any], Any]) -
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Order:
-    lines: list[Any] = field(default_factory=list[Any])
-
-
-class Custom:
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
-
-
-def _numbers() -> Iterator[int]:
-    yield 1
-
-
-UNCOPYABLE: dict[str, tuple[Any, str]] = {
-    "a lock": (Message("m1", body={"lock": threading.Lock()}), r"messages\[0\]\.body\['lock'\] is of type lock"),
-    "a generator": (Message("m1", body=[_numbers()]), r"messages\[0\]\.body\[0\] is of type generator"),
-    "a socket": (Custom(socket.socket()), r"messages\[0\]\.connection is of type socket"),
-    "in a dataclass": (Order([1, {"l": threading.Lock()}]), r"messages\[0\]\.lines\[1\]\['l'\] is of type lock"),
-}
-
-
-@pytest.mark.parametrize(("message", "text"), UNCOPYABLE.values(), ids=UNCOPYABLE)
-def test_a_message_that_cannot_be_copied_is_refused_with_the_part_that_cannot(message: Any, text: str) -> None:
-    with pytest.raises(ConfigurationError, match=text + r".* cannot be copied"):
-        explored(guarded, [message])
+def test_a_message_that_cannot_be_copied_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"messages\[0\] cannot be copied"):
+        explored(guarded, [Message("m1", body={"lock": threading.Lock()})])
 
 
 def test_what_a_handler_changes_in_its_message_is_gone_by_the_next_delivery() -> None:
@@ -299,32 +268,6 @@ def test_what_a_handler_changes_in_its_message_is_gone_by_the_next_delivery() ->
 
     explored(build).assert_effectively_once()
     assert ONE[0].body == {"amount": 10}
-
-
-# --- options ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "guess"), [("fault", "faults"), ("concurency", "concurrency"), ("max_schedules", "schedules")]
-)
-@pytest.mark.parametrize("function", [explore, explore.random], ids=["explore", "explore.random"])
-def test_an_option_that_does_not_exist_is_refused_with_the_nearest(function: Any, name: str, guess: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=rf"no option {name}=. Did you mean {guess}=\? Its options are .*concurrency"
-    ):
-        function(guarded, ONE, lambda: mongomock_collection("c"), lambda c: c.find_one(), **{name: 3})
-
-
-@pytest.mark.parametrize("name", ["crashes", "at_random"])
-def test_an_option_that_is_like_no_other_is_refused_with_all_that_exist(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"explore has no option {name}=. Its options are invariant, deliveries, "):
-        explored(guarded, **{name: 3})
-
-
-def test_a_seed_is_an_option_of_random_schedules_only() -> None:
-    explored(guarded).assert_effectively_once()
-    with pytest.raises(ConfigurationError, match=r"no option seed=. It is one of explore.random\(\)"):
-        explored(guarded, seed=3)
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import pairwise
 from pprint import pformat
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -17,7 +18,7 @@ from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, NOTE, Remark, list_in_words
 from onewrite.testing.explorer.schedule import Bounds, Fault
-from onewrite.testing.explorer.subject import name_of
+from onewrite.testing.explorer.subject import Subject, name_of
 from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.model.contents import Entity
 from onewrite.testing.taps.traffic import describe
@@ -63,6 +64,16 @@ class Legend(NamedTuple):
     titles: Titles
     changes_of: Callable[[TrialStep], Changes]
     own_processes: bool = False  # each delivery is in a process of its own
+
+
+def legend_of(subject: Subject) -> Legend:
+    def changes_of(step: TrialStep) -> Changes:
+        request = step.taken_step.request
+        if request is None:
+            return ()
+        return [subject.machine.changes(one, request, other) for one, other in pairwise(step.states)]
+
+    return Legend(subject.titles, changes_of, subject.own_processes)
 
 
 class ExplorationWarning(UserWarning):

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import BlockedError, current_call, in_an_event_loop
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, counterexample_of
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of, legend_of
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words
@@ -250,7 +250,7 @@ def _search(judge: Judge, arguments: Arguments, start: float) -> _Search:
         except LeaseMetError:
             judge.let_time_go_on()
         except BlockedError:
-            if judge.takes_turns:
+            if judge.subject.takes_turns:
                 raise
             judge.take_turns()
 
@@ -308,13 +308,11 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
     counterexample: Counterexample | None = None
     schedule = search.schedule
     if schedule is not None and schedule.finding is not None:
-        code = encode(schedule.steps, judge.names, own_processes=judge.own_processes)
+        code = encode(schedule.steps, judge.subject.names, own_processes=judge.subject.own_processes)
         replay = (
             f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
         )
-        counterexample = counterexample_of(
-            schedule, schedule.finding, Legend(judge.titles, judge.changes, judge.own_processes), code, replay
-        )
+        counterexample = counterexample_of(schedule, schedule.finding, legend_of(judge.subject), code, replay)
     try:
         remarks += judge.find_remarks()
     except Exception as error:

@@ -6,13 +6,13 @@ import copy
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise, zip_longest
+from itertools import islice, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import place_in_words
-from onewrite.testing.explorer.deliverables import Titles, leave_out_a_message
+from onewrite.testing.explorer.deliverables import leave_out_a_message
 from onewrite.testing.explorer.difference import (
     difference,
     difference_of_states,
@@ -24,10 +24,9 @@ from onewrite.testing.explorer.difference import (
 from onewrite.testing.explorer.proof import prove
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
-from onewrite.testing.explorer.schedule import Delivery, Fault, Steps, TakenStep
+from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.subject import Stores, Subject, name_of
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
-from onewrite.testing.model.contents import Entity
 from onewrite.testing.model.machine import Position, changes_structure
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
 from onewrite.testing.taps.traffic import Request
@@ -168,8 +167,7 @@ class Judge:
     def __init__(
         self, subject: Subject, observe: Callable[[Stores], Any], invariant: Callable[[Stores], Any] | None = None
     ) -> None:
-        self.names = subject.names
-        self._subject = subject
+        self.subject = subject
         self._observe = observe
         self._invariant = invariant
         self._order = tuple(part for parts in subject.start.parts for part in parts)  # in which they were given
@@ -192,7 +190,7 @@ class Judge:
         """Process the messages undisturbed once more, and yield what the reader of the report should know."""
         requests = [step.request for step in self._references[self._order].taken_steps if step.request is not None]
         handler_remarks = remarks_on(
-            self._subject,
+            self.subject,
             orders_of(self._predecessors),
             self._observation_or_words,
             writes=[request for request in requests if request.writes],
@@ -202,23 +200,23 @@ class Judge:
         for remark in handler_remarks:
             kinds.add(remark.kind)
             yield remark
-        if self._subject.has_written and not self._subject.has_looked and "unobserved" not in kinds:
+        if self.subject.has_written and not self.subject.has_looked and "unobserved" not in kinds:
             yield Remark(
                 "beside",
                 "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it.",
             )
         if self._invariant is not None and not self._invariant_says:
             yield from remark_on_invariant(self._invariant, asks=self._invariant_asks)
-        if self._subject.bounds.faults and not self._subject.new_process:
+        if self.subject.bounds.faults and not self.subject.new_process:
             yield Remark(
                 "memory",
                 "What the handler keeps in memory has survived its crashes, since build(store) makes anew what observe() looks at beside "
                 "the store. Make that outside of build, and let build empty it.",
             )
-        if self._subject.hashes_at is not None:
+        if self.subject.hashes_at is not None:
             yield Remark(
                 "hash",
-                f"The handler asks for the hash() of a text at {place_in_words(self._subject.hashes_at)}, and another process answers something "
+                f"The handler asks for the hash() of a text at {place_in_words(self.subject.hashes_at)}, and another process answers something "
                 "else, so a redelivery may go elsewhere. Use zlib.crc32 or hashlib, which answer the same everywhere.",
             )
         if self._depends_on_tasks:
@@ -243,56 +241,30 @@ class Judge:
         return ()
 
     @property
-    def titles(self) -> Titles:
-        return self._subject.titles
-
-    @property
     def remembers(self) -> bool:
         """Is it remembered what the handler does, since that follows from the answers that it has been given?"""
-        return self._subject.recall is not None
+        return self.subject.recall is not None
 
     @property
     def recalls(self) -> bool:
         """Is the handler recalled where it is known what it does?"""
-        return self.remembers and not self._subject.must_run
+        return self.remembers and not self.subject.must_run
 
     def recall(self) -> None:
         """From now on, recall what the handler does, unless it is known already that this cannot be done."""
-        if self.nondeterministic is not None or self._subject.always_anew:
+        if self.nondeterministic is not None or self.subject.always_anew:
             return
         if self._observes_memory():
             # A handler that is built after a crash, to see what is in the store, would take that away from `observe`.
-            self._subject.new_process = self._subject.new_process and not self._subject.recovers
-        elif not (self._subject.recovers and self._subject.new_process):  # a crash is more than the end of a delivery there
-            subject = self._subject
+            self.subject.new_process = self.subject.new_process and not self.subject.recovers
+        elif not (self.subject.recovers and self.subject.new_process):  # a crash is more than the end of a delivery there
+            subject = self.subject
             subject.recall = Recall(subject.key, lambda: subject.threads.names_used or subject.deliveries_differ)
 
     def prove(self) -> None:
         """Raise `NotRecallableError` if what is recalled of the handler is not what it does, whatever it has been through."""
-        if self._subject.recall is not None:
-            prove(self._subject, self._subject.recall)
-
-    def changes(self, step: TrialStep) -> list[list[tuple[Entity, Entity]]]:
-        """The entities that each of the step's answers has changed, before and after."""
-        request = step.taken_step.request
-        return (
-            []
-            if request is None
-            else [self._subject.machine.changes(one, request, other) for one, other in pairwise(step.states)]
-        )
-
-    @property
-    def deliveries(self) -> int:
-        """How many there are of each message at most."""
-        return self._subject.bounds.deliveries
-
-    @property
-    def takes_turns(self) -> bool:
-        return self._subject.takes_turns
-
-    @property
-    def own_processes(self) -> bool:
-        return self._subject.own_processes
+        if self.subject.recall is not None:
+            prove(self.subject, self.subject.recall)
 
     @property
     def may_share_memory(self) -> bool:
@@ -300,20 +272,20 @@ class Judge:
 
         What `observe` sees may belong to one process. Then there are no others.
         """
-        subject = self._subject
+        subject = self.subject
         knows = self.remembers and not subject.takes_turns
         return subject.bounds.concurrency > 1 and not knows and (subject.new_process or not subject.bounds.faults)
 
     def take_turns(self) -> None:
         """From now on, deliveries in one process come one after the other: they wait for a lock of each other's."""
-        self._subject.take_turns()
+        self.subject.take_turns()
         self.has_met_locks = True
         self._forget()
         self.recall()
 
     def let_time_go_on(self) -> None:
         """From now on, a message comes again later than before, so leases end."""
-        self._subject.time_goes_on = self._subject.deliveries_differ = True
+        self.subject.time_goes_on = self.subject.deliveries_differ = True
         recalls = self.remembers
         self._forget()
         if recalls:
@@ -321,43 +293,43 @@ class Judge:
 
     def separate(self) -> None:
         """From now on, each delivery is in a process of its own. What a handler does there may be recalled again."""
-        self._subject.separate()
+        self.subject.separate()
         self._forget()
         self.recall()
 
     def _forget(self) -> None:
-        self._subject.recall = None
+        self.subject.recall = None
         self._effects.clear()
         self._ends.clear()
 
     def run_always(self) -> None:
         """From now on, run the handler for each schedule, and compare what it does with what is remembered."""
-        self._subject.must_run = True
+        self.subject.must_run = True
         # Transactions and tokens have the names of their deliveries.
-        self._subject.recall = Recall(self._subject.key, lambda: True)
+        self.subject.recall = Recall(self.subject.key, lambda: True)
 
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
-        if not self._subject.deliveries_differ and self._subject.counts_receipts:
-            self._subject.deliveries_differ = True
+        if not self.subject.deliveries_differ and self.subject.counts_receipts:
+            self.subject.deliveries_differ = True
             self._forget()
             self.recall()
             return
-        self._subject.recall = None
-        before = self._reference(self._order) if self.own_processes else self._references[self._order]
+        self.subject.recall = None
+        before = self._reference(self._order) if self.subject.own_processes else self._references[self._order]
         self._compare(before, self._reference(self._order))
 
     @property
     def requests(self) -> list[int]:
         """How many requests each message takes when nothing disturbs it."""
         steps = self._references[self._order].taken_steps
-        messages = range(len(self._subject.deliverables))
+        messages = range(len(self.subject.deliverables))
         return [sum(step.step.delivery.message == message for step in steps) for message in messages]
 
     def _observes_memory(self) -> bool:
         """Does `observe` see something else in the same state of the store, once the handler has been built anew?"""
         reference = self._references[self._order]
-        trial = Trial(self._subject)
+        trial = Trial(self.subject)
         trial.position = reference.position
         trial.go_here()
         return reference.failure is None and bool(self._look().observed != reference.observed)
@@ -375,14 +347,10 @@ class Judge:
             self.try_more(order)
 
     def trial(self) -> Trial:
-        return Trial(self._subject)
-
-    def follow(self, variant: Fault) -> None:
-        """Let the search follow this variant of a fault too, of which the handler makes a difference."""
-        self._subject.variants.add(variant)
+        return Trial(self.subject)
 
     def recalled_trial(self) -> TrialFromMemory:
-        return TrialFromMemory(self._subject, self._effects)
+        return TrialFromMemory(self.subject, self._effects)
 
     def check(self, trial: Trial) -> WrongEnd | None:
         """What is wrong with the present state, if the schedule may end here and something is."""
@@ -431,7 +399,7 @@ class Judge:
         `lasting`: when it was run a third time, it sent what it had sent the second time.
         """
         requests = (None if step is None else step.request for step in (before, after))
-        words = difference(name_of(self.titles.messages, delivery), *requests, lasting=lasting)
+        words = difference(name_of(self.subject.titles.messages, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
     def _finding(self, reason: str, observed: Any) -> WrongEnd:
@@ -446,7 +414,7 @@ class Judge:
         if not _are_alike(one, other):
             self._compare(one, other, lasting=_are_alike(other, self._reference(order)))
             return
-        messages = [deliverable.message for deliverable in self._subject.deliverables]
+        messages = [deliverable.message for deliverable in self.subject.deliverables]
         requests = [step.request for step in other.taken_steps if step.request is not None]
         if any(may_read_the_clock(request, messages) for request in requests):
             time.sleep(1 - time.time() % 1 + _CLOCKS_APART)
@@ -457,11 +425,11 @@ class Judge:
         if one.observed == other.observed:
             self._check_new_world(order, other)
             return
-        if not self._subject.always_anew:
-            self._subject.always_anew = True  # `observe` looks at something beside the store, and `world` may empty it
-        elif self._subject.new_process:
+        if not self.subject.always_anew:
+            self.subject.always_anew = True  # `observe` looks at something beside the store, and `world` may empty it
+        elif self.subject.new_process:
             # What `observe` looks at may belong to one of the handlers that `build` has made.
-            self._subject.new_process = self._subject.always_anew = False
+            self.subject.new_process = self.subject.always_anew = False
         else:
             self.nondeterministic = difference_of_states(one.observed, other.observed)
             return
@@ -472,8 +440,8 @@ class Judge:
         one, other = self._reference(order), self._reference(order, in_another_process=True)
         only_first = initialisation(one.taken_steps, other.taken_steps)
         if only_first:
-            self._subject.begin_with(tuple(request for request in only_first if request.writes))
-        if only_first or self._subject.tapped_late:
+            self.subject.begin_with(tuple(request for request in only_first if request.writes))
+        if only_first or self.subject.tapped_late:
             one, other = other, self._reference(order, in_another_process=True)
         return one, other
 
@@ -481,11 +449,11 @@ class Judge:
         """What cannot be put back, such as a message in a queue, must not be found in a new world."""
         if not any(step.request is not None and changes_structure(step.request) for step in reference.taken_steps):
             return
-        self._subject.renew()
-        trial = Trial(self._subject)
+        self.subject.renew()
+        trial = Trial(self.subject)
         trial.settle(order)  # and nobody looks, because one who looks may take messages from a queue
         trial.abandon()
-        self._subject.renew()
+        self.subject.renew()
         new_reference = self._reference(order)
         if new_reference.observed != reference.observed:
             raise ConfigurationError(
@@ -536,7 +504,7 @@ class Judge:
     def _reference(
         self, order: tuple[int, ...], choices: tuple[int, ...] = (), *, in_another_process: bool = False
     ) -> Reference:
-        trial = Trial(self._subject, choices)
+        trial = Trial(self.subject, choices)
         try:
             if in_another_process:
                 trial.take_over()
@@ -558,7 +526,7 @@ class Judge:
 
     def _first_observation(self) -> tuple[Any, ...]:
         """What `observe` returns before any message, or nothing if it fails because there is nothing to look at."""
-        trial = Trial(self._subject)
+        trial = Trial(self.subject)
         try:
             return (self._observation(),)
         except Exception:
@@ -567,7 +535,7 @@ class Judge:
             trial.abandon()
 
     def _unsettled(self, trial: Trial) -> str:
-        names = [name for number, name in enumerate(self.titles.messages) if not trial.progress.is_settled(number)]
+        names = [name for number, name in enumerate(self.subject.titles.messages) if not trial.progress.is_settled(number)]
         return f"{', '.join(names)} never settled"
 
     def _end(self, trial: Trial) -> ScheduleEnd:
@@ -587,12 +555,12 @@ class Judge:
         try:
             return ScheduleEnd(self._observation(), has_failed=False, breach=breach)
         except Exception as error:
-            if self._subject.misuse is not None:
+            if self.subject.misuse is not None:
                 raise
             return ScheduleEnd(in_words(error), has_failed=True, breach=breach)
 
     def _observation(self) -> Any:
-        observation = self._subject.look(self._observe)
+        observation = self.subject.look(self._observe)
         if (reason := why_incomparable(observation)) is not None:
             raise ConfigurationError(f"What observe(store) returns must be comparable, but {reason}.")
         return copy.deepcopy(observation)
@@ -608,7 +576,7 @@ class Judge:
         if self._invariant is None:
             return None
         try:
-            result = self._subject.look(self._invariant)
+            result = self.subject.look(self._invariant)
         except Exception as error:
             self._invariant_says = True
             return f"the invariant is broken: {in_words(error)}"
@@ -617,7 +585,7 @@ class Judge:
                 f"The invariant returned {result!r}, which counts as true whatever is in it: return True or False, or use assert."
             )
         self._invariant_says = self._invariant_says or result is not None
-        self._invariant_asks = self._invariant_asks or bool(self._subject.look_requests)
+        self._invariant_asks = self._invariant_asks or bool(self.subject.look_requests)
         return None if result is None or result else "the invariant is broken"
 
 

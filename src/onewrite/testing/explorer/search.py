@@ -9,7 +9,7 @@ from itertools import count, pairwise
 from random import Random
 from typing import TypeAlias, cast
 
-from onewrite.testing.explorer.exploration import Legend, timeline
+from onewrite.testing.explorer.exploration import legend_of, timeline
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.schedule import (
     VARIANTS,
@@ -290,7 +290,7 @@ def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
                 for variant in variants_of(fault, request):
                     other = run_again(judge, (*(step,) * place, step._replace(fault=variant)))
                     if other.behavior != first.behavior:
-                        judge.follow(variant)
+                        judge.subject.variants.add(variant)
                     yield other
 
 
@@ -314,7 +314,7 @@ class RandomSchedules:
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
         judge = self._judge
-        steps = sum(judge.requests) * judge.deliveries
+        steps = sum(judge.requests) * judge.subject.bounds.deliveries
         if judge.remembers:
             checks = [run_again(judge, steps) for steps in _repetitions(judge.requests)]
             yield from (schedule for schedule in checks if schedule.finding is not None)
@@ -378,7 +378,7 @@ class OneSchedule:
     shrinks = False
 
     def __init__(self, replay_code: str, judge: Judge) -> None:
-        self._steps = decode(replay_code, judge.names)
+        self._steps = decode(replay_code, judge.subject.names)
         self._judge = judge
         if read(replay_code)[2]:
             judge.separate()
@@ -393,9 +393,7 @@ class OneSchedule:
                 "that are still possible."
             )
         if schedule.finding is None:
-            self.remark = "\n\n".join(
-                filter(None, [self.remark, timeline(schedule, Legend(judge.titles, judge.changes, judge.own_processes))])
-            )
+            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, legend_of(judge.subject))]))
         yield schedule
 
 
