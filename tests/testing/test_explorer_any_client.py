@@ -585,27 +585,6 @@ def test_threads_that_have_nothing_to_do_with_the_handler_pass(world: Any, make:
     assert set(map(tuple, answers)) == {("customers",)}
 
 
-def test_motor_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Motor hands each request to this function, with the method of pymongo's that it has looked up when it was imported."""
-    motor: Any = ModuleType("motor.frameworks.asyncio")
-    motor.run_on_executor = lambda loop, function, *args: function(*args)
-    monkeypatch.setitem(sys.modules, "motor.frameworks.asyncio", motor)
-    original = motor.run_on_executor
-
-    def update_one(collection: Any) -> None:
-        collection.insert_one({"_id": "c1"})
-
-    async def handle(_: Message) -> None:
-        motor.run_on_executor(None, update_one, STAND_IN)
-
-    def world() -> Any:
-        return motor.run_on_executor(None, emptied, STAND_IN)
-
-    with pytest.raises(ConfigurationError, match="update_one was sent by Motor"):
-        on_mongodb(world, lambda _: handle)
-    assert motor.run_on_executor is original
-
-
 # ---------------------------------------------------------------- what was tested
 
 

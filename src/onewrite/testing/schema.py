@@ -7,8 +7,6 @@ from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
 
-_TYPES = ("S", "N", "B")
-
 
 def table_request(
     name: str, key: str, *, sort_key: str | None = None, types: Mapping[str, str] | None = None, **native: Any
@@ -22,8 +20,6 @@ def table_request(
         raise ConfigurationError(
             f"sort_key={sort_key!r} is the key too: give the name of another attribute, or no sort_key."
         )
-    if not isinstance(cast("object", types or {}), Mapping):
-        raise ConfigurationError(f'types={types!r}: give a dict, as in types={{"line": "N"}}.')
     schema: list[dict[str, str]] = [{"AttributeName": key, "KeyType": "HASH"}]
     if sort_key is not None:
         schema.append({"AttributeName": sort_key, "KeyType": "RANGE"})
@@ -44,8 +40,6 @@ def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[d
     key_names = list(dict.fromkeys(_key_attributes(request)))
     if unused := [name for name in types if name not in key_names]:
         raise ConfigurationError(f"types= names {', '.join(unused)}, in no key of the table: only keys have a type.")
-    if wrong_types := [kind for kind in types.values() if kind not in _TYPES]:
-        raise ConfigurationError(f"types= has {wrong_types[0]!r}: a key is of type S, N or B.")
     return [{"AttributeName": name, "AttributeType": types.get(name, "S")} for name in key_names]
 
 

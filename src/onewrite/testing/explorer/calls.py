@@ -57,10 +57,8 @@ _ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _PYTHONS = f"{sysconfig.get_path('stdlib')}{os.sep}"
 _PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # may be in the folder of Python's own modules
-_WAITS_FOR_TASKS = frozenset({"_wait", "TaskGroup.__aexit__"})
-_LOCKS = {"Lock.acquire": "Lock", "Semaphore.acquire": "Semaphore"}
 _GIVEN_BY_ASYNCIO = re.compile(r"Task-\d+|None")  # Python 3.13.0 gives a factory's task the name None
-_DRIVERS = frozenset({"pymongo", "motor", "botocore", "aiobotocore", "aiohttp"})
+_DRIVERS = frozenset({"pymongo", "botocore", "aiobotocore", "aiohttp"})
 
 
 class Task(asyncio.Task[Any]):
@@ -253,26 +251,7 @@ class WatchedLoop:
         if self._call.is_dead:
             self._end_what_waits()
             return []
-        if timeout is None and len(real.get_map()) == 1 and (lock := self._lock()) is not None:
-            self._call.refuse_to_wait(lock)
         return self._really_wait(real, timeout)
-
-    def _lock(self) -> str | None:
-        """The lock that a task waits for, in words, if nothing but the holder of such a lock can let the loop go on.
-
-        What waits for something else, as for an event or a future, may be woken by a thread.
-        """
-        locks: list[str] = []
-        for task in self.open_tasks():
-            coroutines = _coroutines(task)
-            inner = cast("CodeType", coroutines[-1].cr_code) if coroutines else None
-            if inner is not None and inner.co_filename.startswith(_ASYNCIO) and inner.co_qualname in _LOCKS:
-                own = [coroutine.cr_frame for coroutine in coroutines if _is_the_users(coroutine.cr_code.co_filename)]
-                at = f" at {place_in_words((own[-1].f_code.co_filename, own[-1].f_lineno))}" if own else ""
-                locks.append(f"an asyncio.{_LOCKS[inner.co_qualname]}{at}")
-            elif not _waits_for_tasks(task, inner):
-                return None
-        return locks[0] if locks else None
 
     def _end_what_waits(self) -> None:
         """The process is dead, but the handler waits for something."""
@@ -348,24 +327,6 @@ def _is_the_users(file: str) -> bool:
     """Is this file of the user's code, or of a package?"""
     is_pythons = file.startswith((_PYTHONS, _ASYNCIO, "<frozen ")) and _PACKAGES.search(file) is None
     return not is_pythons and not file.startswith(_OURS)
-
-
-def _coroutines(task: asyncio.Task[Any]) -> list[Any]:
-    """The coroutine of a task, the one that it waits for, and so on."""
-    coroutines: list[Any] = []
-    coroutine: Any = task.get_coro()
-    while hasattr(coroutine, "cr_code"):
-        coroutines.append(coroutine)
-        coroutine = coroutine.cr_await
-    return coroutines
-
-
-def _waits_for_tasks(task: asyncio.Task[Any], inner: CodeType | None) -> bool:
-    """Does it wait for other tasks, as `gather`, `wait` and `TaskGroup` do?"""
-    waits_for: Any = getattr(task, "_fut_waiter", None)
-    if isinstance(waits_for, asyncio.Task) or cast("type[Any]", type(waits_for)).__name__ == "_GatheringFuture":
-        return True
-    return inner is not None and inner.co_filename.startswith(_ASYNCIO) and inner.co_qualname in _WAITS_FOR_TASKS
 
 
 def _is_a_drivers(task: asyncio.Task[Any]) -> bool:
@@ -613,10 +574,6 @@ class HandlerCall:
         self._wait(timers=timers)
         return True
 
-    def refuse_to_wait(self, lock: str) -> NoReturn:
-        """The call waits for what only another delivery can let go."""
-        self._refuse(BlockedError(_blocked(self.name, lock)))
-
     def time_passes(self) -> bool:
         """Has the explorer decided that a timer goes off though requests are pending?"""
         return self._latest_answer[1] is TIME_PASSES and not self.is_dead
@@ -837,7 +794,11 @@ class _CallThread:
             before, earlier = self._place() if others_stand else None, before
             self.is_lost = waited >= self.timeout or (before is not None and before == earlier)
             if waited < self.timeout and self.is_lost:
-                raise BlockedError(_blocked(name, "a lock, a queue or the like"))
+                raise BlockedError(
+                    f"{name} waits for a lock, a queue or the like, and nothing can let go of that: probably another delivery holds it, which "
+                    "stands still. Make locks in build(store), as each process does. Two processes share no lock. If there is one process and "
+                    "its deliveries never overlap, explore with concurrency=1."
+                )
             if self.is_lost:
                 raise ConfigurationError(
                     f"{name} has neither sent a request nor returned for {self.timeout:g} seconds. It probably waits for another thread. If "
@@ -875,14 +836,6 @@ class _CallThread:
             self.return_turn()
         if self._loop is not None:
             self._loop.close()
-
-
-def _blocked(name: str, lock: str) -> str:
-    return (
-        f"{name} waits for {lock}, and nothing can let go of that: probably another delivery holds it, which stands still. Make locks in "
-        "build(store), as each process does. Two processes share no lock. If there is one process and its deliveries never overlap, "
-        "explore with concurrency=1."
-    )
 
 
 def _in_common(one: TaskPath, other: TaskPath) -> int:

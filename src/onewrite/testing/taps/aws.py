@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, TypeAlias, cast
 
-from onewrite.testing.taps.everywhere import send_lean_requests_by_tapped_clients, without_listener
-from onewrite.testing.taps.traffic import Gate, Key, Request, StoreCalls, amake_calls, make_calls
+from onewrite.testing.taps.everywhere import send_lean_requests_by_tapped_clients
+from onewrite.testing.taps.traffic import Gate, Key, Request
 
 # --- clients ----------------------------------------------------------------------------------------------------------
 #
@@ -122,13 +122,12 @@ def send(store: Any, request: Request) -> Any:
     return client_of(store)._make_api_call(request.method, dict(request.arguments))  # noqa: SLF001  # see the module's docstring
 
 
-def tap(store: Any, gate: Gate, name: str | None, *, awaited: bool, completes: bool = False) -> Any:
-    """The tapped store. `completes`: the gate knows which attributes are the keys of the tables, so the tap need not ask for them."""
+def tap(store: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
     client = client_of(store)
     send_lean_requests_by_tapped_clients()
     call = _AsyncApiCall if awaited else _ApiCall
     clone = copy_of(client)
-    clone._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name), completes=completes)  # noqa: SLF001  # the same
+    clone._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name))  # noqa: SLF001  # the same
     if client is store:
         return clone
     table = copy_of(store)
@@ -167,30 +166,15 @@ def raised_by(client: Any) -> Generator[None, None, None]:
 class _ApiCall:
     """Takes the place of a client's `_make_api_call`."""
 
-    def __init__(self, client: Any, gate: Gate, store: str, *, completes: bool) -> None:
+    def __init__(self, client: Any, gate: Gate, store: str) -> None:
         self.__wrapped__ = client._make_api_call  # noqa: SLF001  # see the module's docstring
         self._client = client
         self._gate = gate
         self._store = store
-        self._completes = completes
-        self._key_names: dict[str, KeyNames] = {}
 
     def __call__(self, method: str, arguments: Item) -> Any:
-        return make_calls(self._calls(method, arguments))
-
-    def _calls(self, method: str, arguments: Item) -> StoreCalls[Any]:
-        if not self._completes:
-            # A whole item does not show which attributes are its key, so the table is asked. If that fails, the key stays unknown, and
-            # the request itself will show why. No gate is asked, also where the client is itself a tapped one.
-            send_untapped = cast("type[Any]", type(self._client))._make_api_call  # noqa: SLF001  # see the module's docstring
-            for table in dict.fromkeys(table for table, _, item in _entities(method, arguments) or () if item is not None):
-                if table not in self._key_names:
-                    self._key_names[table] = None
-                    with suppress(Exception), without_listener():
-                        answer = yield partial(send_untapped, self._client, "DescribeTable", {"TableName": table})
-                        self._key_names[table] = tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
         with raised_by(self._client):
-            return (yield partial(self._gate, request_of(self._store, method, arguments, self._key_names)))
+            return self._gate(request_of(self._store, method, arguments, {}))
 
 
 async def awaited_from(client: Any, answer: Callable[[], Any]) -> Any:
@@ -201,7 +185,8 @@ async def awaited_from(client: Any, answer: Callable[[], Any]) -> Any:
 
 class _AsyncApiCall(_ApiCall):
     async def __call__(self, method: str, arguments: Item) -> Any:
-        return await amake_calls(self._calls(method, arguments))
+        request = request_of(self._store, method, arguments, {})
+        return await awaited_from(self._client, partial(self._gate, request))
 
 
 def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:

@@ -322,25 +322,6 @@ def _note_failures(original: Function) -> Function:
     return log_batch
 
 
-def _refuse_motor(original: Function) -> Function:
-    """Motor calls pymongo's own methods, which it has looked up when it was imported, in threads of its own."""
-
-    @wraps(original)
-    def run_on_executor(loop: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
-        listener = _listener()
-        if listener is None:
-            return original(loop, function, *args, **kwargs)
-        name = getattr(function, "__name__", "A request")
-        return listener.refuse(
-            ConfigurationError(
-                f"{name} was sent by Motor, which sends from threads of its own: the explorer cannot tell when it would come. Let "
-                "the handler use pymongo's AsyncMongoClient, or a collection of it that build(store) is given."
-            )
-        )
-
-    return run_on_executor
-
-
 def _run_heard(listener: Listener | None, function: Function, /, *args: Any, **kwargs: Any) -> Any:
     with heard_by(listener):
         return function(*args, **kwargs)
@@ -352,17 +333,11 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("time", "", "sleep", _skip_sleep),
     ("builtins", "", "hash", _note_hash),
     ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _hear_pool),
-    (
-        "asyncio.base_events",
-        "BaseEventLoop",
-        "run_forever",
-        _hear_loop,
-    ),  # `asyncio.run` and all others that run a loop call it
+    ("asyncio.base_events", "BaseEventLoop", "run_forever", _hear_loop),  # which all call that run a loop
     ("asyncio.runners", "Runner", "run", _renew_context),
     ("asyncio", "", "as_completed", _order_tasks),
     ("asyncio.tasks", "", "as_completed", _order_tasks),
     ("onewrite.core.flow", "", "drive_flow", _note_result),  # `run` and `arun` find these there
     ("onewrite.core.flow", "", "adrive_flow", _note_result),
     ("onewrite.batch.handler", "", "log_batch", _note_failures),
-    ("motor.frameworks.asyncio", "", "run_on_executor", _refuse_motor),  # all that Motor sends goes through it
 )

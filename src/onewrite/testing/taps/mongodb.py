@@ -246,9 +246,6 @@ class AnySession:
 
     _awaited: ClassVar[bool]
 
-    cluster_time = None
-    operation_time = None
-
     def __init__(self, client: Any, gate: Gate, store: str, options: Any) -> None:
         self.client = client
         self.options = options
@@ -269,12 +266,6 @@ class AnySession:
     @property
     def in_transaction(self) -> bool:
         return self._state in (_State.STARTING, _State.IN_PROGRESS)
-
-    def advance_cluster_time(self, _: object) -> None:
-        """Of no consequence: requests come one at a time, so each sees what was done before it."""
-
-    def advance_operation_time(self, _: object) -> None:
-        """The same."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or not hasattr(self.__class__, name):

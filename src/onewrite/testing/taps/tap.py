@@ -56,8 +56,7 @@ def is_async(store: object) -> bool:
 def tap(store: Store, gate: Gate, *, name: str | None = None, is_explored: bool = False) -> Store:
     """The tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited.
 
-    `is_explored`: the gate knows what transactions of MongoDB do, so sessions of a collection's client are tapped, and which
-    attributes are the keys of DynamoDB's tables, so the tap sends nothing of its own.
+    `is_explored`: the gate knows what transactions of MongoDB do, so sessions of a collection's client are tapped.
     """
     if isinstance(store, Mapping):
         stores = cast("Mapping[str, Store]", store).items()
@@ -66,7 +65,7 @@ def tap(store: Store, gate: Gate, *, name: str | None = None, is_explored: bool 
     awaited = is_async(store)
     if kind_of(store) == "collection":
         return mongodb.tap(store, gate, name, awaited=awaited, with_sessions=is_explored)
-    return aws.tap(store, gate, name, awaited=awaited, completes=is_explored)
+    return aws.tap(store, gate, name, awaited=awaited)
 
 
 def send(store: Store, request: Request) -> Any:
