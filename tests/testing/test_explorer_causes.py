@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from pymongo import WriteConcern
 
 from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
@@ -198,6 +199,38 @@ def test_a_list_in_another_order_is_named() -> None:
     report = explored(build, [Message("m1"), Message("m2")], observe=names)
     assert "They differ only in the order of a list" in str(report)
     assert explored(build, [Message("m1"), Message("m2")], observe=lambda lines: sorted(names(lines))).ok
+
+
+def test_a_value_that_looks_like_a_date_ends_no_exploration() -> None:
+    explored(
+        lambda collection: lambda _: collection.update_one(C1, {"$set": {"n": "2026-02-30T10:00"}}, upsert=True)
+    ).assert_effectively_once()
+
+
+def test_an_unacknowledged_write_is_refused() -> None:
+    def build(collection: Any) -> Handler:
+        unsafe = collection.with_options(write_concern=WriteConcern(w=0))
+        return lambda _: unsafe.update_one(C1, {"$set": {"n": 1}}, upsert=True)
+
+    with pytest.raises(ConfigurationError, match=r"sent with WriteConcern\(w=0\).*Leave out w=0"):
+        explored(build)
+
+
+@pytest.mark.parametrize("name", ["updated_at", "#at"])
+def test_a_placeholder_is_named_by_its_attribute(name: str) -> None:
+    def build(table: Any) -> Handler:
+        names = {"ExpressionAttributeNames": {"#at": "updated_at"}} if name == "#at" else {}
+        values = {":at": str(time.time()), ":n": 1}
+        return lambda _: table.update_item(
+            Key={"id": "c1"},
+            UpdateExpression=f"SET n = :n, {name} = :at",
+            ExpressionAttributeValues={**values, ":at": str(time.time())},
+            **names,
+        )
+
+    with moto_tables() as make:
+        report = explored(build, world=lambda: make("customers", "id"), observe=lambda table: table.scan()["Count"])
+    assert "it gave updated_at (:at) as" in str(report.nondeterministic)
 
 
 # --- an observe that returns what cannot be compared ------------------------------------------------------------------

@@ -492,6 +492,16 @@ def test_a_message_that_gives_up_where_its_entity_is_not_there_yet_is_named(
     )
 
 
+def test_a_missing_entity_taken_for_an_answer_is_early() -> None:
+    def handle(guarded: Any, message: Message) -> Any:
+        if message.id == "place":
+            return guarded.insert_one(message, {**C1, "balance": 10})
+        return guarded.update_one(message, C1, {"$inc": {"balance": -10}}, missing_ok=True)
+
+    report = explored(guarding(handle), (PLACE, PAY), observe=lambda customers: [one["balance"] for one in customers.find()])
+    assert kinds(report) == ["early"]
+
+
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
 def test_a_creation_that_is_refused_where_another_message_has_upserted_its_entity_is_named(
     messages: Sequence[Message],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import Applied, Duplicate, Message
+from onewrite import Applied, Begun, Duplicate, Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing import explore, mongomock_collection, moto_table
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.difference import difference
@@ -120,6 +125,53 @@ def test_a_report_says_what_was_explored_and_what_it_did_not_see() -> None:
         "These were not all: raise schedules=, lower the bounds, or look further with explore.random().\n"
         "Slow, because of this."
     )
+
+
+@pytest.mark.parametrize("engine", ["dynamodb", "a client of dynamodb", "mongodb"])
+def test_a_report_names_the_steps_of_a_message(engine: str) -> None:
+    def guard(stores: Any) -> Any:
+        if engine == "mongodb":
+            return GuardedCollection(stores["orders"], SeenIds()), ({"_id": "o-1"}, {"$set": {"paid": 1}}), {}
+        given = {"table_name": "orders"} if engine != "dynamodb" else {}
+        update = {"Key": {"id": "o-1"}, "UpdateExpression": "SET paid = :p", "ExpressionAttributeValues": {":p": 1}}
+        return GuardedTable(stores["orders"], SeenIds(), **given), (), update
+
+    def build(stores: Any) -> Any:
+        orders, args, native = guard(stores)
+        key = {"Key": native["Key"]} if native else {}
+        spans: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
+
+        def handle(message: Message) -> Any:
+            step = orders.begin(message, "charge", *args[:1], **key, **spans)
+            if not isinstance(step, Begun):
+                return step
+            charges.append(step.key)
+            return (
+                orders.update_item(message, **native, finishes=step)
+                if native
+                else orders.update_one(message, *args, finishes=step)
+            )
+
+        charges.clear()
+        return handle
+
+    def world() -> Any:
+        if engine == "mongodb":
+            orders = mongomock_collection("orders")
+            orders.insert_one({"_id": "o-1"})
+            return {"orders": orders}
+        table = moto_table("orders", "id")
+        table.put_item(Item={"id": "o-1"})
+        tables.append(table)
+        return {"orders": table if engine == "dynamodb" else boto3.client("dynamodb")}
+
+    charges: list[str] = []
+    tables: list[Any] = []  # which are there as long as they are kept
+    report = explore(build, [MESSAGE], world, lambda _: len(charges))
+    shown = " ".join(str(report).split())
+    assert '(begin "charge": Begun, your code ran)' in shown
+    assert '(begin "charge": Begun, taken over, your code ran)' in shown
+    assert '(finish "charge", paid=1), returns: settled' in shown
 
 
 # --- where two runs differ --------------------------------------------------------------------------------------------

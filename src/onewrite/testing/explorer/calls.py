@@ -440,6 +440,7 @@ class HandlerCall:
         self.is_dead = False  # the process is gone, perhaps after the end of the handler
         self.result = Reply()
         self.failures: list[str] = []  # what the handler itself has failed with, and where
+        self.step_name = ""  # of the step that a guarded store has begun last
         self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
         self.thread = thread
         self.name = name

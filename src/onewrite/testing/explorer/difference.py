@@ -62,6 +62,23 @@ _MADE_UP = (
 )
 _OUTSIDE_STORE = "What observe() sees beside the store must be made anew in build() or world()."
 
+_OF_EXPRESSIONS = frozenset(
+    {
+        "SET",
+        "ADD",
+        "DELETE",
+        "REMOVE",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "BETWEEN",
+        "if_not_exists",
+        "list_append",
+        "contains",
+        "begins_with",
+    }
+)
 _LABEL = "_ledger"
 _OURS = ("ow_", ":ow_", "outbox_")  # how the names begin under which onewrite puts times
 _A_DAY = 86_400.0
@@ -93,8 +110,22 @@ def difference(delivery: str, before: Request | None, after: Request | None, *, 
         elif path == "its arguments":
             description = f"in {before} its arguments were not the same"
         else:
-            description = f"in {before} it gave {path} as {values[0]!r}, and then as {values[1]!r}"
+            description = f"in {before} it gave {_field_at(path, before)} as {values[0]!r}, and then as {values[1]!r}"
     return f"{delivery} is not the same each time that the same schedule is run: {description}. {remedy}"
+
+
+def _field_at(path: str, request: Request) -> str:
+    """The path, or the attribute that gets the value where the path ends in a placeholder of DynamoDB's, such as `:at`."""
+    placeholder = re.match(r"ExpressionAttributeValues\.(:\w+)", path)
+    if placeholder is None:
+        return path
+    names = cast("Mapping[str, str]", request.arguments.get("ExpressionAttributeNames") or {})
+    for expression in ("UpdateExpression", "ConditionExpression", "KeyConditionExpression", "FilterExpression"):
+        before, found, _ = str(request.arguments.get(expression, "")).partition(placeholder[1])
+        fields = [word for word in re.findall(r"#?[A-Za-z_][\w.#]*", before) if word not in _OF_EXPRESSIONS]
+        if found and fields:
+            return f"{names.get(fields[-1], fields[-1])} ({placeholder[1]})"
+    return path
 
 
 def difference_of_states(one: object, other: object) -> str:

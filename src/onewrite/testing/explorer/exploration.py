@@ -11,9 +11,9 @@ from itertools import pairwise
 from pprint import pformat
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.label import STEPS, is_ours
+from onewrite.core.label import STEP, STEPS, is_ours
 from onewrite.errors import ConfigurationError
-from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
+from onewrite.outcome import Answer, Applied
 from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, NOTE, Remark, list_in_words
@@ -289,7 +289,7 @@ def _shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:
 def _values(step: TrialStep, changes: Changes) -> str:
     """What the step has read or changed, and that the handler has returned, where the words of the step do not say it."""
     request = step.taken_step.request
-    parts = [_changes(pairs) for pairs in changes]
+    parts = [_changes(pairs, step) for pairs in changes]
     if request is not None and not request.writes and step.answers:
         parts = [_read(step.answers[0].value)]
     text = ", then ".join(filter(None, parts))
@@ -306,7 +306,7 @@ def _read(answer: Any) -> str:
     return _listing([f"{name}={_short(value)}" for name, value in _business(found).items()])
 
 
-def _changes(pairs: Sequence[tuple[Entity, Entity]]) -> str:
+def _changes(pairs: Sequence[tuple[Entity, Entity]], step: TrialStep) -> str:
     words: list[str] = []
     for before, after in pairs:
         old, new = _business(before), _business(after)
@@ -317,9 +317,20 @@ def _changes(pairs: Sequence[tuple[Entity, Entity]]) -> str:
                 words.append(f"{name}={_short(new[name])}")
             elif old[name] != new.get(name):
                 words.append(f"{name} {_short(old[name])} -> {_short(new[name]) if name in new else 'nothing'}")
-        steps, others = len(before.get(STEPS) or ()), len(after.get(STEPS) or ())
-        words += [] if steps == others else ["begins a step" if others > steps else "ends the step"]
+        old_steps, new_steps = _open_steps(before), _open_steps(after)
+        if len(new_steps) < len(old_steps):
+            words.insert(0, f'finish "{step.step_name}"')
+        elif new_steps != old_steps:
+            taken_over = ", taken over" if len(new_steps) == len(old_steps) else ""
+            ran = "" if step.taken_step.step.fault else ", your code ran"
+            words.insert(0, f'begin "{step.step_name}": Begun{taken_over}{ran}')
     return _listing(words)
+
+
+def _open_steps(entity: Entity) -> Entity:
+    """The steps that an entity keeps: on DynamoDB in an attribute each, on MongoDB in one field."""
+    named = {name: value for name, value in entity.items() if name.startswith(STEP)}
+    return named or (cast("Entity", steps) if isinstance(steps := entity.get(STEPS), Mapping) else {})
 
 
 def _listing(words: Sequence[str]) -> str:
@@ -336,7 +347,9 @@ def _short(value: Any) -> str:
         return str(value)
     if isinstance(value, Mapping) and len(typed := cast("Mapping[str, Any]", value)) == 1:
         ((name, inner),) = typed.items()
-        value = inner if name in ("S", "N") else typed  # as a client of DynamoDB has it
+        if name == "N":  # as a client of DynamoDB has it
+            return str(inner)
+        value = inner if name == "S" else typed
     return textwrap.shorten(repr(cast("object", value)), _LONGEST_VALUE, placeholder="...")
 
 
@@ -353,8 +366,9 @@ def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
         return f", raises {type(end.error).__name__}"
     if step.repeated_parts:
         return f", fails {_list(part_titles, step.repeated_parts)}"
-    says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected | Missing)
-    return f", {type(end.value).__name__.lower()}" if says_more else ""
+    if not isinstance(end.value, Answer) or isinstance(end.value, Applied):
+        return ""
+    return f", {type(end.value).__name__.lower()}{'' if end.value.settled else ' (not settled)'}"
 
 
 def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:

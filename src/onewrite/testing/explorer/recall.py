@@ -199,6 +199,8 @@ class CallFromMemory:
 
     __slots__ = ("_recall", "has_died", "history", "is_dead")
 
+    step_name = ""  # which only a report shows, and that is made of a call that runs
+
     def __init__(self, recall: Recall, history: History) -> None:
         self.history = _check_known(history)
         self.has_died = self.is_dead = False

@@ -172,6 +172,11 @@ class Senders:
         if self._subject.hashes_at is None and current_call.get() is not None and is_own_code(place[0]):
             self._subject.hashes_at = place
 
+    def note_step(self, name: str) -> None:
+        call = current_call.get()
+        if call is not None:
+            call.step_name = name
+
     def note_failure(self, error: BaseException) -> None:
         call = current_call.get()
         if call is not None:

@@ -54,6 +54,7 @@ class TrialStep:
     states: tuple[WorldState, ...] = ()  # what the stores held before the request and after each answer
     failures: tuple[str, ...] = ()  # what the handler has failed with, and where
     partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it brings some only
+    step_name: str = ""  # of the step that the delivery has begun last
 
 
 class _Outage(NamedTuple):
@@ -374,6 +375,7 @@ class Trial:
             states=tuple(self._states) if answers else (),
             failures=failures,
             partial_parts=partial_parts,
+            step_name=call.step_name,
         )
 
     def _settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -70,6 +70,10 @@ class Listener(Protocol):
         """The code at this place asks for the hash of a text."""
         ...
 
+    def note_step(self, name: str, /) -> None:
+        """A guarded store is about to begin a step of this name."""
+        ...
+
     def note_failure(self, error: BaseException, /) -> None:
         """A decorated handler has failed with this."""
         ...
@@ -308,6 +312,17 @@ def _note_result(original: Function) -> Function:
     return adrive if inspect.iscoroutinefunction(original) else drive
 
 
+def _note_step(original: Function) -> Function:
+    @wraps(original)
+    def request_step(name: str, *args: Any, **options: Any) -> Any:
+        listener = _listener()
+        if listener is not None:
+            listener.note_step(name)
+        return original(name, *args, **options)
+
+    return request_step
+
+
 def _note_failures(original: Function) -> Function:
     """What a decorated handler has raised is noted, which its answer does not tell."""
 
@@ -339,5 +354,6 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("asyncio.tasks", "", "as_completed", _order_tasks),
     ("onewrite.core.flow", "", "drive_flow", _note_result),  # `run` and `arun` find these there
     ("onewrite.core.flow", "", "adrive_flow", _note_result),
+    ("onewrite.core.steps", "", "StepRequest", _note_step),
     ("onewrite.batch.handler", "", "log_batch", _note_failures),
 )
