@@ -41,7 +41,7 @@ class Fault(StrEnum):
     RETRIED = "R"  # the request takes effect, its answer is lost, and the driver sends it again
     THROTTLED = "T"  # the server refuses the request because it has too many, and the driver raises
     SLOWED_DOWN = "G"  # the same with another code
-    LIMITED = "J"  # the same with a third code
+    LIMITED = "J"  # the same with a third code of DynamoDB's
     FAILED = "F"  # the server refuses the request because of an error of its own
     OVERLOAD = "Q"  # this request, and the same again in this delivery, is refused as when it is throttled
     CONFLICT = "C"  # the server refuses the request because of a transaction on the same entity, and the driver raises
@@ -287,10 +287,10 @@ def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
     # Of a read nothing is left behind, so a lost answer is the same as a server that is not reached.
     reaches_nothing = fault is Fault.LOST and not (request.writes or request.is_uncommitted)
     others = (Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE]) if reaches_nothing else ()
-    is_confirmed = request.writes and not (
-        is_dynamodb(request) or request.is_uncommitted
-    )  # by other members of a replica set
-    variants = [one for one in VARIANTS.get(fault, ()) if one is not Fault.UNCONFIRMED or is_confirmed]
+    # MongoDB has no third code, and DynamoDB has no members that confirm a write.
+    is_confirmed = request.writes and not (is_dynamodb(request) or request.is_uncommitted)
+    left_out = {Fault.LIMITED if not is_dynamodb(request) else Fault.NONE, Fault.NONE if is_confirmed else Fault.UNCONFIRMED}
+    variants = [variant for variant in VARIANTS.get(fault, ()) if variant not in left_out]
     return *variants, *others
 
 

@@ -86,9 +86,7 @@ SLOWED_DOWN = Failure(
     "Rate exceeded",
 )
 LIMITED = Failure(
-    _server_error(262, "ExceededTimeLimit", "operation exceeded time limit"),
-    "RequestLimitExceeded",
-    "Throughput exceeds the current throughput limit for your account.",
+    THROTTLED.pymongo, "RequestLimitExceeded", "Throughput exceeds the current throughput limit for your account."
 )
 
 
