@@ -285,9 +285,9 @@ def test_a_request_that_fails_on_its_way_raises_what_the_driver_raises(orders: A
     on_mongodb(lambda collection: catching(guarded_by(SeenIds())(collection)), MESSAGES[:1])
     assert names == {
         *("ConnectionClosedError", "ReadTimeoutError", "EndpointConnectionError", "ConnectTimeoutError"),
-        *("ProvisionedThroughputExceededException", "ThrottlingException", "InternalServerError"),
+        *("ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "InternalServerError"),
         *("AutoReconnect", "NetworkTimeout", "ServerSelectionTimeoutError"),
-        *("OperationFailure", "ExecutionTimeout", "NotPrimaryError"),
+        *("OperationFailure", "ExecutionTimeout", "NotPrimaryError", "WTimeoutError"),
     }
 
 

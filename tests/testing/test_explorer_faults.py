@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
 from pymongo import ReadPreference
-from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WTimeoutError
 from pymongo.read_concern import ReadConcern
 
 from onewrite import Message, SeenIds
@@ -121,6 +121,42 @@ def test_the_errors_of_mongodb_that_are_swallowed_are_found(error: type[Exceptio
 
     report = explored(build, lambda: mongomock_collection("customers"), lambda c: c.find_one({"_id": "c1"}), deliveries=1)
     assert words(report) == [f"update_one customers c1: {told}"]
+
+
+def test_a_write_concern_error_taken_for_a_failure_is_found() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            add = {"_id": "c1"}, {"$inc": {"n": 1}, "$push": {"seen": message.id}}
+            try:
+                collection.update_one({**add[0], "seen": {"$ne": message.id}}, add[1])
+            except WTimeoutError:
+                collection.update_one(*add)
+
+        return handle
+
+    def world() -> Any:
+        collection = mongomock_collection("customers")
+        collection.insert_one({"_id": "c1", "n": 0})
+        return collection
+
+    report = explored(build, world, lambda c: c.find_one({"_id": "c1"})["n"], deliveries=1)
+    assert words(report)[0].endswith("applied, but too few members have confirmed it in time")
+
+
+def test_a_third_throttling_code_that_is_swallowed_is_found(customers: Any) -> None:
+    def build(table: Any) -> Handler:
+        inner = deposit(table)
+
+        def handle(message: Message) -> None:
+            try:
+                inner(message)
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "RequestLimitExceeded":
+                    raise
+
+        return handle
+
+    assert words(explored(build, customers, deliveries=1)) == ["UpdateItem customers c1: throttled with a third code"]
 
 
 def transfer(table: Any) -> Handler:

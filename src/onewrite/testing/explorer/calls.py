@@ -346,6 +346,7 @@ class BlockedError(ConfigurationError):
 
 _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
 _SECONDS_UNTIL_A_LOOK = 0.5  # at what a call does that has not stopped, while others stand still
+_MOST_LOOKS_ALIKE = 2  # after the first: a call on a busy machine may stand at one place for a while, though it waits for nothing
 _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
 
 
@@ -789,11 +790,12 @@ class _CallThread:
     def give_turn(self, name: str, *, others_stand: bool) -> None:
         """Let the job go on until it returns its turn. It may wait for a lock for ever, if other calls stand still."""
         self._calls_turn.release()
-        waited, before = 0.0, None
+        waited, before, looks_alike = 0.0, None, 0
         while not self._explorers_turn.acquire(timeout=min(_SECONDS_UNTIL_A_LOOK, self.timeout - waited)):
             waited += _SECONDS_UNTIL_A_LOOK
             before, earlier = self._place() if others_stand else None, before
-            self.is_lost = waited >= self.timeout or (before is not None and before == earlier)
+            looks_alike = looks_alike + 1 if before is not None and before == earlier else 0
+            self.is_lost = waited >= self.timeout or looks_alike == _MOST_LOOKS_ALIKE
             if waited < self.timeout and self.is_lost:
                 raise BlockedError(
                     f"{name} waits for a lock, a queue or the like, and nothing can let go of that: probably another delivery holds it, which "
