@@ -132,7 +132,7 @@ def test_a_report_names_the_steps_of_a_message(engine: str) -> None:
     def guard(stores: Any) -> Any:
         if engine == "mongodb":
             return GuardedCollection(stores["orders"], SeenIds()), ({"_id": "o-1"}, {"$set": {"paid": 1}}), {}
-        given = {"table_name": "orders"} if engine != "dynamodb" else {}
+        given: Any = {"table_name": "orders"} if engine != "dynamodb" else {}
         update = {"Key": {"id": "o-1"}, "UpdateExpression": "SET paid = :p", "ExpressionAttributeValues": {":p": 1}}
         return GuardedTable(stores["orders"], SeenIds(), **given), (), update
 

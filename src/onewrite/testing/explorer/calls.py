@@ -346,7 +346,7 @@ class BlockedError(ConfigurationError):
 
 _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
 _SECONDS_UNTIL_A_LOOK = 0.5  # at what a call does that has not stopped, while others stand still
-_MOST_LOOKS_ALIKE = 2  # after the first: a call on a busy machine may stand at one place for a while, though it waits for nothing
+_MOST_LOOKS_ALIKE = 2  # after the first: on a busy machine a call that waits for nothing may stand at one place for a while
 _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
 
 
