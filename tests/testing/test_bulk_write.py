@@ -9,7 +9,7 @@ from typing import Any
 import mongomock
 import pytest
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
-from pymongo.errors import BulkWriteError, InvalidOperation
+from pymongo.errors import BulkWriteError
 
 from onewrite import Message
 from onewrite.testing import explore
@@ -66,11 +66,6 @@ def test_a_bulk_write_stops_at_the_first_error(orders: Any) -> None:
     (error,) = caught.value.details["writeErrors"]
     assert (error["index"], error["code"], caught.value.details["nInserted"]) == (1, 11000, 1)
     assert list(orders.find()) == [{"_id": 1}]
-
-
-def test_a_bulk_write_without_operations_is_refused(orders: Any) -> None:
-    with pytest.raises(InvalidOperation, match="empty"):
-        orders.bulk_write([])
 
 
 @pytest.mark.parametrize(

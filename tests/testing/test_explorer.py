@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import count
@@ -24,7 +23,7 @@ from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Me
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
+from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import Arguments, Explore, explore, run
 from onewrite.testing.explorer.judge import initialisation
 from onewrite.testing.explorer.schedule import Delivery, ScheduleStep, TakenStep
@@ -308,61 +307,6 @@ def test_a_dict_of_stores_is_explored_together(orders: Any) -> None:
 # --- how handlers behave ----------------------------------------------------------------------------------------------
 
 
-def test_time_in_a_request_is_named_with_the_place_where_it_stands_and_fails_the_assertion() -> None:
-    def build(collection: Any) -> Handler:
-        inner = GuardedCollection(collection, SeenIds())
-
-        def handle(message: Message) -> Any:
-            update = {"$inc": {"credit": message.body}, "$set": {"at": time.time()}}
-            return inner.update_one(message, {"_id": "c1"}, update, upsert=True)
-
-        return handle
-
-    report = on_mongodb(build, schedules=50)
-    assert report.counterexample is None
-    assert not report.ok
-    with pytest.raises(
-        AssertionError, match=r"Not deterministic(.|\n)*in update_one customers c1 it gave update\..*\$set\.at"
-    ):
-        report.assert_effectively_once()
-
-
-def test_a_handler_that_sends_another_number_of_requests_each_time_is_named() -> None:
-    calls: list[str] = []
-
-    def build(collection: Any) -> Handler:
-        inner = guarded_by(SeenIds())(collection)
-
-        def handle(message: Message) -> Any:
-            calls.append(message.id)
-            if len(calls) % 3 == 0:
-                collection.count_documents({})
-            return inner(message)
-
-        return handle
-
-    report = on_mongodb(build, schedules=50)
-    assert not report.ok
-    assert "m1, delivery 1 is not the same each time" in str(report.nondeterministic)
-
-
-def test_a_handler_that_does_nothing_the_second_time_is_named() -> None:
-    left = [20]  # the two runs in order, which compare equal, and some schedules
-
-    def build(collection: Any) -> Handler:
-        inner = guarded_by(SeenIds())(collection)
-
-        def handle(message: Message) -> Any:
-            left[0] -= 1
-            return inner(message) if left[0] > 0 else None
-
-        return handle
-
-    report = on_mongodb(build, schedules=50)
-    assert not report.ok
-    assert "and nothing the second" in str(report)
-
-
 def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onewrite.testing.explorer.judge.MOST_ORDERS", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
@@ -441,22 +385,6 @@ def test_a_handler_that_swallows_its_crash_and_returns_has_crashed_all_the_same(
 
     report = on_mongodb(build, MESSAGES[:1])
     report.assert_effectively_once()
-
-
-def test_a_handler_keeps_its_memory_through_a_schedule_and_loses_it_after() -> None:
-    def build(collection: Any) -> Handler:
-        seen: set[str] = set()
-
-        def handle(message: Message) -> None:
-            if message.id not in seen:
-                reserve(collection, message.body)
-                seen.add(message.id)
-
-        return handle
-
-    assert on_mongodb(build, faults=0, concurrency=1).ok
-    assert not on_mongodb(build, faults=0).ok  # two processes
-    assert words(on_mongodb(build)) == ["m1, delivery 1: update_one customers c1: applied, then CRASH"]
 
 
 def test_messages_of_any_kind_are_delivered_and_numbered_where_they_have_no_id() -> None:
@@ -602,23 +530,6 @@ def test_outside_of_explored_calls_the_names_of_attempts_are_random_also_while_a
     assert len(set(names)) == len(names) > 20
 
 
-def test_explorations_that_run_at_the_same_time_count_their_attempts_apart(orders: Any) -> None:
-    both_here, begun = threading.Barrier(2), set[str]()
-
-    def world(name: str) -> Any:
-        if name not in begun:
-            begun.add(name)
-            both_here.wait(timeout=60)  # each begins while the other does
-        return orders(name)
-
-    build, tables = pay_once, [lambda: world("one"), lambda: world("two")]
-    with ThreadPoolExecutor(len(tables)) as pool:
-        found = list(pool.map(lambda world: explore(build, MESSAGES[:1], world, paid), tables))
-    assert [report.nondeterministic for report in found] == [None, None]
-    assert found[0].schedules == found[1].schedules
-    assert all(report.exhausted for report in found)
-
-
 SHOW_REQUESTS = """
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
@@ -696,20 +607,6 @@ def test_a_replay_of_what_has_been_mended_passes_and_says_when_steps_are_missing
     narrower = on_mongodb(increment, replay=found.counterexample.replay_code, deliveries=1)
     assert narrower.ok
     assert "The handler or the bounds have changed" in str(narrower)
-
-
-def test_a_test_that_pytest_runs_is_replayed_by_its_name() -> None:
-    report = run(Arguments(increment, MESSAGES, customers, credit), "tests/test_a.py::test_b[c d]")
-    assert "replay    pytest 'tests/test_a.py::test_b[c d]' --onewrite-replay 1.9e92.1a1b.2052" in str(report)
-
-
-def test_an_exploration_that_is_cut_short_warns() -> None:
-    report = on_mongodb(guarded_by(SeenIds()), schedules=5)
-    assert report.ok
-    assert not report.exhausted
-    assert report.schedules == 5
-    with pytest.warns(IncompleteExploration, match="These were not all: raise schedules="):
-        report.assert_effectively_once()
 
 
 def test_long_explorations_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

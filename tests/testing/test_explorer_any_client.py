@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,6 @@ import pytest
 from aiobotocore.session import get_session
 from botocore.client import BaseClient
 from mongoengine.connection import disconnect
-from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Message
@@ -27,7 +25,7 @@ from onewrite.dynamodb.values import typed_values
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
-from onewrite.testing.taps import aws, everywhere
+from onewrite.testing.taps import everywhere
 
 Handler = Callable[[Message], Any]
 M1, M2 = Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)
@@ -174,29 +172,6 @@ def test_a_database_that_the_world_does_not_have_is_refused_also_where_the_handl
         on(world, lambda _: handle)
 
 
-def test_an_observe_that_goes_elsewhere_only_at_some_ends_is_refused_and_is_no_finding(world: Any) -> None:
-    looks = count()
-
-    def observe(table: Any) -> Any:
-        if next(looks) >= 5:
-            ELSEWHERE.list_tables()
-        return credit(table)
-
-    with pytest.raises(ConfigurationError, match=r"us-east-1.*let world\(\) make a store"):
-        on(world, lambda _: through_table(guarded=True), observe=observe)
-
-
-def test_an_observe_before_any_message_may_not_go_elsewhere_either(world: Any) -> None:
-
-    def observe(table: Any) -> Any:
-        if "Item" not in table.get_item(Key={"id": "c1"}):
-            ELSEWHERE.list_tables()
-        return credit(table)
-
-    with pytest.raises(ConfigurationError, match=r"us-east-1.*let world\(\) make a store"):
-        on(world, lambda _: through_table(guarded=True), observe=observe, deliveries=1, faults=0)
-
-
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.few(1)
 def test_an_aioboto3_table_is_explored_and_sends_nothing_itself(world: Any, guarded: bool) -> None:
@@ -311,20 +286,6 @@ def test_other_services_are_steps_too(world_with_queue: Any, service: str, shown
     assert any(shown in step for step in words(report))
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "tables", "writes"),
-    [
-        ("PutEvents", {"Entries": [{"EventBusName": "arn:aws:events:eu:1:event-bus/shop"}, {}]}, ("shop", "default"), True),
-        ("GetObject", {"Bucket": "files", "Key": "a"}, ("files",), False),
-        ("GetSecretValue", {"SecretId": "s"}, (), False),
-        ("ReceiveMessage", {"QueueUrl": "orders"}, ("orders",), True),
-    ],
-)
-def test_a_call_of_another_service_names_what_it_goes_to(method: str, arguments: Any, tables: Any, writes: bool) -> None:
-    found = aws.request_of_service("sqs", method, arguments)
-    assert (found.tables, found.writes, found.keys) == (tables, writes, None)
-
-
 # ---------------------------------------------------------------- MongoDB stand-ins
 
 
@@ -390,13 +351,6 @@ def test_another_server_in_memory_is_refused() -> None:
     other: Any = mongomock.MongoClient()
     with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at a server of its own in memory"):
         on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _: adding(lambda: other.shop.customers, guarded=False))
-
-
-def test_a_collection_of_a_server_that_the_world_does_not_have_is_refused_before_it_is_connected() -> None:
-    client: Any = MongoClient("mongodb://localhost:1", connect=False)
-    with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at 127\.0\.0\.1:1,"):
-        on_mongodb(lambda: emptied(STAND_IN), lambda _: adding(lambda: client.shop.customers, guarded=False))
-    client.close()
 
 
 def test_an_asynchronous_stand_in_of_the_module_is_explored() -> None:
@@ -487,20 +441,6 @@ def test_such_a_session_may_be_awaited() -> None:
     assert_right(on_mongodb(world, in_one_transaction_awaited, observe=seen))
 
 
-def test_a_session_of_a_client_of_another_server_is_refused() -> None:
-    elsewhere: Any = mongomock.MongoClient()
-    with pytest.raises(ConfigurationError, match="no store that world"):
-        on_mongodb(lambda: emptied(STAND_IN), lambda _: in_one_transaction(elsewhere, "shop"))
-
-
-def test_outside_of_an_exploration_mongomock_has_no_sessions_as_before() -> None:
-    assert not on_mongodb(
-        lambda: emptied(STAND_IN), lambda _: lambda message: STAND_IN.insert_one({"_id": message.id}) and None
-    )
-    with pytest.raises(NotImplementedError):
-        MOCK.start_session()
-
-
 # ---------------------------------------------------------------- mongoengine
 
 
@@ -557,13 +497,6 @@ def test_a_thread_of_the_handler_is_refused_also_where_the_handler_catches_it(wo
         on(world, lambda _: handle)
 
 
-def test_a_pool_that_was_there_before_is_refused_too(world: Any) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(int).result()
-        with pytest.raises(ConfigurationError, match="by a thread that the handler has started"):
-            on(world, lambda _: lambda message: pool.submit(through_table(guarded=True), message).result())
-
-
 def test_threads_that_have_nothing_to_do_with_the_handler_pass(world: Any, make: MakeTable) -> None:
     make("customers", "id")
     other_client = made_here()
@@ -592,16 +525,6 @@ def test_an_exploration_without_a_write_is_an_error(world: Any) -> None:
     for handle in (lambda message: None, lambda message: TABLE.get_item(Key={"id": "c1"})):
         with pytest.raises(ConfigurationError, match="has sent a write, so nothing was tested"):
             on(world, lambda _, handle=handle: handle)
-
-
-def test_what_was_found_is_told_also_where_no_write_was_sent(world: Any) -> None:
-    told: list[str] = []
-
-    def build(_: Any) -> Handler:
-        told.clear()
-        return lambda message: told.append(message.id)
-
-    assert not on(world, build, observe=lambda _: list(told)).ok
 
 
 # ---------------------------------------------------------------- taps on classes

@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -143,13 +142,6 @@ def test_a_counter_of_a_module_is_no_clock_and_may_be_either_thing() -> None:
     assert CLOCK not in text
 
 
-def test_what_is_not_deterministic_comes_before_a_counterexample_that_follows_from_it() -> None:
-    numbers = itertools.count()
-    report = explored(setting(lambda: next(numbers)), observe=lambda customers: customers.find_one(C1))
-    assert report.counterexample is not None
-    assert str(report).startswith("Not deterministic: ")
-
-
 def test_a_time_that_the_database_puts_in_is_named() -> None:
     at = dt.datetime.now(dt.UTC)
     text = difference_of_states({"at": at}, {"at": at + dt.timedelta(seconds=1)})
@@ -241,11 +233,6 @@ class Plain:
         self.n = n
 
 
-@dataclass
-class Reading:
-    value: float
-
-
 class Ambiguous:
     """As an array of numpy: what == returns is neither true nor false."""
 
@@ -270,15 +257,6 @@ class Ambiguous:
 def test_an_observe_whose_result_equals_nothing_is_refused(observe: Callable[[Any], Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         explored(guarded, observe=observe)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [lambda n: {n}, lambda n: Reading(n or 0), lambda n: [Decimal(n or 0), {"n": ObjectId("0" * 24)}]],
-    ids=["a set", "a dataclass", "a Decimal beside an ObjectId"],
-)
-def test_an_observe_may_return_all_that_has_values(kind: Callable[[Any], Any]) -> None:
-    explored(guarded, observe=lambda customers: kind((customers.find_one(C1) or {}).get("n"))).assert_effectively_once()
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

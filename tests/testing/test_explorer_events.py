@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 
 from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
-from onewrite.identity import Skip, json_body
+from onewrite.identity import json_body
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
 from onewrite.testing.explorer.deliverables import deliverables_of
@@ -24,7 +24,7 @@ from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Schedule
 from onewrite.testing.explorer.search import EverySchedule
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs, sqs_record
+from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs
 
 Build = Callable[[Any], Callable[..., Any]]
 
@@ -137,18 +137,6 @@ def test_lambda_delivers_again_what_the_answer_leaves_unsettled(event: Any, answ
     assert "".join(map(str, deliverable.failures(answer, every))) == failed
 
 
-def test_a_record_that_was_not_brought_is_unknown() -> None:
-    (deliverable,) = deliverables_of([sqs("abc")])
-    assert deliverable.failures(named("id-a"), (1, 2)) == (1, 2)
-    assert deliverable.failures(named("id-b"), (1, 2)) == (1,)
-
-
-def test_a_record_without_an_id_can_only_fail_with_the_whole_batch() -> None:
-    (deliverable,) = deliverables_of([{"Records": [sqs_record("a"), "broken"]}])
-    assert deliverable.failures(named("id-a"), (0, 1)) == (0,)
-    assert deliverable.failures(named(""), (0, 1)) == (0, 1)
-
-
 @pytest.mark.parametrize("event", [sqs("abc"), kafka(p0="ab", p1="c")], ids=["records in a list", "records by partition"])
 def test_an_event_comes_again_as_it_was_but_for_what_is_settled(event: Any) -> None:
     (deliverable,) = deliverables_of([event])
@@ -191,20 +179,6 @@ def test_a_report_calls_records_by_the_ids_that_the_handlers_identity_finds() ->
     replayed = explored(build, [event], faults=0, replay=counterexample.replay_code).counterexample
     assert replayed is not None
     assert replayed.steps == counterexample.steps
-
-
-@pytest.mark.parametrize("identity", [lambda _: Message("one for all"), lambda _: Message(""), lambda _: Skip()])
-def test_records_without_an_id_of_their_own_are_called_as_their_source_does(identity: Any) -> None:
-    def build(collection: Any) -> Any:
-        def handle(event: Any, context: Any = None) -> None:
-            collection.update_one(C1, {"$inc": {"credit": 1}}, upsert=True)
-
-        handle.handler = sqs_handler(identity)(handle).handler  # type: ignore[attr-defined]
-        return handle
-
-    report = explored(build, [sqs("a"), sqs("b")])
-    assert report.counterexample is not None
-    assert {step.delivery.partition(",")[0] for step in report.counterexample.steps} <= {"id-a", "id-b"}
 
 
 @pytest.mark.slow
@@ -409,20 +383,6 @@ def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context(event: 
     assert contexts
 
 
-def test_a_second_parameter_with_a_default_is_a_context_for_an_event_only() -> None:
-    given: list[Any] = []
-
-    def build(collection: Any) -> Any:
-        def handle(message: Any, second: Any = None) -> Any:
-            given.append((type(message).__name__, type(second).__name__))
-            return None if isinstance(message, dict) else once(collection)(message)
-
-        return handle
-
-    explored(build, [Message("a"), sqs("b")], deliveries=1, faults=0)
-    assert set(given) == {("Message", "NoneType"), ("dict", "LambdaContext")}
-
-
 def test_an_answer_of_which_lambda_makes_no_json_fails_the_batch() -> None:
     def build(collection: Any) -> Any:
         return lambda event, _: once(collection)(by_name(event["Records"][0]))
@@ -445,13 +405,6 @@ def test_an_answer_of_which_lambda_makes_no_json_fails_the_batch() -> None:
 def test_within_source_keeps_the_order_that_the_source_of_the_records_keeps(one: Any, other: Any, *, in_order: bool) -> None:
     sources = [deliverable.sources() for deliverable in deliverables_of([one, other])]
     assert Bounds(reorder="within_source").predecessors(sources) == ((), (0,) if in_order else ())
-
-
-def test_the_changes_of_one_item_are_in_order() -> None:
-    changes = [(None, {"id": "a"}), ({"id": "a"}, None), (None, {"id": "b"})]
-    events = [dynamodb_stream_event(change, key="id", sequence=n) for n, change in enumerate(changes)]
-    sources = [deliverable.sources() for deliverable in deliverables_of(events)]
-    assert Bounds(reorder="within_source").predecessors(sources) == ((), (0,), ())
 
 
 def test_within_source_explores_events_in_their_order() -> None:
@@ -487,12 +440,6 @@ def test_records_that_a_decorator_processes_in_tasks_are_explored() -> None:
 def test_two_events_with_one_record_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="Two messages have the id 'id-b'"):
         deliverables_of([sqs("ab"), sqs("bc")])
-
-
-def test_a_message_that_came_twice_in_one_event_has_one_name() -> None:
-    (deliverable,) = deliverables_of([sqs("aa")])
-    assert deliverable.name == "id-a and 1 more"
-    assert deliverable.failures(named("id-a"), (0, 1)) == (0, 1)
 
 
 # --- nothing is left out -------------------------------------------------------------------------------------------------

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
-from onewrite.testing.explorer.calls import CallThreads, Reply, current_call
-from onewrite.testing.explorer.recall import NotRecallableError, Recall
-from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.standins.stores import mongomock_collection
-from onewrite.testing.taps.traffic import Request
 
 Handler: TypeAlias = Callable[[Message], Any]
 
@@ -157,102 +149,4 @@ def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> Non
     assert "looking at it failed with RuntimeError: no more handlers" in remarks
 
 
-def test_an_answer_that_cannot_be_copied_is_not_recalled() -> None:
-    recall = Recall(lambda request: request.method, lambda: False)
-    with pytest.raises(NotRecallableError):
-        recall.after(recall.root(Delivery(0, 0), (0,)), Reply(lambda: None))
-
-
-@pytest.fixture
-def threads() -> Iterator[CallThreads]:
-    with closing(CallThreads(timeout=10)) as threads:
-        yield threads
-
-
-def test_deliveries_of_a_message_are_not_taken_for_the_same_once_an_attempt_has_had_a_name(threads: CallThreads) -> None:
-    """Guarded tables put the names of attempts into requests, and perhaps not before some redelivery."""
-    names: list[str] = []
-    recall = Recall(lambda request: request.method, lambda: bool(names))
-    start = recall.root(Delivery(0, 0), (0,))
-    recall.learn(start, threads.begin(lambda _: None, ONE[0], "m1, delivery 1"))
-    names.append("m1, delivery 1, attempt 1")
-    with pytest.raises(NotRecallableError):
-        recall.learn(start, threads.begin(lambda _: None, ONE[0], "m1, delivery 2"))
-
-
-def test_a_call_that_does_not_ask_again_what_it_asked_before_is_not_recalled(threads: CallThreads) -> None:
-    """It was given the same answer, so it cannot be the answers alone that decide."""
-    request = Request("customers", "find_one", {}, None, writes=False)
-    recall = Recall(lambda request: request.method, lambda: False)
-    start = recall.root(Delivery(0, 0), (0,))
-
-    def asks(_: Message) -> None:
-        call = current_call.get()
-        assert call is not None
-        call.ask(request)
-
-    first = threads.begin(asks, ONE[0], "m1, delivery 1")
-    recall.learn(start, first)
-    threads.release(first)
-    answered = recall.after(start, Reply(None))
-    with pytest.raises(NotRecallableError):
-        recall.learn(answered, threads.begin(lambda _: None, ONE[0], "m1, delivery 2", answers=[(0, Reply(None))]))
-
-
 # --- what is left behind ----------------------------------------------------------------------------------------------
-
-
-class Local:
-    """What a handler has in a variable of its own."""
-
-
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    """Let Python not look for garbage, so only what nobody refers to ends."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.usefixtures("no_collection")
-@pytest.mark.few(1)
-def test_errors_that_are_remembered_do_not_keep_what_the_handler_had(*, fails: bool) -> None:
-    """Each of them would keep all frames through which it has gone, and these all that is explored."""
-    kept: list[weakref.ref[Local]] = []
-
-    def build(collection: Any) -> Handler:
-        store = GuardedCollection(collection, SeenIds())
-
-        def handle(message: Message) -> Any:
-            local = Local()
-            kept.append(weakref.ref(local))
-            try:
-                outcome = store.update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
-            except Exception as error:
-                if fails:
-                    raise LookupError("not now") from error
-                raise
-            return outcome
-
-        return handle
-
-    report = explore(build, TWO, customers, credit)
-    assert report.ok
-    assert len(kept) > 10
-    assert [local for local in kept if local() is not None] == []
-
-
-def test_an_error_that_came_from_itself_loses_its_frames_too() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            try:
-                collection.insert_one({"_id": message.id, "n": message.body})
-            except DuplicateKeyError:
-                return
-            except PyMongoError as error:
-                raise error from error
-
-        return handle
-
-    assert explore(build, ONE, customers, credit).ok

@@ -133,13 +133,6 @@ def test_messages_that_each_do_their_work_get_no_remark(ledger: Any) -> None:
     )  # one is deferred or stale, and says so
 
 
-def test_a_change_that_was_refused_for_good_gets_no_remark() -> None:
-    build = guarding(
-        lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
-    )
-    assert explored(build, world=lambda: filled(balance=10)).remarks == ()
-
-
 def raising_at_first(collection: Any) -> Handler:
     inner = once(collection)
 
@@ -352,27 +345,6 @@ def test_an_invariant_that_checks_something_gets_no_remark(sound: Callable[[Any]
     assert explored(once, invariant=sound).remarks == ()
 
 
-def test_an_invariant_that_has_raised_checks_something_although_it_asks_none_of_the_stores() -> None:
-    mails: list[str] = []
-
-    def build(customers: Any) -> Handler:
-        mails.clear()
-
-        def handle(message: Message) -> None:
-            mails.append(message.id)
-            add(customers, message)
-
-        return handle
-
-    def check(_: Any) -> None:
-        if len(mails) > 1:
-            raise ValueError(mails)
-
-    report = explored(build, TWO[:1], observe=lambda _: bool(mails), invariant=check)
-    assert "the invariant is broken: ValueError: ['m1', 'm1']" in str(report)
-    assert "unchecked" not in kinds(report)
-
-
 def _yields(customers: Any) -> Any:
     yield customers.count_documents({}) < 1
 
@@ -448,12 +420,6 @@ def test_bounds_that_leave_one_undisturbed_schedule_fail_the_assertion() -> None
     with pytest.raises(AssertionError, match="any handler would pass"):
         report.assert_effectively_once()
     report.assert_effectively_once(accept="untried")
-
-
-@pytest.mark.parametrize("bounds", [{"deliveries": 1}, {"faults": 0, "deliveries": 2}])
-def test_bounds_that_leave_something_to_try_get_no_remark(bounds: dict[str, Any]) -> None:
-    assert explored(once, TWO[:1], **bounds).remarks == ()
-    assert explored(once, TWO, deliveries=1, faults=0).remarks == ()
 
 
 # --- messages that come too early ----------------------------------------------------------------------------------------
@@ -534,7 +500,6 @@ def placed(collection: Any) -> None:
 
 
 PAID = {"$set": {"paid": 10}}
-TO_AN_ITEM = {"Key": {"id": "c1"}, "UpdateExpression": "SET paid = :n", "ExpressionAttributeValues": {":n": 10}}
 
 
 @pytest.mark.parametrize(
@@ -599,45 +564,6 @@ def test_a_guarded_creation_that_loses_nothing_gets_no_remark(placed: Any, paid:
     assert explored(upserting(placed, paid), (PAY, PLACE), observe=items_of).remarks == ()
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"ConditionExpression": "attribute_exists(id)"}, "pay finds nothing and does nothing where it comes before place"),
-        ({}, "place is refused for good where it comes after pay"),
-    ],
-)
-def test_a_plain_write_to_an_item_that_is_refused_for_its_place_is_named(change: dict[str, str], text: str) -> None:
-    placed_once = {"Item": {"id": "c1", "items": 3}, "ConditionExpression": "attribute_not_exists(id)"}
-    build = plainly(lambda table: table.put_item(**placed_once), lambda table: table.update_item(**TO_AN_ITEM, **change))
-    (remark,) = explored_on_dynamodb(build, (PAY, PLACE)).remarks
-    assert remark.kind == "early"
-    assert remark.text.startswith(text)
-
-
-def get_one(table: Any) -> Any:
-    return table.get_item(Key={"id": "c1"}).get("Item")
-
-
-def get_several(table: Any) -> Any:
-    wanted = {table.name: {"Keys": [{"id": "c1"}], "ConsistentRead": True}}
-    return table.meta.client.batch_get_item(RequestItems=wanted)["Responses"][table.name]
-
-
-@pytest.mark.parametrize("get", [get_one, get_several])
-def test_a_read_of_items_that_are_not_there_yet_is_named(get: Callable[[Any], Any]) -> None:
-    build = plainly(
-        lambda table: table.put_item(Item={"id": "c1"}, ConditionExpression="attribute_not_exists(id)"),
-        lambda table: get(table) and table.update_item(**TO_AN_ITEM),
-    )
-    assert kinds(explored_on_dynamodb(build, (PLACE, PAY))) == ["early"]
-
-
-def test_the_first_of_two_creations_wins_and_that_gets_no_remark() -> None:
-    """Two want one seat."""
-    build = guarding(lambda guarded, message: guarded.insert_one(message, {"_id": "12a", "of": message.id}))
-    assert explored(build, (PAY, PLACE), observe=lambda seats: seats.find_one()["of"]).remarks == ()
-
-
 def taken_if_free(seats: Any, seat: Any) -> None:
     if seats.find_one({"_id": "12a"}) is None:
         seats.insert_one(seat)
@@ -673,47 +599,6 @@ def test_a_plain_creation_of_what_another_message_creates_alike_is_idle(take: Ca
     assert kinds(report) == ["idle"]
 
 
-ONE_ORDER = TWO[0], Message("m2", body={"order": "o-1", "amount": 20})
-
-
-def test_a_message_is_idle_that_a_plain_mark_takes_for_another_one_whatever_each_would_have_done() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            with suppress(DuplicateKeyError):
-                collection.insert_one({"_id": message.body["order"]})
-                add(collection, message)
-
-        return handle
-
-    assert "idle" in kinds(explored(build, ONE_ORDER, deliveries=1, faults=0))
-
-
-def test_a_creation_is_idle_that_the_guard_takes_for_a_duplicate_of_another_one() -> None:
-    build = guarding(lambda guarded, message: guarded.insert_one(Message("o-1"), {**C1, "balance": message.body["amount"]}))
-    assert kinds(explored(build, ONE_ORDER)) == ["idle"]
-
-
-def test_a_plain_write_that_leaves_a_newer_state_alone_gets_no_remark() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            older = {**C1, "version": {"$lt": message.sequence}}
-            collection.update_one(older, {"$set": {"version": message.sequence}})
-
-        return handle
-
-    report = explored(build, world=lambda: filled(version=0), observe=lambda customers: customers.find_one(C1)["version"])
-    assert report.remarks == ()
-
-
-def test_a_message_that_comes_again_until_its_entity_is_there_gets_no_remark() -> None:
-    def is_there(orders: Any) -> Any:
-        if orders.find_one(C1) is None:
-            raise LookupError("not placed yet")
-        return True
-
-    assert explored(pays_if(is_there), (PAY, PLACE), observe=lambda orders: [*orders.find({}, {"balance": 1})]).remarks == ()
-
-
 # --- no false alarms --------------------------------------------------------------------------------------------------
 
 
@@ -730,14 +615,6 @@ def test_a_message_that_has_nothing_to_do_before_another_one_gets_no_remark() ->
 
     messages = [Message("close"), Message("open")]
     assert explored(build, messages, observe=lambda accounts: accounts.find_one({"_id": "a1"}, {"open": 1})).remarks == ()
-
-
-def test_messages_that_overwrite_each_other_get_no_remark() -> None:
-    build = guarding(
-        lambda guarded, message: guarded.update_one(message, C1, {"$set": {"tier": message.id}}, upsert=True),
-        HighWaterMark(),
-    )
-    assert explored(build, observe=lambda customers: (customers.find_one(C1) or {}).get("tier")).remarks == ()
 
 
 def test_a_hash_of_a_text_is_named_with_its_line() -> None:

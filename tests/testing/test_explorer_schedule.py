@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.testing.explorer.calls import Reply
-from onewrite.testing.explorer.recall import comparable
 from onewrite.testing.explorer.schedule import (
     Bounds,
     Delivery,
@@ -23,7 +21,6 @@ from onewrite.testing.taps.traffic import Request
 
 READ = Request("s", "find_one", {}, (("t", "a"),), writes=False, tables=("t",))
 WRITE = Request("s", "update_one", {}, (("t", "a"),), writes=True, tables=("t",))
-ELSEWHERE = Request("s", "update_one", {}, (("t", "b"),), writes=True, tables=("t",))
 ON_NOTHING = Request("s", "update_one", {}, (), writes=True, tables=("t",))
 ON_DYNAMODB = Request("s", "UpdateItem", {}, (("t", "a"),), writes=True, tables=("t",))
 TRANSACTION = Request("s", "TransactWriteItems", {}, (("t", "a"),), writes=True, tables=("t",))
@@ -65,13 +62,6 @@ def test_a_request_meets_the_faults_that_make_a_difference(request_: Request | N
     assert "".join(faults_for(request_)) == faults
 
 
-def test_an_answer_without_a_canonical_form_equals_no_other() -> None:
-    formless = Reply(iter(()))
-    one, same, other = Reply({"a": 1}), Reply({"a": 1, "ResponseMetadata": {"RequestId": "x"}}), Reply({"a": 2})
-    assert comparable(one) == comparable(same) != comparable(other)
-    assert comparable(formless) != comparable(formless)
-
-
 # --- replay codes -----------------------------------------------------------------------------------------------------------
 
 D1 = Delivery(0, 0)
@@ -84,10 +74,6 @@ def test_a_replay_code_gives_back_its_steps() -> None:
     assert decode(f" {code}\n", NAMES) == STEPS
     assert code.isprintable()
     assert len(code) < 30
-
-
-def test_a_replay_code_of_no_steps_is_one_too() -> None:
-    assert decode(encode((), NAMES), NAMES) == ()
 
 
 def every_typo(code: str) -> Iterator[str]:

@@ -18,7 +18,6 @@ from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
 from onewrite.testing.explorer.calls import (
     CallThreads,
-    HandlerCall,
     Reply,
     WatchedLoop,
     current_call,
@@ -80,77 +79,6 @@ async def ask(name: str) -> Any:
     call = current_call.get()
     assert call is not None
     return await call.aask(Request("store", name, {}, None, writes=True))
-
-
-def pending(call: HandlerCall) -> list[str]:
-    return [f"{asked.request.method}{' cancelled' * asked.cancelled}" for asked in call.stop.pending]
-
-
-def test_requests_have_the_order_of_their_tasks_and_not_that_in_which_sets_are_gone_through(threads: CallThreads) -> None:
-    async def handle(_: str) -> None:
-        tasks = {asyncio.create_task(again(name)) for name in "abcdefgh"}
-        await asyncio.wait({asyncio.create_task(ask("first"))})
-        for task in tasks:
-            task.cancel()
-
-    async def again(name: str) -> None:
-        with suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-        await ask(name)
-
-    call = threads.begin(handle, "m1", "m1")
-    call.resume(Reply(error=KeyError("so what is left goes on")))
-    assert pending(call) == [*"abcdefgh"]
-    threads.release(call)
-
-
-def test_a_blocking_request_in_a_coroutine_lets_those_that_were_sent_before_arrive(threads: CallThreads) -> None:
-    log: list[str] = []
-
-    async def handle(_: str) -> None:
-        task = asyncio.create_task(ask("awaited"))
-        task.add_done_callback(lambda _: log.append("awaited"))
-        await asyncio.sleep(0)
-        call = current_call.get()
-        assert call is not None
-        call.ask(Request("store", "blocking", {}, None, writes=True))
-        log.append("blocking")
-        await task
-
-    call = threads.begin(handle, "m1", "m1")
-    assert pending(call) == ["blocking", "awaited"]
-    call.resume(Reply(), 1)
-    assert (pending(call), log) == (["blocking"], [])
-    call.resume(Reply())
-    assert (call.has_ended, log) == (True, ["blocking", "awaited"])
-
-
-def test_a_process_that_dies_ends_all_its_tasks(threads: CallThreads) -> None:
-    log: list[str] = []
-
-    async def part(name: str) -> None:
-        try:
-            await ask(name)
-        finally:
-            log.append(name)
-            with suppress(Crash):
-                await ask("clean up")
-
-    async def waits() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            log.append("waits")
-
-    async def handle(_: str) -> None:
-        await asyncio.gather(part("a"), part("b"), waits())
-
-    call = threads.begin(handle, "m1", "m1")
-    call.die()
-    assert call.has_ended
-    assert call.has_died
-    assert isinstance(call.result.error, Crash)
-    assert sorted(log) == ["a", "b", "waits"]
 
 
 def test_what_never_ends_after_an_error_is_refused(threads: CallThreads) -> None:
@@ -302,43 +230,6 @@ def test_a_lock_of_two_processes_is_refused_with_the_remedy() -> None:
 
     with pytest.raises(ConfigurationError, match=r"Make locks in build\(store\)"):
         ends_of(handle)
-
-
-def test_a_lock_whose_holder_waits_for_a_thread_is_waited_for() -> None:
-    """The thread wakes the loop by a call from outside, which the loop cannot know of before."""
-
-    async def handle(collection: Any) -> None:
-        lock, loop = asyncio.Lock(), asyncio.get_running_loop()
-
-        async def first() -> None:
-            async with lock:
-                woken = loop.create_future()
-                threading.Timer(0.01, loop.call_soon_threadsafe, [woken.set_result, None]).start()
-                await woken
-
-        async def second() -> None:
-            async with lock:
-                await put(collection, "a")
-
-        await asyncio.gather(first(), second())
-
-    assert ends_of(handle, deliveries=1, faults=0) == [{"a": 1}]
-
-
-def test_a_transaction_and_a_write_beside_it_in_one_delivery_end() -> None:
-    """What waits for a transaction of its own delivery lets that go first."""
-
-    async def handle(collection: Any) -> None:
-        async def together() -> None:
-            async with collection.database.client.start_session() as session, await session.start_transaction():
-                await collection.update_one({"_id": "a"}, {"$set": {"n": 1}}, upsert=True, session=session)
-                await collection.update_one({"_id": "b"}, {"$set": {"n": 1}}, upsert=True, session=session)
-
-        await together()
-        await asyncio.gather(together(), put(collection, "a", 2), return_exceptions=True)
-
-    seen = [end["a"] for end in ends_of(handle, deliveries=1, faults=0)]
-    assert sorted(seen) == [1, 2]
 
 
 def test_what_a_timer_has_left_is_named_at_the_line_that_set_the_timer() -> None:

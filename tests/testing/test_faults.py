@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -12,19 +11,17 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import (
     ClientError,
     ConnectionClosedError,
     EndpointConnectionError,
-    ParamValidationError,
     ReadTimeoutError,
 )
 from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, ServerSelectionTimeoutError
 
 from onewrite import Applied, ConfigurationError, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import AsyncGuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.aws import client_of
 from onewrite.testing.taps.failures import driver_retries
@@ -165,20 +162,6 @@ def test_a_dead_process_sends_nothing_more(shop: Shop) -> None:
     assert shop.count() == 1
 
 
-def test_a_crash_after_a_refused_request_is_a_crash(table: Any) -> None:
-    faults = Faults(table)
-    faults.after(1)
-    with pytest.raises(Crash):
-        faults.store.put_item(Item={"id": "c1"}, ConditionExpression="attribute_exists(id)")
-
-
-def test_what_was_never_sent_raises_as_without_faults(client: Any) -> None:
-    faults = Faults(client)
-    faults.after(1)
-    with pytest.raises(ParamValidationError):
-        faults.store.get_item(TableName="customers", Key=3)
-
-
 # ---------------------------------------------------------------- lost answers
 
 
@@ -202,15 +185,6 @@ def test_botocore_itself_sends_a_lost_request_again(table: Any, client: Any) -> 
         assert shop.count() == before + 3
 
 
-def test_the_second_try_meets_the_condition_of_the_first(table: Any) -> None:
-    faults = Faults(table)
-    faults.lose_answer(1)
-    with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException) as caught:
-        faults.store.put_item(Item={"id": "c1"}, ConditionExpression="attribute_not_exists(id)")
-    assert caught.value.response["ResponseMetadata"]["RetryAttempts"] == 1
-    assert len(faults.requests) == 1
-
-
 def test_a_guarded_table_knows_its_own_lost_write(table: Any) -> None:
     faults = Faults(table)
     faults.lose_answer(1)
@@ -218,17 +192,6 @@ def test_a_guarded_table_knows_its_own_lost_write(table: Any) -> None:
     outcome = orders.update_item(MESSAGE, Key={"id": "c1"}, **ADD, ExpressionAttributeValues={":one": 1})
     assert outcome == Applied(MESSAGE, retried=True)
     assert table_shop(table).count() == 1
-
-
-def test_a_client_that_may_try_but_once_raises(table: Any) -> None:
-    once = session().client("dynamodb", config=Config(retries={"total_max_attempts": 1}))
-    shop = client_shop(table, once)
-    faults = Faults(once)
-    faults.lose_answer(1)
-    with pytest.raises(ConnectionClosedError):
-        shop.add(faults.store)
-    assert shop.count() == 1
-    once.close()
 
 
 def test_a_retryable_write_to_mongodb_gets_its_first_answer() -> None:
@@ -313,16 +276,6 @@ def test_a_transaction_in_the_way_refuses_a_single_write(table: Any) -> None:
     assert outcome == Applied(MESSAGE)
 
 
-def test_a_write_conflict_of_mongodbs_may_be_retried_with_its_transaction() -> None:
-    shop = collection_shop()
-    faults = Faults(shop.store)
-    faults.cancel_transaction(1)
-    with pytest.raises(OperationFailure) as caught:
-        shop.add(faults.store)
-    assert caught.value.code == 112
-    assert caught.value.has_error_label("TransientTransactionError")
-
-
 def test_a_read_is_never_cancelled_and_saying_so_is_loud(table: Any) -> None:
     faults = Faults(table)
     faults.cancel_transaction(1)
@@ -355,20 +308,6 @@ def test_a_batch_leaves_its_last_write_and_says_so(table: Any, client: Any) -> N
     faults.assert_all_used()
 
 
-def test_a_batch_of_reads_leaves_its_last_key_and_says_so(table: Any, client: Any) -> None:
-    for name in ("c1", "c2"):
-        table.put_item(Item={"id": name})
-    faults = Faults(client)
-    faults.leave_unprocessed(1)
-    faults.leave_unprocessed(2)
-    wanted = {"customers": {"Keys": [{"id": {"S": "c1"}}, {"id": {"S": "c2"}}], "ConsistentRead": True}}
-    answer = faults.store.batch_get_item(RequestItems=wanted)
-    left = {"customers": {"Keys": [{"id": {"S": "c2"}}], "ConsistentRead": True}}
-    assert (answer["Responses"], answer["UnprocessedKeys"]) == ({"customers": [{"id": {"S": "c1"}}]}, left)
-    answer = faults.store.batch_get_item(RequestItems=left)
-    assert (answer["Responses"], answer["UnprocessedKeys"]) == ({}, left)
-
-
 def test_what_is_no_batch_leaves_nothing_and_saying_so_is_loud(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.leave_unprocessed(1)
@@ -388,18 +327,6 @@ def test_a_predicate_means_the_first_request_that_it_is_true_of(shop: Shop) -> N
     shop.add(faults.store)
     assert [request.writes for request in faults.requests] == [False, True, True]
     faults.assert_all_used()
-
-
-def test_of_two_faults_for_one_request_the_first_planned_strikes(shop: Shop) -> None:
-    faults = Faults(shop.store)
-    faults.after(1)
-    faults.before(1)
-    with pytest.raises(Crash):
-        shop.add(faults.store)
-    shop.add(faults.store)
-    assert shop.count() == 2
-    with pytest.raises(AssertionError, match=r"before\(1\)"):
-        faults.assert_all_used()
 
 
 def test_a_fault_that_no_request_met_fails_and_says_how_to_allow_it(shop: Shop) -> None:
@@ -433,14 +360,6 @@ def test_a_number_of_times_that_is_none_is_refused(times: Any) -> None:
         Faults(mongomock_collection()).throttle(1, times=times)
 
 
-def test_a_request_that_was_made_already_is_refused(shop: Shop) -> None:
-    faults = Faults(shop.store)
-    shop.read(faults.store)
-    with pytest.raises(ConfigurationError, match="1 requests have been made"):
-        faults.before(1)
-    faults.before(2)
-
-
 def test_what_is_no_store_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no store"):
         Faults("orders")
@@ -456,65 +375,7 @@ def test_stores_in_a_dict_share_their_positions(table: Any) -> None:
     assert [shop.count() for shop in shops.values()] == [1, 0]
 
 
-def test_of_many_threads_one_meets_the_fault() -> None:
-    shop = collection_shop()
-    faults = Faults(shop.store)
-    faults.before(50)
-    crashes: list[Crash] = []
-
-    def work() -> None:
-        for _ in range(20):
-            try:
-                shop.add(faults.store)
-            except Crash as crash:
-                crashes.append(crash)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(crashes) == 1
-    assert shop.count() == 159
-    assert len(faults.requests) == 160
-
-
 # ---------------------------------------------------------------- asynchronous stores
-
-
-def test_an_asynchronous_client_sends_a_lost_request_again() -> None:
-    class Endpoint:
-        """What the fault needs of an aiobotocore endpoint: a request takes all its attempts in here."""
-
-        sent = 0
-
-        async def _do_get_response(self, request: Any, operation: Any, context: Any) -> Any:
-            self.sent += 1
-            return {"attempt": self.sent}, None
-
-        async def make_request(self) -> Any:
-            for _ in range(3):
-                answer, error = await self._do_get_response(SimpleNamespace(url="http://here"), None, None)
-                if error is None:
-                    return answer
-            raise AssertionError
-
-    class Client:
-        meta = SimpleNamespace(service_model=SimpleNamespace(service_name="dynamodb"))
-
-        def __init__(self) -> None:
-            self._endpoint = Endpoint()
-
-        async def _make_api_call(self, method: str, arguments: Any) -> Any:
-            return await self._endpoint.make_request()
-
-        async def update_item(self, **arguments: Any) -> Any:
-            return await self._make_api_call("UpdateItem", arguments)
-
-    faults = Faults(Client())
-    faults.lose_answer(1)
-    assert asyncio.run(faults.store.update_item()) == {"attempt": 2}
-    assert asyncio.run(faults.store.update_item()) == {"attempt": 1}
 
 
 def test_an_asynchronous_collection_meets_the_same_faults() -> None:
@@ -540,37 +401,3 @@ def test_an_asynchronous_collection_meets_the_same_faults() -> None:
         faults.assert_all_used()
 
     asyncio.run(main())
-
-
-def test_a_dead_task_sends_nothing_more() -> None:
-    async def main() -> None:
-        raw = mongomock_collection("customers", asynchronous=True)
-        faults = Faults(raw)
-        faults.before(1)
-
-        async def handle() -> None:
-            try:
-                await faults.store.insert_one({"_id": 1})
-            finally:
-                await faults.store.insert_one({"_id": 2})
-
-        with pytest.raises(Crash):
-            await handle()
-        assert await raw.count_documents({}) == 0
-
-    asyncio.run(main())
-
-
-def test_a_guarded_collection_survives_any_crash() -> None:
-    for plan in (Faults.before, Faults.after):
-        for position in (1, 2):
-            shop = collection_shop()
-            faults = Faults(shop.store)
-            plan(faults, position, optional=True)
-            stock = GuardedCollection(faults.store, SeenIds())
-            for _ in range(3):
-                try:
-                    stock.update_one(MESSAGE, {"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
-                except Crash:
-                    continue
-            assert shop.count() == 1

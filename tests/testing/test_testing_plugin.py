@@ -120,26 +120,6 @@ def test_a_number_of_schedules_goes_for_every_exploration_and_the_summary_says_t
     )
 
 
-def test_without_that_option_an_exploration_that_is_cut_short_warns(run: Run) -> None:
-    result = run(RIGHT.replace("observe=n", "observe=n, schedules=2"), "-W", "default")
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*IncompleteExploration: No counterexample so far.*"])
-
-
-def test_random_walks_obey_the_command_line_and_promise_nothing(run: Run) -> None:
-    result = run(RIGHT.replace("explore(", "explore.random("), "--onewrite-schedules=7")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["onewrite: explored 7 schedules (0 pruned) in 1 test, *"])
-    result.stdout.no_fnmatch_line("*stopped before*")
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "many"])
-def test_a_senseless_number_of_schedules_is_a_usage_error(run: Run, number: str) -> None:
-    result = run(RIGHT, f"--onewrite-schedules={number}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--onewrite-schedules: invalid * value: '{number}'"])
-
-
 def test_a_replay_runs_that_schedule_only_and_fails_as_it_did(run: Run) -> None:
     code = code_in(run(WRONG))
     result = run(WRONG, "--onewrite-replay", code)
@@ -161,19 +141,6 @@ def test_a_replay_passes_when_the_handler_is_mended_and_shows_what_was_run(run: 
     result.stdout.fnmatch_lines(
         [f"onewrite: replayed {code} in test_it.py::test_wrong", "*1*update_one customers c1: guarded, applied*"]
     )
-
-
-def test_a_test_s_other_explorations_run_as_usual_beside_a_replay(run: Run) -> None:
-    both = WRONG.replace(
-        "        explore(careless",
-        "        explore(guarded, [M1, M2], world, n).assert_effectively_once()\n        explore(careless",
-    )
-    code = code_in(run(both))
-    result = run(both, "--onewrite-replay", code)
-    result.assert_outcomes(failed=1)
-    replayed, counted = [line for line in result.stdout.lines if line.startswith("onewrite: ")]
-    assert replayed.startswith(f"onewrite: replayed {code}")
-    assert not counted.startswith("onewrite: explored 2 schedules ")
 
 
 @pytest.mark.parametrize("code", ["1.072f.1a1b.7ca8", "nonsense", ""])
@@ -243,13 +210,6 @@ def test_a_test_that_could_not_have_failed_fails_whatever_the_options(run: Run, 
     )
 
 
-def test_what_a_test_accepts_is_neither_a_failure_nor_in_the_summary(run: Run) -> None:
-    accepting = BLIND.replace("assert_effectively_once()", "assert_effectively_once(accept='unobserved')")
-    result = run(accepting, "-W", "error")
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("*unobserved*")
-
-
 def test_a_remark_that_is_no_failure_is_a_warning_and_in_the_summary_once(run: Run) -> None:
     twice = CANCELLING + CANCELLING.replace(EXPLORATIONS, "").replace("test_cancelling", "test_again")
     result = run(twice, "-W", "default")
@@ -263,17 +223,6 @@ def test_a_remark_that_is_no_failure_is_a_warning_and_in_the_summary_once(run: R
     run(CANCELLING, "-W", "error").assert_outcomes(failed=1)
     ignoring = run(CANCELLING, "-W", "error", "-W", "ignore::onewrite.testing.ExplorationWarning")
     ignoring.assert_outcomes(passed=1)
-
-
-def test_a_remark_is_in_the_summary_where_a_test_asserts_nothing_but_ok(run: Run) -> None:
-    result = run(BLIND.replace(".assert_effectively_once()", "").replace("explore(guarded", "assert explore(guarded"))
-    result.stdout.fnmatch_lines(["onewrite: test_it.py::test_right: [[]unobserved] *"])
-
-
-def test_remarks_on_what_ends_wrongly_anyway_are_not_in_the_summary(run: Run) -> None:
-    result = run(CANCELLING.replace("customers.update_one(message, ", "collection.update_one("))
-    result.assert_outcomes(failed=1)
-    result.stdout.no_fnmatch_line("onewrite: *cancelled*")
 
 
 def test_the_summary_is_there_where_tests_run_in_other_processes(run: Run) -> None:
