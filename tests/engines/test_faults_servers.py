@@ -29,7 +29,7 @@ BUMP: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeVa
 
 def count(dynamo: DynamoDBClient, table: str) -> int:
     item = dynamo.get_item(TableName=table, Key={"id": {"S": "e"}}, ConsistentRead=True).get("Item", {})
-    return int(item.get("n", {"N": "0"})["N"])
+    return int(item.get("n", {}).get("N", 0))
 
 
 def bump(client: Any, table: str) -> Any:

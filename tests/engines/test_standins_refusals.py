@@ -120,7 +120,7 @@ def answer_of(ask: Callable[[Any], Any], store: Any) -> Any:
     try:
         return ask(store)
     except ClientError as error:
-        return error.response["Error"]["Code"]
+        return error.response.get("Error", {}).get("Code")
     except PyMongoError as error:
         return getattr(error, "code", None)
     except UnsupportedByStandIn:

@@ -112,7 +112,8 @@ def update(client: Any, case: Case) -> Any:
     try:
         client.update_item(TableName="things", Key={"id": {"S": "a"}}, **given)
     except ClientError as error:
-        return error.response["Error"]["Code"], error.response["Error"]["Message"]
+        response: Any = error.response
+        return response["Error"]["Code"], response["Error"]["Message"]
     item = item_of(client)
     return (NOT_MET, "no item") if item is None else item
 

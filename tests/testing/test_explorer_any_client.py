@@ -61,7 +61,8 @@ def credit(table: Any) -> Any:
 
 
 def on(world: Any, build: Any, **options: Any) -> Exploration:
-    return explore(build, **{"messages": [M1], "world": world, "observe": credit, **options})
+    given: Any = {"messages": [M1], "world": world, "observe": credit, **options}
+    return explore(build, **given)
 
 
 def words(report: Exploration) -> list[str]:
@@ -294,7 +295,8 @@ def credited(collection: Any) -> Any:
 
 
 def on_mongodb(world: Any, build: Any, **options: Any) -> Exploration:
-    return explore(build, **{"messages": [M1], "world": world, "observe": credited, **options})
+    given: Any = {"messages": [M1], "world": world, "observe": credited, **options}
+    return explore(build, **given)
 
 
 def adding(collection: Callable[[], Any], *, guarded: bool) -> Handler:
@@ -465,7 +467,7 @@ def pay(message: Message) -> None:
 
 
 def payments(_: Any) -> Any:
-    return sorted((payment.message, payment.credit) for payment in Payment.objects)
+    return sorted((payment.message, payment.credit) for payment in Payment.objects)  # pyright: ignore[reportAttributeAccessIssue]  # mongoengine has no types
 
 
 @pytest.mark.usefixtures("connected")

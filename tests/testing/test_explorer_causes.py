@@ -239,7 +239,7 @@ class Ambiguous:
     def __eq__(self, other: object) -> Any:
         return self
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
     def __bool__(self) -> bool:
         raise ValueError("the truth value of an array is ambiguous")

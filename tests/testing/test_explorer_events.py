@@ -38,7 +38,8 @@ def credit(collection: Any) -> Any:
 
 
 def explored(build: Build, messages: list[Any], **options: Any) -> Exploration:
-    return explore(build, **{"messages": messages, "world": customers, "observe": credit, **options})
+    given: Any = {"messages": messages, "world": customers, "observe": credit, **options}
+    return explore(build, **given)
 
 
 def words(report: Exploration) -> list[str]:

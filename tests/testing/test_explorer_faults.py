@@ -151,7 +151,7 @@ def test_a_third_throttling_code_that_is_swallowed_is_found(customers: Any) -> N
             try:
                 inner(message)
             except ClientError as error:
-                if error.response["Error"]["Code"] != "RequestLimitExceeded":
+                if error.response.get("Error", {}).get("Code") != "RequestLimitExceeded":
                     raise
 
         return handle
@@ -189,7 +189,7 @@ def catching(inner_of: Build, passes: Callable[[ClientError], bool]) -> Build:
 
 def test_a_cancelled_transaction_that_is_taken_for_a_duplicate_is_found(customers: Any) -> None:
     def is_cancelled(error: ClientError) -> bool:
-        return error.response["Error"]["Code"] == "TransactionCanceledException"
+        return error.response.get("Error", {}).get("Code") == "TransactionCanceledException"
 
     def is_duplicate(error: ClientError) -> bool:
         reasons: Any = error.response.get("CancellationReasons", [{}])
@@ -204,7 +204,7 @@ def test_a_single_write_conflicts_where_there_are_transactions_on_its_table(cust
     """Without a transaction there is nothing that it could be in conflict with."""
 
     def is_conflict(error: ClientError) -> bool:
-        return error.response["Error"]["Code"] == "TransactionConflictException"
+        return error.response.get("Error", {}).get("Code") == "TransactionConflictException"
 
     def marked(table: Any) -> Handler:
         return lambda message: table.put_item(Item={**C1, "id": message.id, "balance": message.body})

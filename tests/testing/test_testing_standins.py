@@ -92,7 +92,7 @@ def test_a_table_is_a_boto3_table_that_other_clients_see_too() -> None:
     with moto_table("orders", key="orderId") as table:
         table.put_item(Item={"orderId": "o-1", "n": 1})
         client = boto3.client("dynamodb")
-        assert client.get_item(TableName="orders", Key={"orderId": {"S": "o-1"}})["Item"]["n"] == {"N": "1"}
+        assert client.get_item(TableName="orders", Key={"orderId": {"S": "o-1"}}).get("Item", {})["n"] == {"N": "1"}
         client.close()
 
 
