@@ -86,7 +86,7 @@ def shop() -> Shop:
 # ---------------------------------------------------------------- which messages one call has
 
 
-def test_the_messages_of_one_group_in_an_unordered_batch_are_one_call_in_the_order_of_the_batch(shop: Shop) -> None:
+def test_group_of_an_unordered_batch_is_one_ordered_call(shop: Shop) -> None:
     handler = sqs_handler(by_name, group_by=letter)(shop)
     assert identifiers(handler(sqs(["a1", "b1", "a3", "c1", "b2", "a2"]))) == []
     assert shop.calls == ["a1 a3 a2", "b1 b2", "c1"]
@@ -101,12 +101,12 @@ def test_the_messages_of_one_group_in_an_unordered_batch_are_one_call_in_the_ord
         (sqs_handler, {"Records": [sqs_record(name, arn=FIFO, group="g") for name in ("a1", "a2", "b1", "a3")]}),
     ],
 )
-def test_where_the_source_keeps_an_order_only_neighbours_are_one_call(decorator: Any, event: Any, shop: Shop) -> None:
+def test_only_neighbours_are_one_call_if_source_keeps_order(decorator: Any, event: Any, shop: Shop) -> None:
     assert identifiers(decorator(by_name, group_by=letter)(shop)(event)) == []
     assert shop.calls == ["a1 a2", "b1", "a3"]
 
 
-def test_the_messages_of_a_source_with_sequences_are_given_by_their_sequence(shop: Shop) -> None:
+def test_group_gets_messages_by_their_sequence(shop: Shop) -> None:
     def by_place(record: Any) -> Message:
         name = record["body"]
         return Message(name, source=name[0], sequence=int(name[1]))
@@ -123,7 +123,7 @@ def several(record: Any) -> Sequence[Message] | Message | Skip:
     return [Message(name) for name in record["body"].split("+") if name]
 
 
-def test_in_an_order_a_call_goes_on_into_the_next_record_and_ends_where_the_group_ends(shop: Shop) -> None:
+def test_ordered_call_spans_records_and_ends_with_its_group(shop: Shop) -> None:
     handler = kinesis_handler(lambda record: several({"body": by_name(record).id}), group_by=letter)(shop)
     assert identifiers(handler(kinesis(["a1+a2", "a3+b1", "skip", "b2", "skip"]))) == []
     assert shop.calls == ["a1 a2 a3", "b1 b2"]
@@ -150,7 +150,7 @@ def test_the_function_is_given_a_list_of_its_own(shop: Shop) -> None:
 # ---------------------------------------------------------------- what becomes of the records
 
 
-def test_of_an_unordered_group_only_what_is_not_settled_comes_again(shop: Shop) -> None:
+def test_only_unsettled_messages_of_an_unordered_group_come_again(shop: Shop) -> None:
     report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a2?", "a3", "b1"]))
     assert identifiers(report.response) == ["id-a2?"]
     assert [result.message and result.message.id for result in report.results] == ["a1", "a2?", "a3", "b1"]
@@ -165,7 +165,7 @@ def test_of_an_unordered_group_only_what_is_not_settled_comes_again(shop: Shop) 
         (sqs_handler, fifo("a1", "a2?", "a3", "b1"), ["id-a2?", "id-a3"]),
     ],
 )
-def test_in_an_order_what_stands_behind_it_comes_again_as_well(decorator: Any, event: Any, named: Any, shop: Shop) -> None:
+def test_ordered_messages_behind_an_unsettled_one_come_again(decorator: Any, event: Any, named: Any, shop: Shop) -> None:
     report = decorator(by_name, group_by=letter)(shop).run(event)
     found = identifiers(report.response)
     assert [(each["partition"], each["offset"]) if isinstance(each, dict) else each for each in found] == named
@@ -175,7 +175,7 @@ def test_in_an_order_what_stands_behind_it_comes_again_as_well(decorator: Any, e
     assert report.size == len(event["Records"]) if "Records" in event else 5
 
 
-def test_the_outcomes_of_a_record_end_with_the_first_that_is_not_settled(shop: Shop) -> None:
+def test_outcomes_of_a_record_end_with_the_first_unsettled(shop: Shop) -> None:
     """As if its messages were processed one by one. What the hook is told is what was done."""
     told: list[str] = []
     hook: Any = lambda message, *_: told.append(message.id)  # noqa: E731  # it is one line
@@ -209,7 +209,7 @@ def other(message: Message) -> Outcome:
         (lambda messages: [[Applied(message)] for message in messages], "a list with a list"),
     ],
 )
-def test_anything_but_one_answer_for_each_message_returns_the_whole_group(returned: Any, why: str) -> None:
+def test_group_comes_again_unless_each_message_has_an_answer(returned: Any, why: str) -> None:
     report = sqs_handler(by_name, group_by=letter)(returned).run(sqs(["a1", "a2", "a3"]))
     assert identifiers(report.response) == ["id-a1", "id-a2", "id-a3"]
     assert all(isinstance(result.error, WrongReturn) and why in str(result.error) for result in report.results)
@@ -224,11 +224,11 @@ def test_anything_but_one_answer_for_each_message_returns_the_whole_group(return
     ],
     ids=["a tuple", "of a part", "of a message of the function's own"],
 )
-def test_an_answer_may_be_about_what_the_function_has_made_of_the_message(each: Any) -> None:
+def test_answer_may_be_about_a_derived_message(each: Any) -> None:
     assert identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"]))) == []
 
 
-def test_a_fold_makes_one_write_of_each_group_and_of_each_redelivery() -> None:
+def test_fold_makes_one_write_of_each_group() -> None:
     """A batch of three sources that was shuffled, of which one has a gap; and then another one with copies that fills it."""
 
     def by_place(record: Any) -> Message:
@@ -267,7 +267,7 @@ def test_a_poisonous_message_takes_none_of_its_group_with_it(shop: Shop, caplog:
     assert "for a group of 3 messages, which are tried one by one" in caplog.messages[0]
 
 
-def test_what_the_function_has_changed_in_a_message_is_as_it_was_when_it_is_tried_alone() -> None:
+def test_message_tried_alone_is_as_it_came() -> None:
     def each(messages: list[Message]) -> list[Outcome]:
         found = [message.body.pop("name") for message in messages]
         if "bad" in found:
@@ -297,9 +297,7 @@ def by_token(record: Any) -> Message:
         (sqs_handler, sqs_message_id(), {"Records": [sqs_record(each, body={"new": {**NEW}}) for each in "ab"]}, "new"),
     ],
 )
-def test_so_it_is_where_the_source_delivers_the_body_as_an_object(
-    decorator: Any, identity: Any, event: Any, name: str
-) -> None:
+def test_message_tried_alone_has_its_body_object_unchanged(decorator: Any, identity: Any, event: Any, name: str) -> None:
     calls: list[int] = []
 
     def each(messages: list[Message]) -> None:
@@ -313,7 +311,7 @@ def test_so_it_is_where_the_source_delivers_the_body_as_an_object(
     assert calls == [2, 1, 1]
 
 
-def test_an_identity_that_says_something_else_the_second_time_fails_or_is_not_asked(shop: Shop) -> None:
+def test_identity_that_changes_its_answer_fails_or_is_unasked(shop: Shop) -> None:
     asked: Counter[str] = Counter()
 
     def fickle(record: Any) -> Any:
@@ -386,7 +384,7 @@ def test_what_is_no_plain_function_is_refused(group_by: Any, shop: Shop) -> None
 
 
 @pytest.mark.parametrize("decorator", [sns_handler, eventbridge_handler, s3_handler])
-def test_what_gives_one_record_at_a_time_has_nothing_to_group(decorator: Any, shop: Shop) -> None:
+def test_single_record_source_has_no_groups(decorator: Any, shop: Shop) -> None:
     with pytest.raises(ConfigurationError, match="gives one record at a time"):
         decorator(by_name, group_by=letter)
 
@@ -410,7 +408,7 @@ def slow(clock: Clock, calls: list[str], seconds: float) -> Callable[[list[Messa
     return each
 
 
-def test_no_group_is_begun_with_less_time_than_the_slowest_call_took_and_a_half() -> None:
+def test_group_needs_half_more_than_the_slowest_calls_time() -> None:
     clock, calls = Clock(), list[str]()
     handler = measure_by(sqs_handler(by_name, group_by=letter)(slow(clock, calls, 4.0)), clock)
     report = handler.run(sqs(["a1", "b1", "a2", "c1", "d1"]), clock.until(13.0))
@@ -419,7 +417,7 @@ def test_no_group_is_begun_with_less_time_than_the_slowest_call_took_and_a_half(
     assert len(report.returned) == 2
 
 
-def test_a_group_that_failed_is_tried_one_by_one_as_long_as_there_is_time() -> None:
+def test_failed_group_is_tried_one_by_one_in_time() -> None:
     clock, calls = Clock(), list[str]()
     handler = measure_by(sqs_handler(by_name, group_by=letter)(slow(clock, calls, 2.0)), clock)
     report = handler.run(sqs(["a1", "a2!", "a3", "a4"]), clock.until(8.0))
@@ -428,7 +426,7 @@ def test_a_group_that_failed_is_tried_one_by_one_as_long_as_there_is_time() -> N
     assert [type(result.error).__name__ for result in report.results] == ["NoneType", "NoneType", "ValueError", "ValueError"]
 
 
-def test_a_record_of_which_only_a_part_was_done_in_time_goes_back() -> None:
+def test_record_partly_done_in_time_goes_back() -> None:
     clock, calls = Clock(), list[str]()
     handler = measure_by(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock)
     report = handler.run(sqs(["a1+b1"]), clock.until(6.0))
@@ -438,7 +436,7 @@ def test_a_record_of_which_only_a_part_was_done_in_time_goes_back() -> None:
 # ---------------------------------------------------------------- workers, second tries, hooks
 
 
-def test_groups_are_processed_in_threads_and_no_group_twice_at_a_time() -> None:
+def test_threads_process_groups_each_by_one_at_a_time() -> None:
     barrier = threading.Barrier(3, timeout=TIMEOUT)
 
     def each(messages: list[Message]) -> list[Outcome]:
@@ -483,7 +481,7 @@ class OneAfterTheOther:
         return Applied(message)
 
 
-def test_a_deferred_message_is_tried_again_by_itself_as_soon_as_the_one_before_it_is_in() -> None:
+def test_deferred_message_is_retried_alone_after_its_predecessor() -> None:
     entity = OneAfterTheOther()
     handler = sqs_handler(by_name, group_by=lambda message: int(message.id[1:]) % 2)(entity)
     report = handler.run(sqs(["s2", "s4", "s1", "s3", "s7"]))
@@ -492,7 +490,7 @@ def test_a_deferred_message_is_tried_again_by_itself_as_soon_as_the_one_before_i
     assert [result.settled for result in report.results] == [True, True, True, True, False]
 
 
-def test_a_record_with_several_groups_is_tried_again_where_it_is_the_only_one_too() -> None:
+def test_record_with_several_groups_is_retried_if_alone() -> None:
     calls: list[str] = []
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -521,7 +519,7 @@ def test_several_that_are_tried_again_at_once_keep_their_order() -> None:
     assert calls == ["c2 a2 b2 b1 c1 a1", "c2", "a2", "b2"]
 
 
-def test_what_waits_for_a_step_is_not_tried_again_in_the_batch() -> None:
+def test_message_waiting_for_a_step_is_not_retried() -> None:
     calls: list[int] = []
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -532,7 +530,7 @@ def test_what_waits_for_a_step_is_not_tried_again_in_the_batch() -> None:
     assert calls == [2]
 
 
-def test_the_hook_is_called_for_each_message_with_its_share_of_the_seconds() -> None:
+def test_hook_gets_each_message_with_its_share_of_seconds() -> None:
     clock, told = Clock(), list[tuple[str | None, str, float]]()
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:
@@ -573,7 +571,7 @@ def test_a_single_record_is_processed_in_its_groups() -> None:
     assert asyncio.run(caller())
 
 
-def test_of_records_that_are_processed_outside_a_batch_no_group_is_begun_without_time_for_it() -> None:
+def test_group_outside_a_batch_needs_time_to_begin() -> None:
     clock, calls = Clock(), list[str]()
     handler = measure_by(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock).handler
     records = [handler.read(sqs_record(name)) for name in ("a1", "b1", "a2+c1", "a3")]

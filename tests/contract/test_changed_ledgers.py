@@ -110,9 +110,7 @@ def test_an_entity_of_the_new_ledger_alone_works_as_any(make_shop: MakeShop, bef
 
 
 @changes_in_place
-def test_without_also_a_changed_ledger_is_a_mismatch_and_changes_nothing(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
+def test_changed_ledger_is_a_mismatch_without_also(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     earlier, shop = make_shop(before), make_shop(replace(now, also=()))
     earlier.add(message(1), "o-1")
     raw = shop.raw("o-1")
@@ -124,9 +122,7 @@ def test_without_also_a_changed_ledger_is_a_mismatch_and_changes_nothing(
 
 
 @labelled
-def test_a_store_that_knows_only_the_ledger_before_is_a_mismatch_afterwards(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
+def test_store_of_the_former_ledger_is_a_mismatch_afterwards(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     earlier, shop = make_shop(before), make_shop(now)
     earlier.add(message(1), "o-1")
     shop.add(message(2), "o-1")
@@ -138,9 +134,7 @@ def test_a_store_that_knows_only_the_ledger_before_is_a_mismatch_afterwards(
 
 
 @moves
-def test_a_store_of_the_attribute_before_meets_no_entity_that_the_new_one_made(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
+def test_store_of_the_former_attribute_meets_no_new_entity(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     earlier, shop = make_shop(before), make_shop(now)
     shop.create(message(1), "o-1")
     with pytest.raises(LedgerMismatch, match="moved"):
@@ -149,7 +143,7 @@ def test_a_store_of_the_attribute_before_meets_no_entity_that_the_new_one_made(
 
 
 @pytest.mark.parametrize(("before", "now"), UNCOUNTED.values(), ids=UNCOUNTED)
-def test_two_deployments_that_name_each_others_ledger_work_side_by_side(
+def test_deployments_work_together_if_each_names_the_others_ledger(
     make_shop: MakeShop, before: AnyLedger, now: AnyLedger
 ) -> None:
     shops = [make_shop(replace(before, also=replace(now, also=()))), make_shop(now)]
@@ -163,32 +157,28 @@ def test_two_deployments_that_name_each_others_ledger_work_side_by_side(
 
 
 @changes
-def test_the_same_id_of_another_source_is_another_message_for_the_ledger_before_too(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
+def test_former_ledger_distinguishes_sources_of_one_id(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     earlier, shop = make_shop(before), make_shop(now)
     earlier.add(message(1, "order-1"), "o-1")
     assert [type(shop.add(message(1, "order-2"), "o-1")) for _ in range(2)] == [Applied, Duplicate]
 
 
 @changes
-def test_a_part_of_a_message_is_another_message_for_the_ledger_before_too(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
+def test_former_ledger_distinguishes_parts(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     earlier, shop = make_shop(before), make_shop(now)
     earlier.add(message(1).part("stock"), "o-1")
     assert isinstance(shop.add(message(1).part("stock"), "o-1"), Duplicate)
     assert [type(shop.add(message(1), "o-1")) for _ in range(2)] == [Applied, Duplicate]
 
 
-def test_what_is_below_the_mark_of_the_ledger_before_is_stale(make_shop: MakeShop) -> None:
+def test_message_below_the_former_mark_is_stale(make_shop: MakeShop) -> None:
     make_shop(HighWaterMark()).add(message(5), "o-1")
     shop = make_shop(SeenIds(also=HighWaterMark()))
     assert shop.add(message(4), "o-1") == Stale(message(4), 5, shop.get("o-1"))
     assert [type(shop.add(message(n), "o-1")) for n in (9, 7, 9)] == [Applied, Applied, Duplicate]
 
 
-def test_a_sequence_that_follows_a_high_water_mark_goes_on_where_that_stood(make_shop: MakeShop) -> None:
+def test_sequence_continues_at_the_former_high_water_mark(make_shop: MakeShop) -> None:
     make_shop(HighWaterMark()).add(message(5), "o-1")
     shop = make_shop(InSequence())
     assert shop.add(message(7), "o-1") == Deferred(message(7), 6, shop.get("o-1"))
@@ -196,21 +186,19 @@ def test_a_sequence_that_follows_a_high_water_mark_goes_on_where_that_stood(make
 
 
 @pytest.mark.parametrize("before", [HighWaterMark(), InSequence(0)], ids=["marks", "sequence"])
-def test_the_first_number_of_a_sequence_follows_the_mark_that_another_ledger_left(
-    make_shop: MakeShop, before: AnyLedger
-) -> None:
+def test_first_number_of_a_sequence_follows_the_former_mark(make_shop: MakeShop, before: AnyLedger) -> None:
     make_shop(before).add(message(0), "o-1")
     shop = make_shop(InSequence(first=1))
     assert [type(shop.add(message(n), "o-1")) for n in (0, 2, 1, 1, 2)] == [Duplicate, Deferred, Applied, Duplicate, Applied]
 
 
-def test_several_messages_at_once_follow_the_mark_that_another_ledger_left(make_shop: MakeShop) -> None:
+def test_fold_follows_the_former_mark(make_shop: MakeShop) -> None:
     make_shop(HighWaterMark()).add(message(0), "o-1")
     outcomes = make_shop(InSequence(first=1)).fold([message(n) for n in (1, 2, 3)], "o-1")
     assert [type(outcome) for outcome in outcomes] == [Applied] * 3
 
 
-def test_an_id_of_the_ledger_before_is_known_as_long_as_that_promised_and_then_forgotten(make_shop: MakeShop) -> None:
+def test_former_id_is_known_for_the_former_retention(make_shop: MakeShop) -> None:
     earlier, shop = make_shop(SeenIds()), make_shop(SeenIds(MONTH, also=SeenIds()))
     earlier.add(message(1), "o-1")
     for days in (1, 7, 14):
@@ -236,7 +224,7 @@ AFTER_A_PLAIN_SET: dict[str, AnyLedger] = {
 
 
 @pytest.mark.parametrize("ledger", AFTER_A_PLAIN_SET.values(), ids=AFTER_A_PLAIN_SET)
-def test_a_set_of_ids_that_was_kept_by_hand_is_looked_into(make_shop: MakeShop, ledger: AnyLedger) -> None:
+def test_set_kept_by_hand_is_looked_into(make_shop: MakeShop, ledger: AnyLedger) -> None:
     shop = make_shop(ledger)
     kept = by_hand(shop, ["m1", "m2"])
     shop.put_raw("o-1", n=2, messageIDs=kept)
@@ -252,23 +240,21 @@ def test_a_set_of_ids_that_was_kept_by_hand_is_looked_into(make_shop: MakeShop, 
 @pytest.mark.parametrize("ledger", [PLAIN, SeenIds(also=PLAIN)], ids=str)
 @pytest.mark.parametrize("source", ["", "s"])
 @pytest.mark.parametrize("id_", ["@m1", "@npm/m1"])
-def test_an_id_in_a_set_kept_by_hand_is_known_whatever_it_begins_with(
-    make_shop: MakeShop, ledger: AnyLedger, source: str, id_: str
-) -> None:
+def test_id_in_a_set_kept_by_hand_may_begin_anyhow(make_shop: MakeShop, ledger: AnyLedger, source: str, id_: str) -> None:
     shop = make_shop(ledger)
     shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, [id_]))
     assert isinstance(shop.add(Message(id_, source=source), "o-1"), Duplicate)
     assert (shop.get("o-1") or {})["n"] == 1
 
 
-def test_what_a_set_holds_without_a_source_counts_for_every_source(make_shop: MakeShop) -> None:
+def test_stored_id_without_a_source_counts_for_every_source(make_shop: MakeShop) -> None:
     shop = make_shop(PLAIN)
     for id_ in ("m1", "@m1"):
         outcomes = [shop.add(each, "o-1") for each in (Message(id_), Message(id_, source="s"), Message(id_).part("p"))]
         assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate, Applied]
 
 
-def test_a_set_that_was_kept_by_hand_under_another_name_is_looked_into(make_shop: MakeShop) -> None:
+def test_set_kept_by_hand_may_have_another_name(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(also=MessageIds("processed")))
     shop.put_raw("o-1", n=1, processed=by_hand(shop, ["m1"]))
     assert [type(shop.add(message(n), "o-1")) for n in (1, 2, 2)] == [Duplicate, Applied, Duplicate]
@@ -276,7 +262,7 @@ def test_a_set_that_was_kept_by_hand_under_another_name_is_looked_into(make_shop
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark()], ids=str)
-def test_without_also_a_set_of_ids_is_the_callers_own_and_decides_nothing(make_shop: MakeShop, ledger: AnyLedger) -> None:
+def test_callers_set_decides_nothing_without_also(make_shop: MakeShop, ledger: AnyLedger) -> None:
     shop = make_shop(ledger)
     kept = by_hand(shop, ["m1"])
     shop.put_raw("o-1", n=1, messageIDs=kept)
@@ -286,7 +272,7 @@ def test_without_also_a_set_of_ids_is_the_callers_own_and_decides_nothing(make_s
     assert (shop.get("o-1") or {})["messageIDs"] == 1
 
 
-def test_a_set_of_ids_that_others_have_changed_counts_as_it_is(make_shop: MakeShop) -> None:
+def test_set_changed_by_others_counts_as_it_is(make_shop: MakeShop) -> None:
     ids, other = make_shop(PLAIN), make_shop(SeenIds())
     ids.add(Message("m1"), "o-1")
     other.add(Message("m1"), "o-1")
@@ -296,7 +282,7 @@ def test_a_set_of_ids_that_others_have_changed_counts_as_it_is(make_shop: MakeSh
         ids.add(Message("m1"), "o-1")
 
 
-def test_a_plain_set_goes_on_with_ids_that_have_no_source(make_shop: MakeShop) -> None:
+def test_plain_set_continues_with_ids_without_a_source(make_shop: MakeShop) -> None:
     shop = make_shop(PLAIN)
     shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, ["m1"]))
     assert [type(shop.add(Message(f"m{n}"), "o-1")) for n in (1, 2, 2)] == [Duplicate, Applied, Duplicate]
@@ -304,9 +290,7 @@ def test_a_plain_set_goes_on_with_ids_that_have_no_source(make_shop: MakeShop) -
 
 
 @pytest.mark.parametrize("also", [(), PLAIN], ids=["alone", "named again"])
-def test_a_plain_set_that_was_kept_by_hand_lets_no_message_in_again_that_has_a_source_now(
-    make_shop: MakeShop, also: Any
-) -> None:
+def test_plain_set_knows_a_message_that_gained_a_source(make_shop: MakeShop, also: Any) -> None:
     shop = make_shop(replace(PLAIN, also=also))
     shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, ["m1"]))
     with suppress(LedgerMismatch):
@@ -317,9 +301,7 @@ def test_a_plain_set_that_was_kept_by_hand_lets_no_message_in_again_that_has_a_s
 @pytest.mark.parametrize(
     "before", [SeenIds(), HighWaterMark(name="marks"), InSequence(name="marks")], ids=["ids", "marks", "sequence"]
 )
-def test_a_source_that_counts_from_now_on_does_not_wait_for_what_the_ledger_before_holds(
-    make_shop: MakeShop, before: AnyLedger
-) -> None:
+def test_counted_source_does_not_wait_for_former_messages(make_shop: MakeShop, before: AnyLedger) -> None:
     try:
         now = InSequence(also=before)
     except ConfigurationError:  # it cannot know where to go on, and says so
@@ -371,9 +353,7 @@ def test_a_step_of_the_ledger_before_is_finished_once(make_shop: MakeShop, befor
 
 
 @changes
-def test_a_step_of_the_ledger_before_is_taken_over_where_it_stands(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
+def test_step_of_the_former_ledger_is_taken_over(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     _, shop, step = _begun_before(make_shop, before, now)
     shop.clock.now = step.until
     taken = shop.begin(message(1), "o")

@@ -110,7 +110,7 @@ def test_the_same_message_takes_effect_on_another_entity(shop: Shop) -> None:
     assert isinstance(shop.add(message(1), "o-2"), Applied)
 
 
-def test_the_entity_comes_back_where_asked_for_and_without_its_ledger(shop: Shop) -> None:
+def test_entity_is_returned_without_its_ledger_if_asked_for(shop: Shop) -> None:
     first = shop.add_and_return(message(1), "o-1", 5)
     second = shop.add_and_return(message(2), "o-1", 5)
     assert isinstance(first, Applied)
@@ -134,19 +134,19 @@ def test_a_message_that_the_business_refuses_leaves_nothing_behind(shop: Shop) -
 
 
 @not_counted
-def test_a_message_that_the_business_refused_may_be_let_in_later(shop: Shop) -> None:
+def test_message_refused_by_the_business_may_apply_later(shop: Shop) -> None:
     shop.put_raw("o-1", n=0, closed=True)
     shop.add(message(1), "o-1", if_open=True, create=False)
     assert isinstance(shop.add(message(1), "o-1"), Applied)
 
 
-def test_the_business_refuses_a_fresh_message_even_where_it_could_create(shop: Shop) -> None:
+def test_business_refuses_a_fresh_message_that_could_create(shop: Shop) -> None:
     shop.put_raw("o-1", n=0, closed=True)
     assert isinstance(shop.add(message(1), "o-1", if_open=True, create=True), Rejected)
     assert n_of(shop) == 0
 
 
-def test_a_redelivery_is_a_duplicate_though_the_business_would_now_refuse_it(shop: Shop) -> None:
+def test_redelivery_is_a_duplicate_if_its_condition_is_now_false(shop: Shop) -> None:
     shop.add(message(1), "o-1")
     shop.touch(message(2), "o-1", "closed")
     third = message(2)
@@ -174,7 +174,7 @@ def test_creating_never_replaces_what_is_there(shop: Shop) -> None:
 
 
 @not_counted
-def test_a_creation_that_is_refused_is_settled_and_leaves_nothing_behind(shop: Shop) -> None:
+def test_refused_creation_is_settled_and_leaves_nothing(shop: Shop) -> None:
     shop.put_raw("o-1", n=3)
     before = shop.raw("o-1")
     assert shop.create(message(1), "o-1", 7).settled
@@ -203,7 +203,7 @@ def test_a_record_that_asks_something_of_the_entity_creates_none(shop: Shop) -> 
     assert isinstance(shop.add(message(3), "o-1"), Duplicate)
 
 
-def test_a_creation_comes_again_where_there_is_nothing_but_a_record_of_another_message(shop: Shop) -> None:
+def test_creation_comes_again_if_only_another_record_exists(shop: Shop) -> None:
     shop.record(message(1), "o-1")
     for _ in range(2):
         outcome = shop.create(message(2), "o-1", 7)
@@ -211,7 +211,7 @@ def test_a_creation_comes_again_where_there_is_nothing_but_a_record_of_another_m
     assert shop.get("o-1") == shop.key("o-1")
 
 
-def test_a_creation_of_nothing_but_a_key_is_refused_for_good_where_the_key_is_there(make_shop: MakeShop) -> None:
+def test_creation_of_a_key_alone_is_rejected_if_it_exists(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds())
     assert isinstance(shop.create_bare(message(1), "o-1"), Applied)
     outcome = shop.create_bare(message(2), "o-1")
@@ -219,7 +219,7 @@ def test_a_creation_of_nothing_but_a_key_is_refused_for_good_where_the_key_is_th
     assert isinstance(shop.create_bare(message(1), "o-1"), Duplicate)
 
 
-def test_a_message_is_recorded_even_where_there_is_no_entity_yet(shop: Shop) -> None:
+def test_message_is_recorded_if_no_entity_exists(shop: Shop) -> None:
     shop.record(message(1), "o-1")
     assert isinstance(shop.record(message(1), "o-1"), Duplicate)
     assert isinstance(shop.add(message(2), "o-1"), Applied)
@@ -250,7 +250,7 @@ def test_explain_sends_nothing(shop: Shop) -> None:
     assert shop.raw("o-1") is None
 
 
-def test_a_call_that_touches_the_ledger_is_refused_before_it_is_sent(shop: Shop) -> None:
+def test_call_that_touches_the_ledger_is_refused_unsent(shop: Shop) -> None:
     shop.add(message(1), "o-1")
     before = shop.raw("o-1")
     assert ledger_of(shop)
@@ -261,7 +261,7 @@ def test_a_call_that_touches_the_ledger_is_refused_before_it_is_sent(shop: Shop)
 
 
 @pytest.mark.parametrize("field", ["events", "ow", "owl", "ow-l", "OW_l", "messageIDs", "messageIDs_r0"])
-def test_a_field_that_is_called_nearly_as_the_ledger_is_the_business_own(shop: Shop, field: str) -> None:
+def test_field_with_nearly_a_ledgers_name_is_the_business_own(shop: Shop, field: str) -> None:
     if field in _names_of_a_plain_set(shop):
         with pytest.raises(InvalidUpdate, match="keeps ids"):
             shop.touch(message(1), "o-1", field)
@@ -278,7 +278,7 @@ def _names_of_a_plain_set(shop: Shop) -> set[str]:
     return {name for name in ledger_of(shop, "o-2") if not name.startswith("ow_")}
 
 
-def test_a_path_that_begins_with_the_name_of_a_mark_is_the_business_own(make_shop: MakeShop) -> None:
+def test_path_that_begins_like_a_mark_is_the_business_own(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark())
     shop.add(message(1), "o-1")
     assert isinstance(shop.touch(message(2), "o-1", "events.x"), Applied)
@@ -288,9 +288,7 @@ def test_a_path_that_begins_with_the_name_of_a_mark_is_the_business_own(make_sho
 
 @pytest.mark.parametrize("value", ["text", 5, True, None, {"a": 1}], ids=str)
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()], ids=str)
-def test_what_the_business_keeps_under_the_name_of_a_ledger_stays_as_it_is(
-    make_shop: MakeShop, ledger: Ledger, value: Any
-) -> None:
+def test_business_value_under_a_ledgers_name_stays_as_it_is(make_shop: MakeShop, ledger: Ledger, value: Any) -> None:
     shop = make_shop(ledger)
     shop.put_raw("o-1", messageIDs=value, events=value)
     assert [type(shop.add(message(n), "o-1")) for n in (1, 1, 2)] == [Applied, Duplicate, Applied]
@@ -321,7 +319,7 @@ def test_an_entity_is_shown_without_the_ledger_of_another_service(make_shop: Mak
     assert other.add(message(1), "o-1") == Duplicate(message(1), mine.get("o-1"))
 
 
-def test_a_second_write_of_a_message_to_one_entity_is_let_in_as_another_part_of_it(shop: Shop) -> None:
+def test_second_write_of_a_message_applies_as_another_part(shop: Shop) -> None:
     writes = [message(1), message(1).part("stock"), message(1).part("price"), message(1).part("stock").part("price")]
     assert [type(shop.add(each, "o-1")) for each in writes] == [Applied] * 4
     assert [type(shop.add(each, "o-1")) for each in writes] == [Duplicate] * 4
@@ -400,7 +398,7 @@ WRONG_TIMES: list[Any] = [
 ]
 
 
-def test_a_clock_that_shows_no_seconds_is_refused_before_anything_is_written(make_shop: MakeShop) -> None:
+def test_clock_that_shows_no_seconds_is_refused_unsent(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds())
     shop.put_raw("o-1", n=1)
     before = shop.raw("o-1")
@@ -464,7 +462,7 @@ def test_an_id_is_recognised_throughout_its_retention_and_forgotten_later(make_s
     assert isinstance(shop.add(message(1), "o-1"), Applied)
 
 
-def test_an_id_from_a_consumer_whose_clock_is_fast_or_slow_is_recognised(make_shop: MakeShop) -> None:
+def test_id_is_recognised_if_a_clock_is_fast_or_slow(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(retention=timedelta(days=14)))
     for hours in range(0, 24 * 16, 6):
         shop.clock.now = NOW + hours * 3600 + 6 * 3600
@@ -511,7 +509,7 @@ def test_text_sequences_compare_as_text(make_shop: MakeShop) -> None:
     assert outcomes[-1] == Stale(Message("m", "s", sequence="a10"), "a2", shop.get("o-1"))
 
 
-def test_a_source_that_changes_its_type_of_sequence_is_a_mismatch(make_shop: MakeShop) -> None:
+def test_source_that_changes_its_sequence_type_is_a_mismatch(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark())
     shop.add(message(3), "o-1")
     with pytest.raises(LedgerMismatch):
@@ -535,9 +533,7 @@ def test_each_source_has_a_mark_of_its_own(make_shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [("9", "10"), ("10", "9")])
-def test_numbers_as_text_of_different_length_are_refused_and_the_remedies_named(
-    make_shop: MakeShop, first: str, second: str
-) -> None:
+def test_text_numbers_of_two_lengths_are_refused_with_remedies(make_shop: MakeShop, first: str, second: str) -> None:
     shop = make_shop(HighWaterMark())
     shop.add(Message("m1", "s", sequence=first), "o-1")
     before = shop.raw("o-1")
@@ -582,7 +578,7 @@ def test_a_gap_comes_before_the_business_condition(make_shop: MakeShop) -> None:
     assert isinstance(shop.add(message(1), "o-1", if_open=True), Rejected)
 
 
-def test_a_message_that_the_business_refuses_moves_the_mark_of_a_counted_source(make_shop: MakeShop) -> None:
+def test_message_refused_by_the_business_moves_a_counted_mark(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence())
     shop.put_raw("o-1", n=0, closed=True)
     assert shop.add(message(1), "o-1", if_open=True) == Rejected(message(1), shop.get("o-1"))
@@ -593,7 +589,7 @@ def test_a_message_that_the_business_refuses_moves_the_mark_of_a_counted_source(
     assert n_of(shop) == 2
 
 
-def test_a_refusal_that_a_counted_source_can_remember_nowhere_is_not_settled(make_shop: MakeShop) -> None:
+def test_counted_refusal_is_unsettled_if_nothing_can_remember_it(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence())
     assert shop.add(message(1), "o-1", create=False) == Missing(message(1))
     assert shop.add(message(1), "o-1", create=False, missing_ok=True) == Missing(message(1))
@@ -601,7 +597,7 @@ def test_a_refusal_that_a_counted_source_can_remember_nowhere_is_not_settled(mak
     assert isinstance(shop.add(message(1), "o-1"), Applied)
 
 
-def test_a_refused_creation_of_a_counted_source_is_settled_only_if_it_is_remembered(make_shop: MakeShop) -> None:
+def test_counted_refused_creation_is_settled_if_remembered(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence())
     shop.put_raw("o-1", n=3)
     outcome = shop.create(message(1), "o-1", 7)
@@ -672,7 +668,7 @@ def _is_label_or_token(name: str) -> bool:
 
 
 @pytest.mark.parametrize("wrong", ["ow2 14d", "ow1", "", 5, True, ["m1"], {"ow1": 1}], ids=str)
-def test_a_label_that_no_ledger_of_this_version_wrote_is_a_mismatch(shop: Shop, wrong: Any) -> None:
+def test_label_of_no_known_ledger_is_a_mismatch(shop: Shop, wrong: Any) -> None:
     shop.add(message(1), "o-2")
     if "ow_l" not in ledger_of(shop, "o-2"):
         pytest.skip("a set of the user's has no label")

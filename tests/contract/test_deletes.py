@@ -49,7 +49,7 @@ def _left(shop: Shop, order: str) -> set[str]:
     return {name for name in held if not name.startswith("ow_")}
 
 
-def test_a_deleted_entity_is_gone_for_reads_and_leaves_nothing_of_the_callers_own(shop: Shop) -> None:
+def test_deleted_entity_is_gone_and_keeps_no_callers_field(shop: Shop) -> None:
     shop.create(M1, "o", n=3)
     shop.touch(M2, "o", "colour")
     assert isinstance(shop.delete(M3, "o"), Applied)
@@ -59,7 +59,7 @@ def test_a_deleted_entity_is_gone_for_reads_and_leaves_nothing_of_the_callers_ow
     assert shop.without_ledger(shop.raw("o") or {}) == shop.key("o")
 
 
-def test_every_write_that_comes_late_is_answered_gone_and_changes_nothing(shop: Shop) -> None:
+def test_late_write_is_gone_and_changes_nothing(shop: Shop) -> None:
     shop.create(M1, "o")
     shop.delete(M2, "o")
     before = shop.raw("o")
@@ -90,7 +90,7 @@ def test_the_messages_that_the_entity_has_seen_stay_duplicates(shop: Shop) -> No
     ]
 
 
-def test_deleting_what_is_not_there_leaves_a_tombstone_that_refuses_a_late_creation(shop: Shop) -> None:
+def test_tombstone_of_a_missing_entity_refuses_a_late_creation(shop: Shop) -> None:
     outcome = shop.delete(M2, "o")
     assert isinstance(outcome, Applied)
     assert outcome.entity is None
@@ -99,7 +99,7 @@ def test_deleting_what_is_not_there_leaves_a_tombstone_that_refuses_a_late_creat
     assert shop.get("o") is None
 
 
-def test_once_the_database_has_removed_the_tombstone_the_id_is_free_again(shop: Shop) -> None:
+def test_id_is_free_if_the_database_removed_its_tombstone(shop: Shop) -> None:
     shop.create(M1, "o")
     shop.delete(M2, "o")
     shop.delete_raw("o")
@@ -124,9 +124,7 @@ def test_a_store_without_tombstones_refuses_to_delete_and_says_why(make_shop: Ma
 
 
 @pytest.mark.parametrize("other", [SeenIds(name="mine"), HighWaterMark(name="mine"), MessageIds("mine")], ids=repr)
-def test_a_store_with_another_ledger_and_without_tombstones_cannot_write_into_the_dead(
-    make_shop: MakeShop, other: Ledger
-) -> None:
+def test_store_without_tombstones_writes_into_no_dead_entity(make_shop: MakeShop, other: Ledger) -> None:
     shop, second = make_shop(SeenIds(), tombstones=TOMBSTONES), make_shop(other)
     first, late = Message("first", "s", sequence=1), Message("late", "s", sequence=2)
     second.add(first, "o")
@@ -151,14 +149,14 @@ def test_a_delete_that_the_callers_condition_refuses_deletes_nothing(shop: Shop)
 
 
 @pytest.mark.parametrize("value", ["x", 5, True], ids=repr)
-def test_something_else_in_the_place_of_steps_is_a_mismatch_and_deletes_nothing(shop: Shop, value: object) -> None:
+def test_delete_is_a_mismatch_if_steps_are_something_else(shop: Shop, value: object) -> None:
     shop.put_raw("o", n=1, ow_steps=value)
     with pytest.raises(LedgerMismatch, match="ow_step"):
         shop.delete(M1, "o")
     assert (shop.raw("o") or {})["n"] == 1
 
 
-def test_a_delete_moves_the_mark_and_is_refused_by_it_like_any_write(make_shop: MakeShop) -> None:
+def test_delete_moves_the_mark_and_is_refused_by_it(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence(), tombstones=TOMBSTONES)
     one, two, three, four = (Message(f"m{n}", "s", sequence=n) for n in range(1, 5))
     shop.add(one, "o")
@@ -185,7 +183,7 @@ def test_a_delete_that_comes_after_a_later_update_is_stale(make_shop: MakeShop) 
     assert shop.get("o") is not None
 
 
-def test_an_open_step_of_any_message_keeps_the_entity_alive_also_after_its_lease(shop: Shop) -> None:
+def test_open_step_keeps_the_entity_alive_after_its_lease(shop: Shop) -> None:
     shop.create(M1, "o")
     begun: Any = shop.begin(M2, "o")
     for late in (0, 3600):
@@ -198,7 +196,7 @@ def test_an_open_step_of_any_message_keeps_the_entity_alive_also_after_its_lease
     assert isinstance(shop.delete(M3, "o"), Applied)
 
 
-def test_a_delete_waits_for_the_last_of_several_steps_and_a_refused_delete_is_not_recorded_before(
+def test_delete_waits_for_the_last_step(
     make_shop: MakeShop,
 ) -> None:
     shop = make_shop(InSequence(), tombstones=TOMBSTONES)
@@ -218,7 +216,7 @@ def test_a_deleted_entity_has_no_ttl_of_its_former_life(shop: Shop) -> None:
     assert shop.expiry("o") is None
 
 
-def test_a_delete_emits_like_any_write_and_a_redelivery_emits_nothing(shop: Shop) -> None:
+def test_delete_emits_once(shop: Shop) -> None:
     shop.add(M1, "o", emit=[Event("Made", 1)])
     shop.delete(M2, "o", emit=[Event("Deleted", 2)])
     shop.delete(M2, "o", emit=[Event("Deleted", 2)])
@@ -233,7 +231,7 @@ def _accepts(events: list[Outgoing]) -> None:
     """A broker that takes everything."""
 
 
-def test_pending_events_survive_a_delete_and_their_last_clear_lets_the_tombstone_expire(shop: Shop) -> None:
+def test_tombstone_expires_after_its_last_event_is_cleared(shop: Shop) -> None:
     shop.add(M1, "o", emit=[Event("A", 1), Event("B", 2)])
     shop.delete(M2, "o", emit=[Event("C", 3)])
     assert shop.expiry("o") is None
@@ -267,9 +265,7 @@ def test_a_refused_event_holds_the_tombstone_until_it_is_skipped(shop: Shop) -> 
     assert shop.expiry("o") == EXPIRY
 
 
-def test_an_entity_that_is_deleted_while_its_events_are_published_expires_and_nothing_goes_out_twice(
-    store: str, shop: Shop
-) -> None:
+def test_entity_deleted_while_published_expires_without_copies(store: str, shop: Shop) -> None:
     if "async" in store:
         pytest.skip("a blocking delete cannot come in between; the flow and the requests are those of the blocking store")
     published: list[str] = []
@@ -285,7 +281,7 @@ def test_an_entity_that_is_deleted_while_its_events_are_published_expires_and_no
     assert "ow_events" not in (shop.raw("o") or {})
 
 
-def test_a_tombstone_of_two_services_expires_with_the_last_event_of_both(make_shop: MakeShop) -> None:
+def test_tombstone_of_two_services_expires_with_the_last_event(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), OUTBOX, TOMBSTONES)
     other = make_shop(SeenIds(name="mine"), OUTBOX)
     shop.add(M1, "o", emit=[Event("A", 1)])
@@ -296,7 +292,7 @@ def test_a_tombstone_of_two_services_expires_with_the_last_event_of_both(make_sh
     assert shop.expiry("o") == EXPIRY + 7
 
 
-def test_only_what_is_ours_is_kept_whatever_the_callers_fields_are_called(make_shop: MakeShop) -> None:
+def test_tombstone_keeps_only_our_fields(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), OUTBOX, TOMBSTONES)
     other = make_shop(HighWaterMark(name="my_ledger_x"))
     odd = ["events", "ow", "ow-l", "owl", "OW_l", "messageIDs", "ow`", "my_ledger_y", "n@", "_", "é_all"]

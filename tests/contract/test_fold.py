@@ -89,7 +89,7 @@ def counted() -> Iterator[Meter]:
 # --- one write --------------------------------------------------------------------------------------------------------
 
 
-def test_ten_messages_that_create_an_entity_are_one_request_and_each_is_remembered(shop: Shop) -> None:
+def test_ten_messages_create_an_entity_in_one_request(shop: Shop) -> None:
     use(shop)
     ten = messages(*range(1, 11))
     with counted() as counting:
@@ -116,7 +116,7 @@ def without_tokens(item: dict[str, Any], shop: Shop, order: str) -> dict[str, An
     return {name: sorted(value, key=repr) if isinstance(value, list | set) else value for name, value in kept.items()}
 
 
-def test_the_function_gets_the_messages_of_a_source_by_their_sequence_and_the_outcomes_are_in_the_order_given(
+def test_function_gets_messages_by_sequence_and_outcomes_keep_order(
     shop: Shop,
 ) -> None:
     adding = Adding()
@@ -127,7 +127,7 @@ def test_the_function_gets_the_messages_of_a_source_by_their_sequence_and_the_ou
     assert kinds(outcomes) == [Applied] * 4
 
 
-def test_a_second_copy_in_a_batch_is_a_duplicate_and_the_function_does_not_see_it(shop: Shop) -> None:
+def test_second_copy_in_a_batch_is_a_duplicate(shop: Shop) -> None:
     adding = Adding()
     again = Message("m1", source="s", sequence=1, body=7)
     outcomes = shop.fold([message(1), again, message(2)], "o", adding)
@@ -162,7 +162,7 @@ def test_one_message_is_written_as_it_would_be_alone(shop: Shop) -> None:
 
 
 @seen_only
-def test_duplicates_drop_out_and_the_function_is_asked_for_the_rest(shop: Shop) -> None:
+def test_duplicates_drop_out_of_a_fold(shop: Shop) -> None:
     shop.fold(messages(2, 4), "o")
     adding = Adding()
     with counted() as counting:
@@ -209,7 +209,7 @@ def test_a_source_that_waits_does_not_hold_up_another(shop: Shop) -> None:
 
 
 @sequence_only
-def test_an_entity_that_is_ahead_of_a_part_of_the_batch_is_looked_at_once(shop: Shop) -> None:
+def test_entity_ahead_of_the_batch_is_read_once(shop: Shop) -> None:
     shop.fold(messages(*range(1, 7)), "o")
     with counted() as counting:
         outcomes = shop.fold(messages(3, 4, 7, 8), "o")
@@ -242,7 +242,7 @@ def test_many_sources_in_one_batch_are_all_written(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
-def test_what_the_condition_refuses_as_a_whole_goes_one_by_one(shop: Shop) -> None:
+def test_refused_fold_is_written_one_by_one(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     adding = Adding(creates=False, limit=2)
     with counted() as counting:
@@ -254,7 +254,7 @@ def test_what_the_condition_refuses_as_a_whole_goes_one_by_one(shop: Shop) -> No
 
 
 @sequence_only
-def test_a_refusal_moves_the_mark_of_a_source_that_counts_so_that_those_behind_it_are_not_held_up(shop: Shop) -> None:
+def test_refusal_in_a_fold_moves_a_counted_mark(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     outcomes = shop.fold([message(1, 1), message(2, 2), message(3, 1)], "o", Adding(creates=False, limit=2))
     assert kinds(outcomes) == [Applied, Rejected, Applied]
@@ -269,7 +269,7 @@ def test_a_second_copy_of_what_is_rejected_is_rejected(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
-def test_an_entity_that_is_missing_rejects_all_where_the_write_creates_none(shop: Shop) -> None:
+def test_missing_entity_rejects_all_if_nothing_creates_it(shop: Shop) -> None:
     outcomes = shop.fold(messages(1, 2), "o", Adding(creates=False))
     assert kinds(outcomes) == [Missing, Missing]
     assert not any(outcome.settled for outcome in outcomes)
@@ -290,7 +290,7 @@ def test_the_ledger_comes_before_the_condition(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
-def test_a_message_whose_step_is_open_is_busy_and_the_others_are_written(shop: Shop) -> None:
+def test_message_with_an_open_step_alone_is_busy(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     step = shop.begin(message(2), "o")
     assert isinstance(step, Begun)
@@ -301,7 +301,7 @@ def test_a_message_whose_step_is_open_is_busy_and_the_others_are_written(shop: S
 
 
 @seen_only
-def test_a_step_of_a_message_outside_of_the_batch_is_no_reason_to_wait(shop: Shop) -> None:
+def test_fold_ignores_a_step_outside_of_the_batch(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     shop.begin(message(9), "o")
     assert kinds(shop.fold(messages(1, 2, 3), "o")) == [Applied] * 3
@@ -309,7 +309,7 @@ def test_a_step_of_a_message_outside_of_the_batch_is_no_reason_to_wait(shop: Sho
 
 
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["mark", "sequence"])
-def test_a_step_that_another_process_has_begun_is_no_reason_to_wait(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_fold_ignores_a_step_of_another_process(make_shop: MakeShop, ledger: Ledger) -> None:
     """Of two messages with one sequence only the first is written."""
     shop = make_shop(ledger)
     shop.put_raw("o", n=0)
@@ -353,7 +353,7 @@ def _body(event: Outgoing) -> dict[str, Any]:
     return json.loads(event.cloudevent())
 
 
-def test_an_event_belongs_to_one_of_the_messages_also_where_there_is_one_alone(make_shop: MakeShop) -> None:
+def test_event_of_a_fold_belongs_to_one_message(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), OUTBOX)
     for batch in (messages(1), messages(1, 2)):
         with pytest.raises(ConfigurationError, match="cause=message"):
@@ -364,7 +364,7 @@ def test_an_event_belongs_to_one_of_the_messages_also_where_there_is_one_alone(m
 # --- misuse -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_sequence_that_only_the_ledger_before_would_not_take_is_refused_as_of_a_single_write(make_shop: MakeShop) -> None:
+def test_fold_refuses_a_sequence_that_a_single_write_refuses(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(also=HighWaterMark()))
     for written in (lambda: shop.add(message(10**38), "o"), lambda: shop.fold(messages(1, 10**38), "o")):
         with pytest.raises(InvalidMessage, match="sortable"):
@@ -373,7 +373,7 @@ def test_a_sequence_that_only_the_ledger_before_would_not_take_is_refused_as_of_
 
 
 @mark_only
-def test_a_message_without_a_sequence_is_refused_before_anything_is_written(shop: Shop) -> None:
+def test_message_without_a_sequence_is_refused_unsent(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="no sequence"):
         shop.fold([message(1), Message("m2")], "o")
     assert shop.raw("o") is None
@@ -432,7 +432,7 @@ def test_an_entity_with_another_ledger_is_refused(shop: Shop) -> None:
         ({"finishes": None}, "finishes no step"),
     ],
 )
-def test_a_function_that_returns_something_else_is_told_what_to_return(shop: Shop, made: Any, error: str) -> None:
+def test_function_with_a_wrong_result_is_told_the_right_one(shop: Shop, made: Any, error: str) -> None:
     with pytest.raises(InvalidUpdate, match=error):
         shop.fold_by(messages(1, 2), lambda _: made)
 
@@ -452,7 +452,7 @@ def test_a_store_without_a_ledger_folds_nothing(make_shop: MakeShop) -> None:
 
 
 @seen_only
-def test_an_asynchronous_function_is_awaited_by_an_asynchronous_store_and_refused_by_others(store: str, shop: Shop) -> None:
+def test_asynchronous_function_needs_an_asynchronous_store(store: str, shop: Shop) -> None:
     name = "Key" if "dynamo" in shop.name else "filter"
     shop.put_raw("o", n=0)
 

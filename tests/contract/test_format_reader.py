@@ -101,7 +101,7 @@ def store(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.few(2)
-def test_a_reader_who_has_only_the_page_agrees_with_the_library(opened: MakeIn, case: Case) -> None:
+def test_reader_of_the_format_page_agrees_with_the_library(opened: MakeIn, case: Case) -> None:
     @settings(
         max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
     )

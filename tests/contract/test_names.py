@@ -128,7 +128,7 @@ def _done(shop: Any, method: str, arguments: list[Any], native: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
-def test_no_call_touches_a_name_of_ours_and_none_of_these_is_sent(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_call_that_touches_our_names_is_refused_unsent(make_shop: MakeShop, ledger: Ledger) -> None:
     shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
     shop.add(message(1), "o", emit=[Event("Paid", 1)])
     before, key, dynamodb = shop.raw("o"), shop.key("o"), "dynamo" in shop.name
@@ -143,7 +143,7 @@ def test_no_call_touches_a_name_of_ours_and_none_of_these_is_sent(make_shop: Mak
     assert isinstance(shop.add(message(2), "o"), Applied)
 
 
-def test_no_write_in_a_fold_or_a_transaction_touches_a_name_of_ours(make_shop: MakeShop, store: str) -> None:
+def test_fold_and_transaction_touch_no_name_of_ours(make_shop: MakeShop, store: str) -> None:
     shop: Any = make_shop(SeenIds())
     shop.add(message(1), "o")
     before, key, dynamodb = shop.raw("o"), shop.key("o"), "dynamo" in shop.name
@@ -185,7 +185,7 @@ def _storing(dynamodb: bool, key: dict[str, Any], name: str) -> list[tuple[str, 
 
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 @pytest.mark.few(1, each="store")
-def test_nothing_that_a_guarded_call_stores_makes_a_store_refuse_the_entity(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_stored_values_never_make_a_store_refuse_the_entity(make_shop: MakeShop, ledger: Ledger) -> None:
     shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
     others = [make_shop(each) for each in (SeenIds(name="a"), HighWaterMark(name="b"))]
     dynamodb, n = "dynamo" in shop.name, 0
@@ -208,7 +208,7 @@ def test_nothing_that_a_guarded_call_stores_makes_a_store_refuse_the_entity(make
     assert shop.get("o") is None
 
 
-def test_what_a_new_entity_brings_under_the_callers_names_stays_the_callers(make_shop: MakeShop) -> None:
+def test_new_entitys_fields_stay_the_callers(make_shop: MakeShop) -> None:
     names = [*THEIRS, "messageIDs"]
     for number, ledger in enumerate(LEDGERS.values()):
         if isinstance(ledger, MessageIds):
@@ -221,7 +221,7 @@ def test_what_a_new_entity_brings_under_the_callers_names_stays_the_callers(make
         assert (shop.get(f"o{number}") or {}).items() >= dict.fromkeys(names, "m1").items()
 
 
-def test_no_read_shows_a_name_of_ours_whoever_has_put_it_there(make_shop: MakeShop) -> None:
+def test_read_shows_no_name_of_ours(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds())
     for ledger in (HighWaterMark(name="b"), SeenIds(None, readable=True, name="d")):
         make_shop(ledger, OUTBOX).add(message(1), "o", emit=[Event("Paid", 1)])
@@ -241,7 +241,7 @@ def test_no_read_shows_a_name_of_ours_whoever_has_put_it_there(make_shop: MakeSh
         assert set((outcome().entity or {}).keys()) <= shown
 
 
-def test_a_set_of_the_callers_is_the_ledgers_in_stores_that_ask_for_it_and_business_in_all_others(
+def test_callers_set_is_a_ledger_only_where_asked_for(
     make_shop: MakeShop,
 ) -> None:
     asks: list[Shop] = [make_shop(MessageIds()), make_shop(SeenIds(name="a", also=MessageIds()))]
@@ -281,9 +281,7 @@ class Name(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
     ],
     ids=lambda ledger: type(ledger).__name__,
 )
-def test_a_name_that_is_a_member_of_an_enum_is_the_name_that_it_says(
-    make_shop: MakeShop, ledger: Ledger, plain_ledger: Ledger
-) -> None:
+def test_enum_member_is_taken_as_its_name(make_shop: MakeShop, ledger: Ledger, plain_ledger: Ledger) -> None:
     shop = make_shop(ledger, Outbox(Name.OUTBOX), Tombstones(timedelta(days=30), Name.TTL))
     plain_shop = make_shop(plain_ledger, Outbox("shop/bills"), Tombstones(timedelta(days=30), "gone_at"))
     told = list[Any]()

@@ -76,7 +76,7 @@ def _pending(shop: Shop, order: str) -> list[str]:
     return [event["type"] for event in (shop.raw(order) or {}).get("ow_events", [])]
 
 
-def test_an_event_is_emitted_with_the_write_and_hidden_from_the_caller(shop: Shop) -> None:
+def test_event_is_stored_with_the_write_and_hidden(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", emit=[PAID, Event("Thanked", "m")]), Applied)
     assert _pending(shop, "o") == ["OrderPaid", "Thanked"]
     entity = shop.get("o")
@@ -129,7 +129,7 @@ def test_an_entity_that_is_not_there_has_nothing_to_publish(shop: Shop) -> None:
     assert shop.relay(Broker()).flush("nowhere").published == ()
 
 
-def test_a_refused_event_stops_its_entity_and_what_was_accepted_before_is_cleared(shop: Shop) -> None:
+def test_refused_event_stops_its_entity_after_clearing_accepted_ones(shop: Shop) -> None:
     broker = Broker()
     broker.refuses = lambda event: event.type == "Poison"
     shop.add(M1, "o", emit=[Event("A", 1), Event("Poison", 2), Event("C", 3)])
@@ -140,7 +140,7 @@ def test_a_refused_event_stops_its_entity_and_what_was_accepted_before_is_cleare
     assert _pending(shop, "o") == ["Poison", "C"]
 
 
-def test_a_skipped_event_keeps_its_number_and_those_behind_it_go_out(shop: Shop) -> None:
+def test_skipped_event_keeps_its_number_and_holds_up_none(shop: Shop) -> None:
     broker = Broker()
     broker.refuses = lambda event: event.type == "Poison"
     shop.add(M1, "o", emit=[Event("A", 1), Event("Poison", 2), Event("C", 3)])
@@ -157,7 +157,7 @@ def test_a_skipped_event_keeps_its_number_and_those_behind_it_go_out(shop: Shop)
     assert broker.said() == [("A", 1), ("onewrite.skipped", 2), ("C", 3)]
 
 
-def test_the_events_of_two_messages_that_have_one_id_from_two_sources_have_two_ids(shop: Shop) -> None:
+def test_events_of_one_id_from_two_sources_have_two_ids(shop: Shop) -> None:
     for source in ("", "alice", "bob"):
         shop.add(Message("key-1", source=source), "o", emit=[PAID])
     broker = Broker()
@@ -165,7 +165,7 @@ def test_the_events_of_two_messages_that_have_one_id_from_two_sources_have_two_i
     assert len({event.id for event in broker.accepted}) == 3
 
 
-def test_a_postponed_entity_waits_and_is_tried_again_when_it_is_due(swept_shop: Shop) -> None:
+def test_postponed_entity_is_tried_again_when_due(swept_shop: Shop) -> None:
     broker = Broker()
     broker.refuses = lambda _: True
     swept_shop.add(M1, "o", emit=[PAID])
@@ -180,7 +180,7 @@ def test_a_postponed_entity_waits_and_is_tried_again_when_it_is_due(swept_shop: 
     assert relay.ring("o").published == 1
 
 
-def test_a_sweep_finds_what_no_doorbell_has_told_and_spares_what_is_young(swept_shop: Shop) -> None:
+def test_sweep_finds_untold_entities_and_spares_young_ones(swept_shop: Shop) -> None:
     broker, shop = Broker(), swept_shop
     relay = shop.relay(broker, clock=shop.clock)
     for n in range(12):
@@ -207,7 +207,7 @@ def test_an_entity_that_is_created_again_is_another_source(shop: Shop) -> None:
     assert first.id != second.id
 
 
-def test_a_late_clear_does_not_remove_what_a_later_life_of_the_entity_emits(busy_shop: Shop) -> None:
+def test_late_clear_keeps_events_of_a_later_life(busy_shop: Shop) -> None:
     def meanwhile(events: list[Outgoing]) -> None:
         busy_shop.delete_raw("o")
         busy_shop.add(M2, "o", emit=[Event("Later", None)])
@@ -243,7 +243,7 @@ def test_a_relay_that_loses_the_clear_leaves_it(busy_shop: Shop) -> None:
     assert other.said() == [("OrderPaid", 1), ("Later", 2)]
 
 
-def test_a_restarted_entity_counts_from_one_as_another_source_and_keeps_what_is_pending(shop: Shop) -> None:
+def test_restarted_entity_is_another_source_and_keeps_pending_events(shop: Shop) -> None:
     broker = Broker()
     relay = shop.relay(broker)
     shop.add(M1, "o", emit=[PAID])
@@ -256,7 +256,7 @@ def test_a_restarted_entity_counts_from_one_as_another_source_and_keeps_what_is_
     assert relay.restart("nowhere") is None
 
 
-def test_a_publisher_that_raises_leaves_the_event_pending_and_the_error_is_seen(shop: Shop) -> None:
+def test_event_stays_pending_if_its_publisher_raises(shop: Shop) -> None:
     def fails(events: list[Outgoing]) -> None:
         if events[0].type == "B":
             raise ConnectionError
@@ -273,13 +273,13 @@ def test_a_call_that_touches_the_outbox_is_refused(shop: Shop, field: str) -> No
         shop.touch(M1, "o", field)
 
 
-def test_a_field_with_a_name_like_the_outboxs_is_the_callers(shop: Shop) -> None:
+def test_field_named_like_an_outbox_is_the_callers(shop: Shop) -> None:
     shop.add(M1, "o")
     assert isinstance(shop.touch(M2, "o", "outbox_note"), Applied)
     assert (shop.get("o") or {})["outbox_note"] == 1
 
 
-def test_a_store_without_an_outbox_emits_nothing_and_hides_that_of_others(make_shop: MakeShop) -> None:
+def test_store_without_an_outbox_emits_none_and_hides_others(make_shop: MakeShop) -> None:
     shop, plain = make_shop(SeenIds(), OUTBOX), make_shop(SeenIds())
     shop.add(M1, "o", emit=[PAID])
     assert not [name for name in plain.get("o") or {} if name.startswith("ow_")]
@@ -289,7 +289,7 @@ def test_a_store_without_an_outbox_emits_nothing_and_hides_that_of_others(make_s
         plain.relay(Broker())
 
 
-def test_two_services_that_emit_from_one_entity_for_one_message_emit_two_events(make_shop: MakeShop) -> None:
+def test_two_services_emit_two_events_for_one_message(make_shop: MakeShop) -> None:
     billing, shipping = (make_shop(SeenIds(name=each), OUTBOX) for each in ("billing", "shipping"))
     assert isinstance(billing.add(M1, "o", emit=[PAID]), Applied)
     assert isinstance(shipping.add(M1, "o", emit=[PAID]), Applied)
@@ -344,7 +344,7 @@ def test_no_writer_of_another_name_emits_into_the_outbox(make_shop: MakeShop, na
 
 
 @pytest.mark.parametrize("fields", [{"ow_events": ["mine"]}, {"ow_o": "ow9 outbox"}])
-def test_what_others_keep_in_the_outboxs_place_is_left_as_it_is(shop: Shop, fields: dict[str, Any]) -> None:
+def test_foreign_value_in_the_outboxs_place_stays(shop: Shop, fields: dict[str, Any]) -> None:
     shop.put_raw("o", **fields)
     with pytest.raises(LedgerMismatch, match="outbox"):
         shop.add(M1, "o", emit=[PAID])
@@ -361,7 +361,7 @@ LATE = {"id": "i", "type": "A", "body": "1", "time": "some day", "nonce": "n", "
     ("name", "value"),
     [("events", []), ("events", [LATE]), ("events", None), ("due", "x"), ("due", None), ("sent", None), ("life", 1)],
 )
-def test_an_outbox_that_cannot_be_read_is_named_and_holds_up_no_other(swept_shop: Shop, name: str, value: object) -> None:
+def test_unreadable_outbox_is_named_and_holds_up_none(swept_shop: Shop, name: str, value: object) -> None:
     broker = Broker()
     for order in ("odd", "good"):
         swept_shop.add(M1, order, emit=[PAID])
@@ -375,7 +375,7 @@ def test_an_outbox_that_cannot_be_read_is_named_and_holds_up_no_other(swept_shop
         swept_shop.relay(broker).flush("odd")
 
 
-def test_a_null_where_the_outboxs_label_would_be_is_no_reason_to_drop_a_message(shop: Shop) -> None:
+def test_message_applies_if_the_outboxs_label_is_null(shop: Shop) -> None:
     shop.put_raw("o", ow_o=None)
     try:
         outcome: object = shop.add(M1, "o", emit=[PAID])
@@ -385,7 +385,7 @@ def test_a_null_where_the_outboxs_label_would_be_is_no_reason_to_drop_a_message(
     assert isinstance(outcome, Applied if "mongo" in shop.name else LedgerMismatch)
 
 
-def test_events_beside_a_null_for_their_label_are_those_of_others(shop: Shop) -> None:
+def test_events_with_a_null_label_are_those_of_others(shop: Shop) -> None:
     shop.put_raw("o", ow_o=None, ow_events=["mine"])
     with pytest.raises(LedgerMismatch, match="outbox"):
         shop.add(M1, "o", emit=[PAID])
@@ -396,7 +396,7 @@ def test_events_beside_a_null_for_their_label_are_those_of_others(shop: Shop) ->
 
 
 @pytest.mark.parametrize("name", [None, "receipt"])
-def test_a_message_that_takes_effect_a_second_time_emits_events_of_their_own(make_shop: MakeShop, name: str | None) -> None:
+def test_message_applied_again_emits_events_of_its_own(make_shop: MakeShop, name: str | None) -> None:
     shop, broker = make_shop(SeenIds(timedelta(hours=1)), OUTBOX), Broker()
     for turn in range(3):
         assert isinstance(shop.add(M1, "o", emit=[Event("Paid", 1, name=name)]), Applied)

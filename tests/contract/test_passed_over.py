@@ -88,7 +88,7 @@ def new(make_shop: MakeShop) -> Shop:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(("ledger", "n"), [(NEW, 1), (FROM_5, 5)], ids=["first", "from 5"])
-def test_what_the_ledger_before_holds_moves_the_mark_in_every_verb(
+def test_former_message_moves_the_mark_in_every_verb(
     make_shop: MakeShop, store: str, old: Shop, ledger: InSequence, n: int, verb: str
 ) -> None:
     if store == "mongomock async" and verb.startswith("transact "):
@@ -102,7 +102,7 @@ def test_what_the_ledger_before_holds_moves_the_mark_in_every_verb(
     assert [(shop.get(order) or {})["n"] for order in orders] == [4, 2]
 
 
-def test_a_message_that_the_ledger_before_holds_comes_again_until_its_turn(old: Shop, new: Shop) -> None:
+def test_former_message_comes_again_until_its_turn(old: Shop, new: Shop) -> None:
     for n in (2, 1):
         old.add(message(n), "o")
     entity = new.get("o")
@@ -124,9 +124,7 @@ def test_every_order_of_redeliveries_takes_effect_once_and_settles(
 
 
 @pytest.mark.parametrize("held", [*chain.from_iterable(combinations((1, 2, 3, 4), size) for size in range(1, 5))])
-def test_a_fold_moves_over_what_the_ledger_before_holds_among_fresh_messages(
-    old: Shop, new: Shop, held: tuple[int, ...]
-) -> None:
+def test_fold_passes_over_former_messages(old: Shop, new: Shop, held: tuple[int, ...]) -> None:
     for n in held:
         old.add(message(n), "o")
     adding = Adding()
@@ -137,7 +135,7 @@ def test_a_fold_moves_over_what_the_ledger_before_holds_among_fresh_messages(
     assert len(adding.asked) <= 2
 
 
-def test_a_fold_that_its_condition_refuses_moves_over_what_the_ledger_before_holds(old: Shop, new: Shop) -> None:
+def test_refused_fold_passes_over_former_messages(old: Shop, new: Shop) -> None:
     old.add(message(2), "o")
     given = [Message(f"s{n}", source="s", sequence=n, body=1) for n in (1, 2, 3)]
     assert kinds(new.fold(given, "o", Adding(limit=1))) == [Rejected, Duplicate, Rejected]
@@ -195,7 +193,7 @@ def test_record_ends_the_waiting_for_a_message_that_nobody_redelivers(old: Shop,
     assert type(new.add(message(3), "o")) is Applied
 
 
-def test_an_open_step_of_a_held_message_keeps_the_mark_where_it_is(old: Shop, new: Shop) -> None:
+def test_open_step_of_a_held_message_keeps_the_mark(old: Shop, new: Shop) -> None:
     old.put_raw("o", n=0)
     step = old.begin(message(1), "o")
     assert isinstance(step, Begun)
@@ -217,7 +215,7 @@ def test_a_deleted_entity_waits_for_nothing(make_shop: MakeShop) -> None:
     assert new.raw("o") == raw
 
 
-def test_an_inbox_that_holds_the_message_lets_the_mark_move_too(store: str, old: Shop, new: Shop) -> None:
+def test_mark_moves_if_an_inbox_holds_the_message(store: str, old: Shop, new: Shop) -> None:
     if store == "mongomock async":
         pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
     for n in (1, 2):
@@ -227,7 +225,7 @@ def test_an_inbox_that_holds_the_message_lets_the_mark_move_too(store: str, old:
 
 
 @pytest.mark.parametrize("deferred", [0, 1])
-def test_a_participant_whose_turn_has_not_come_has_the_message_redelivered(
+def test_message_comes_again_until_each_participants_turn(
     store: str, make_shop: MakeShop, old: Shop, new: Shop, deferred: int
 ) -> None:
     if store == "mongomock async":

@@ -65,7 +65,7 @@ def n_of(shop: Shop) -> Any:
     return (shop.get("o") or {}).get("n")
 
 
-def test_a_step_is_begun_and_finished_in_two_requests_and_hidden_meanwhile(shop: Shop) -> None:
+def test_step_takes_two_requests_and_is_hidden_meanwhile(shop: Shop) -> None:
     step = begin(shop)
     assert (step.key, step.since, step.until) == (M1.child("charge"), NOW, NOW + MINUTE)
     assert step.left() == MINUTE
@@ -103,7 +103,7 @@ def test_nobody_else_has_the_step_until_its_lease_ends(shop: Shop) -> None:
     assert isinstance(shop.begin(M1, "o"), Begun)
 
 
-def test_a_takeover_has_the_first_key_and_the_first_time_and_another_fence(shop: Shop) -> None:
+def test_takeover_keeps_key_and_time_and_changes_the_fence(shop: Shop) -> None:
     first = begin(shop)
     shop.clock.now += MINUTE
     second = begin(shop, name="renamed by a deployment")
@@ -112,7 +112,7 @@ def test_a_takeover_has_the_first_key_and_the_first_time_and_another_fence(shop:
     assert second.until == NOW + 2 * MINUTE
 
 
-def test_of_two_workers_on_a_step_only_the_one_that_took_it_over_finishes_it(shop: Shop) -> None:
+def test_only_the_worker_that_took_over_finishes_a_step(shop: Shop) -> None:
     first = begin(shop)
     shop.clock.now += MINUTE
     second = begin(shop)
@@ -122,7 +122,7 @@ def test_of_two_workers_on_a_step_only_the_one_that_took_it_over_finishes_it(sho
     assert n_of(shop) == 1
 
 
-def test_a_step_is_taken_over_only_while_its_key_is_known_for_certain(shop: Shop) -> None:
+def test_step_is_taken_over_while_its_key_is_known(shop: Shop) -> None:
     step = begin(shop)
     last = NOW + DAY - MINUTE - 2 * STEP_SKEW.total_seconds()
     shop.clock.now = last + 1
@@ -133,7 +133,7 @@ def test_a_step_is_taken_over_only_while_its_key_is_known_for_certain(shop: Shop
     assert isinstance(shop.begin(M1, "o"), Begun)
 
 
-def test_takeovers_do_not_prolong_the_time_for_which_the_key_is_known(shop: Shop) -> None:
+def test_takeover_does_not_prolong_the_keys_time(shop: Shop) -> None:
     begin(shop, safe_for=timedelta(minutes=13))
     shop.clock.now += MINUTE
     begin(shop, safe_for=timedelta(minutes=13))
@@ -178,7 +178,7 @@ def test_an_operator_may_permit_the_effect_once_more(shop: Shop) -> None:
 
 
 @seen_only
-def test_a_sequence_that_no_step_can_keep_is_refused_by_what_helps(shop: Shop) -> None:
+def test_sequence_that_no_step_keeps_is_refused_with_remedy(shop: Shop) -> None:
     huge = Message("m1", source="s", sequence=10**50)
     with pytest.raises(InvalidMessage, match=r"use onewrite\.sortable\(n\)"):
         shop.begin(huge, "o")
@@ -194,7 +194,7 @@ def test_a_step_that_is_begun_gets_no_new_window(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", finishes=step), Applied)
 
 
-def test_a_plain_write_of_the_message_does_not_overtake_its_own_step(shop: Shop) -> None:
+def test_plain_write_does_not_overtake_its_own_step(shop: Shop) -> None:
     step = begin(shop)
     assert isinstance(shop.add(M1, "o"), Busy)
     assert isinstance(shop.seen(M1, "o"), Busy)
@@ -222,9 +222,7 @@ def test_other_messages_are_written_while_a_step_is_open(shop: Shop, make_shop: 
 
 
 @pytest.mark.parametrize("name", LEDGERS)
-def test_a_store_that_has_met_no_step_yet_takes_an_open_one_for_none_of_another_messages(
-    name: str, make_shop: MakeShop
-) -> None:
+def test_new_store_takes_an_open_step_for_its_messages_alone(name: str, make_shop: MakeShop) -> None:
     def new_shop() -> Shop:
         return make_shop(LEDGERS[name])
 
@@ -243,7 +241,7 @@ def test_a_store_that_has_met_no_step_yet_takes_an_open_one_for_none_of_another_
 
 
 @pytest.mark.parametrize("shop", ["seen"], indirect=True)
-def test_a_store_that_has_met_no_step_yet_is_kept_off_by_its_own_messages_step(shop: Shop, make_shop: MakeShop) -> None:
+def test_new_store_is_busy_by_its_own_messages_step(shop: Shop, make_shop: MakeShop) -> None:
     begin(shop)
     for write in ("add", "record", "seen"):
         other = make_shop(SeenIds())
@@ -252,7 +250,7 @@ def test_a_store_that_has_met_no_step_yet_is_kept_off_by_its_own_messages_step(s
 
 
 @pytest.mark.parametrize("shop", ["mark"], indirect=True)
-def test_the_finish_of_an_overtaken_message_leaves_the_mark_where_it_is(shop: Shop) -> None:
+def test_finish_of_an_overtaken_message_keeps_the_mark(shop: Shop) -> None:
     step = begin(shop)
     shop.add(M3, "o")
     assert isinstance(shop.add(M1, "o", finishes=step), Applied)
@@ -261,7 +259,7 @@ def test_the_finish_of_an_overtaken_message_leaves_the_mark_where_it_is(shop: Sh
 
 
 @pytest.mark.parametrize("shop", ["sequence"], indirect=True)
-def test_a_gap_keeps_a_step_from_beginning_and_an_open_step_holds_back_its_source(shop: Shop) -> None:
+def test_gap_defers_a_step_and_open_step_its_source(shop: Shop) -> None:
     assert isinstance(shop.begin(M2, "o"), Deferred)
     step = begin(shop)
     assert isinstance(shop.add(M2, "o"), Deferred)
@@ -269,7 +267,7 @@ def test_a_gap_keeps_a_step_from_beginning_and_an_open_step_holds_back_its_sourc
     assert isinstance(shop.begin(M2, "o"), Begun)
 
 
-def test_the_finish_of_a_step_behind_a_gap_waits_until_a_sequence_has_what_is_missing(make_shop: MakeShop) -> None:
+def test_finish_behind_a_gap_waits_for_the_missing_message(make_shop: MakeShop) -> None:
     """As where the ledger counts from now on, and the step was begun when it did not."""
     earlier, shop = make_shop(HighWaterMark()), make_shop(InSequence())
     earlier.put_raw("o", n=0)
@@ -290,7 +288,7 @@ def test_a_step_that_the_callers_condition_refuses_moves_the_mark(shop: Shop) ->
     assert isinstance(shop.begin(M2, "closed"), Begun)
 
 
-def test_a_step_whose_effect_was_not_sent_may_be_begun_anew_whatever_the_provider_remembers(shop: Shop) -> None:
+def test_unsent_step_may_begin_anew(shop: Shop) -> None:
     before = shop.get("o")
     step = begin(shop)
     shop.release(step, sent=False)
@@ -319,7 +317,7 @@ OVERTAKEN: dict[str, tuple[Ledger, Message, list[Message]]] = {
 
 
 @pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
-def test_a_message_whose_step_was_let_go_unsent_is_done_also_if_it_was_overtaken_meanwhile(
+def test_message_with_an_unsent_step_is_done_if_overtaken(
     make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message]
 ) -> None:
     shop = make_shop(ledger)
@@ -336,7 +334,7 @@ def test_a_message_whose_step_was_let_go_unsent_is_done_also_if_it_was_overtaken
     ("safe_for", "waits"), [(timedelta(0), 0.0), (timedelta(days=1), 30 * DAY)], ids=["no key", "its key forgotten"]
 )
 @pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
-def test_a_message_that_is_overtaken_after_its_step_was_let_go_unsent_is_still_done_once(
+def test_message_overtaken_after_an_unsent_step_is_done_once(
     make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message], safe_for: timedelta, waits: float
 ) -> None:
     shop, sent = make_shop(ledger), list[str]()
@@ -361,7 +359,7 @@ def test_a_message_that_is_overtaken_after_its_step_was_let_go_unsent_is_still_d
 
 
 @pytest.mark.parametrize("shop", ["mark"], indirect=True)
-def test_a_takeover_of_what_was_not_sent_is_uncertain_again_once_it_may_have_been_sent(shop: Shop) -> None:
+def test_takeover_is_uncertain_again_after_a_possible_send(shop: Shop) -> None:
     no_key: Any = {"safe_for": timedelta(0)}
     shop.release(begin(shop, **no_key), sent=False)
     again = begin(shop, **no_key)
@@ -371,7 +369,7 @@ def test_a_takeover_of_what_was_not_sent_is_uncertain_again_once_it_may_have_bee
 
 
 @pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
-def test_a_worker_that_stood_still_past_its_lease_loses_no_effect(
+def test_worker_paused_past_its_lease_loses_no_effect(
     make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message]
 ) -> None:
     shop, sent = make_shop(ledger), list[str]()
@@ -392,7 +390,7 @@ def test_a_worker_that_stood_still_past_its_lease_loses_no_effect(
     assert sent == [held.key]
 
 
-def test_a_step_whose_effect_may_have_been_sent_is_remembered_when_it_is_let_go(shop: Shop) -> None:
+def test_released_step_is_remembered_if_possibly_sent(shop: Shop) -> None:
     first = begin(shop)
     shop.release(first)
     second = begin(shop)
@@ -423,13 +421,13 @@ def test_open_steps_are_shown_with_what_an_operator_needs(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", finishes=found), Applied)
 
 
-def test_a_ledger_whose_name_begins_as_steps_do_is_no_step(make_shop: MakeShop) -> None:
+def test_ledger_named_like_a_step_is_no_step(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(name="step_runner"))
     shop.add(M1, "o")
     assert shop.open_steps("o") == []
 
 
-def test_a_step_is_finished_by_its_own_message_in_its_own_entity_alone(shop: Shop) -> None:
+def test_step_is_finished_by_its_own_message_and_entity(shop: Shop) -> None:
     step = begin(shop)
     with pytest.raises(InvalidUpdate, match="is of message m1"):
         shop.add(M2, "o", finishes=step)
@@ -456,13 +454,13 @@ def test_a_step_is_finished_by_its_own_message_in_its_own_entity_alone(shop: Sho
         ({"safe_for": timedelta(minutes=5)}, r"Give timedelta\(0\), if"),  # no lease is short enough
     ],
 )
-def test_a_step_that_makes_no_sense_is_refused_before_it_is_sent(shop: Shop, asked: dict[str, Any], said: str) -> None:
+def test_nonsensical_step_is_refused_unsent(shop: Shop, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUpdate, match=said):
         shop.begin(M1, "o", **asked)
     assert shop.open_steps("o") == []
 
 
-def test_the_shortest_safe_for_lets_a_released_step_be_taken_over_and_twice_the_lease_that_of_a_dead_worker(
+def test_safe_for_has_a_least_value_for_takeovers(
     shop: Shop,
 ) -> None:
     shortest, of_the_dead = (times * timedelta(minutes=1) + 2 * STEP_SKEW for times in (1, 2))
@@ -473,7 +471,7 @@ def test_the_shortest_safe_for_lets_a_released_step_be_taken_over_and_twice_the_
     assert isinstance(shop.begin(M1, "o", safe_for=of_the_dead), Begun)
 
 
-def test_a_service_with_a_ledger_of_its_own_has_steps_of_its_own(shop: Shop, make_shop: MakeShop) -> None:
+def test_service_with_its_own_ledger_has_its_own_steps(shop: Shop, make_shop: MakeShop) -> None:
     other = make_shop(SeenIds(name="otherMessages"))
     mine, theirs = begin(shop), other.begin(M1, "o")
     assert isinstance(theirs, Begun)
@@ -492,7 +490,7 @@ def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop, outbo
     assert [event["type"] for event in (shop.raw("o") or {})["ow_events"]] == ["Paid"]
 
 
-def test_a_store_whose_outbox_has_another_name_learns_so_before_the_effect(make_shop: MakeShop) -> None:
+def test_outbox_of_another_name_is_refused_before_the_effect(make_shop: MakeShop) -> None:
     sent = list[Any]()
     shop, other = make_shop(SeenIds(), Outbox("shop/orders")), make_shop(SeenIds(), Outbox("shop/bills"))
     shop.put_raw("o", n=0)
@@ -528,14 +526,14 @@ def _same(value: Any) -> Any:
     return value
 
 
-def test_the_common_case_is_one_call_and_its_effect_happens_once(shop: Shop) -> None:
+def test_perform_is_one_call_with_one_effect(shop: Shop) -> None:
     provider = Provider()
     assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
     assert isinstance(shop.perform(M1, "o", provider, _same), Duplicate)
     assert (n_of(shop), provider.keys) == (5, [M1.child("charge")])
 
 
-def test_an_effect_that_raises_is_tried_again_at_once_under_the_same_key(shop: Shop) -> None:
+def test_effect_that_raises_comes_again_under_its_key(shop: Shop) -> None:
     provider = Provider()
     provider.fails = 1
     with pytest.raises(TimeoutError, match="does not answer"):
@@ -544,7 +542,7 @@ def test_an_effect_that_raises_is_tried_again_at_once_under_the_same_key(shop: S
     assert (n_of(shop), provider.keys) == (5, [M1.child("charge")] * 2)
 
 
-def test_an_effect_that_has_failed_for_longer_than_its_key_is_known_is_not_tried_again(shop: Shop) -> None:
+def test_failed_effect_is_not_repeated_after_its_keys_time(shop: Shop) -> None:
     provider = Provider()
     provider.fails = 1
     with pytest.raises(TimeoutError):
@@ -588,7 +586,7 @@ def test_an_effect_whose_result_cannot_be_written_stays_remembered(shop: Shop, m
     assert isinstance(shop.perform(M1, "o", Provider(), _same), Applied)  # the next delivery need not wait for the lease
 
 
-def test_the_arguments_of_the_other_engine_are_refused_and_those_of_this_one_named(shop: Shop) -> None:
+def test_arguments_of_the_other_engine_are_refused_by_name(shop: Shop) -> None:
     """The effect has happened by then, so what the driver would say of them comes too late to be a riddle."""
     takes, takes_not = ("UpdateExpression", "update")[:: -1 if "mongo" in shop.name else 1]
     example = f'as in \\{{"{takes}": '
@@ -598,7 +596,7 @@ def test_the_arguments_of_the_other_engine_are_refused_and_those_of_this_one_nam
     assert isinstance(shop.begin(M1, "o"), Uncertain)
 
 
-def test_the_write_that_then_makes_is_to_the_entity_of_the_step(shop: Shop) -> None:
+def test_then_writes_to_the_entity_of_the_step(shop: Shop) -> None:
     name = "filter" if "mongo" in shop.name else "Key"
     with pytest.raises(InvalidUpdate, match=r"'filter'|to the entity .* was begun in"):
         shop.perform(M1, "o", Provider(), lambda _: {name: shop.key("other")})

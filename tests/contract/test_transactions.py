@@ -82,7 +82,7 @@ def test_what_is_there_already_is_not_created_again(shop: Shop) -> None:
     assert numbers(shop, "a", "b") == [None, 1]
 
 
-def test_a_creation_comes_again_where_there_is_nothing_but_a_record_of_another_message(shop: Shop) -> None:
+def test_creation_comes_again_if_only_another_record_exists(shop: Shop) -> None:
     shop.record(M1, "b")
     for _ in range(2):
         outcome = shop.transact(M2, shop.adding("a"), shop.creating("b"))
@@ -116,7 +116,7 @@ def test_the_answer_is_the_first_of_the_weightiest(make_shop: MakeShop) -> None:
     assert place_and_kind(marks.transact(M3, rejected, deferred, stale)) == (2, Duplicate)
 
 
-def test_a_missing_entity_lets_the_transaction_come_again_unless_each_that_is_missing_may_be(make_shop: MakeShop) -> None:
+def test_transaction_comes_again_unless_all_missing_may_be(make_shop: MakeShop) -> None:
     shop, counted, plain = make_shop(SeenIds()), make_shop(InSequence()), make_shop(None)
     shop.put_raw("there", n=0)
     shop.put_raw("closed", closed=True)
@@ -144,7 +144,7 @@ def place_and_kind(outcome: Any) -> tuple[int | None, type[Outcome]]:
     return outcome.participant, type(outcome)
 
 
-def test_a_refusal_must_come_again_where_others_would_wait_for_it_for_ever(make_shop: MakeShop) -> None:
+def test_refusal_comes_again_if_others_would_wait_forever(make_shop: MakeShop) -> None:
     counted, plain = make_shop(InSequence()), make_shop(SeenIds())
     plain.put_raw("closed", closed=True)
     outcome = counted.transact(M1, counted.adding("a"), plain.adding("closed", if_open=True))
@@ -215,7 +215,7 @@ def test_ledgers_stay_in_force_beside_an_inbox(make_shop: MakeShop) -> None:
     assert numbers(shop, "a", "b") == [1, None]
 
 
-def test_a_message_whose_time_in_the_inbox_is_over_is_a_duplicate_as_long_as_it_is_there(make_shop: MakeShop) -> None:
+def test_expired_inbox_message_is_a_duplicate_while_it_is_stored(make_shop: MakeShop) -> None:
     plain = make_shop(None)
     inbox = plain.inbox("billing")
     assert isinstance(plain.transact(M1, plain.adding("a"), inbox=inbox), Applied)
@@ -223,7 +223,7 @@ def test_a_message_whose_time_in_the_inbox_is_over_is_a_duplicate_as_long_as_it_
     assert isinstance(plain.transact(M1, plain.adding("a"), inbox=inbox), Duplicate)
 
 
-def test_consumers_sources_and_parts_do_not_share_a_place_in_the_inbox(make_shop: MakeShop) -> None:
+def test_consumers_sources_and_parts_share_no_inbox_place(make_shop: MakeShop) -> None:
     plain = make_shop(None)
     billing, mailing = plain.inbox("billing"), plain.inbox("mailing")
     others = [M1, replace(M1, source="other"), M1.part("second"), replace(M1, source="", id="sm1")]
@@ -233,7 +233,7 @@ def test_consumers_sources_and_parts_do_not_share_a_place_in_the_inbox(make_shop
     assert numbers(plain, "a") == [8]
 
 
-def test_a_consumer_that_was_renamed_knows_what_it_did_under_its_old_names(make_shop: MakeShop) -> None:
+def test_renamed_consumer_knows_messages_of_its_old_names(make_shop: MakeShop) -> None:
     plain = make_shop(None)
     oldest, old, other = plain.inbox("bills"), plain.inbox("billing"), plain.inbox("mail")
     new = replace(old, consumer=old.consumer.replace("billing", "invoices"), also=(old.consumer, oldest.consumer))
@@ -247,7 +247,7 @@ def test_a_consumer_that_was_renamed_knows_what_it_did_under_its_old_names(make_
     assert (plain.get("a") or {})["n"] == 5
 
 
-def test_a_consumer_that_is_a_member_of_an_enum_is_the_one_that_it_says(make_shop: MakeShop) -> None:
+def test_enum_member_is_taken_as_the_consumers_name(make_shop: MakeShop) -> None:
     shop = make_shop(None)
     inbox = shop.inbox("billing")
 
@@ -268,7 +268,7 @@ def test_what_is_refused_is_not_in_the_inbox(make_shop: MakeShop) -> None:
     assert isinstance(plain.transact(M1, plain.adding("a"), shop.adding("b"), inbox=inbox), Applied)
 
 
-def test_what_is_left_of_a_deleted_entity_refuses_those_who_have_no_ledger(make_shop: MakeShop) -> None:
+def test_tombstone_refuses_a_participant_without_a_ledger(make_shop: MakeShop) -> None:
     plain, shop = make_shop(None), make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
     assert isinstance(shop.delete(M2, "b"), Applied)
     for write in (plain.adding("b"), plain.creating("b")):

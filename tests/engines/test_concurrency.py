@@ -60,7 +60,7 @@ def check_each_once(store: Store, deliveries: list[Delivery], verdicts: list[Ver
 @ENGINES
 @pytest.mark.parametrize("entities", [1, 50], ids=["one_hot_entity", "fifty_new_entities"])
 @pytest.mark.few(1)
-def test_what_32_threads_of_4_processes_deliver_three_times_takes_effect_once(seen_ids: Store, entities: int) -> None:
+def test_message_from_32_threads_takes_effect_once(seen_ids: Store, entities: int) -> None:
     deliveries = shuffled(entities, seed=11 + entities)
     verdicts = deliver(seen_ids, dealt(deliveries), processes=PROCESSES)
     check_each_once(seen_ids, deliveries, verdicts)

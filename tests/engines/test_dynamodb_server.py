@@ -58,7 +58,7 @@ def raw(client: DynamoDBClient, table: str) -> dict[str, Any]:
 
 @ledgers
 @pytest.mark.parametrize("on", ["client", "Table"])
-def test_a_condition_that_is_made_with_boto3s_attr_guards_and_is_answered_as_one_in_text(
+def test_attr_condition_means_the_same_as_text(
     dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, ledger: AnyLedger, on: str
 ) -> None:
     resource = dynoxide.resource()
@@ -74,7 +74,7 @@ def test_a_condition_that_is_made_with_boto3s_attr_guards_and_is_answered_as_one
 
 @ledgers
 @pytest.mark.parametrize("condition", [":cents <= :most", "attribute_exists(vip)"])
-def test_a_put_whose_condition_is_false_of_nothing_is_rejected_and_never_missing(
+def test_put_with_a_false_condition_is_rejected_never_missing(
     dynamo: DynamoDBClient, table: str, ledger: AnyLedger, condition: str
 ) -> None:
     values = {"ExpressionAttributeValues": {":cents": 900, ":most": 500}} if ":" in condition else {}
@@ -91,9 +91,7 @@ def test_a_put_whose_condition_is_false_of_nothing_is_rejected_and_never_missing
 
 
 @ledgers
-def test_an_entity_that_would_grow_too_large_is_unchanged_and_still_knows_its_messages(
-    dynamo: DynamoDBClient, table: str, ledger: AnyLedger
-) -> None:
+def test_entity_too_large_is_unchanged_and_knows_its_messages(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
     guarded = guard(dynamo, table, ledger)
     add(guarded, M1)
     fill = {":fill": {"S": "x" * 409_000}}
@@ -115,9 +113,7 @@ def test_a_creation_that_is_too_large_creates_nothing(dynamo: DynamoDBClient, ta
 
 
 @ledgers
-def test_an_item_of_400_attributes_is_created_or_refused_in_clear_words(
-    dynamo: DynamoDBClient, table: str, ledger: AnyLedger
-) -> None:
+def test_item_of_400_attributes_is_created_or_clearly_refused(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
     """DynamoDB takes 300 operators in a condition, and the stand-in does not count: neither may be met half-way."""
     item = {"id": "e"} | {f"attribute{n}": n for n in range(400)}
     answer = _answer(lambda: guard(dynamo, table, ledger).put_item(M1, Item=item))
@@ -173,7 +169,7 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", ["update", "put"])
-def test_values_of_every_type_come_back_the_same_from_client_and_table(
+def test_client_and_table_return_equal_values_of_every_type(
     shaped: Callable[[AnyLedger], GuardedTable], dynamo: DynamoDBClient, table: str, way: str
 ) -> None:
     guarded = shaped(SeenIds())
@@ -233,7 +229,7 @@ def test_entities_with_a_sort_key_are_guarded_one_by_one(dynamo: DynamoDBClient,
 @pytest.mark.parametrize("key", ["events", "messageIDs"])
 @pytest.mark.parametrize("on", ["client", "Table"])
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()], ids=str)
-def test_a_table_may_be_keyed_on_an_attribute_that_is_called_as_a_ledger(
+def test_tables_key_may_have_a_ledgers_name(
     dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, ledger: AnyLedger, on: str, key: str
 ) -> None:
     name = f"{table}-{key}"
@@ -256,7 +252,7 @@ def test_a_table_may_be_keyed_on_an_attribute_that_is_called_as_a_ledger(
     resource.meta.client.close()
 
 
-def test_reserved_words_are_no_hindrance_as_names_of_attributes_and_ledgers(dynamo: DynamoDBClient, table: str) -> None:
+def test_attributes_and_ledgers_may_have_reserved_names(dynamo: DynamoDBClient, table: str) -> None:
     guarded = guard(dynamo, table, SeenIds(name="set"))
     words = {"status": 1, "data": 2, "count": 3, "SET": 4, "REMOVE": 5, "add": 6, "delete": 7}
     condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#n0) OR #n0 = :v0"}
@@ -286,7 +282,7 @@ WRONG: dict[str, Any] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 @ledgers
-def test_what_stands_in_the_place_of_a_token_makes_no_verdict_wrong_and_no_raw_error(
+def test_foreign_value_in_a_tokens_place_breaks_no_verdict(
     dynamo: DynamoDBClient, table: str, ledger: AnyLedger, wrong: str
 ) -> None:
     guarded = guard(dynamo, table, ledger)
@@ -298,9 +294,7 @@ def test_what_stands_in_the_place_of_a_token_makes_no_verdict_wrong_and_no_raw_e
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_broken_slot_of_an_earlier_time_is_no_reason_for_a_raw_error(
-    dynamo: DynamoDBClient, table: str, wrong: str
-) -> None:
+def test_broken_old_slot_raises_no_raw_error(dynamo: DynamoDBClient, table: str, wrong: str) -> None:
     """Slots that this write only reads, and slots that it removes."""
     for slot in range(6):
         dynamo.put_item(TableName=table, Item={**KEY, f"ow_r{slot}": WRONG[wrong]})

@@ -221,7 +221,7 @@ def workers(queue: Queue, store: Store, tmp_path: Path) -> Iterator[Workers]:
 
 
 @pytest.mark.few(1)
-def test_under_duplicates_kills_and_early_expiry_every_effect_is_in_exactly_once_and_the_queue_is_empty(
+def test_effects_are_exact_under_duplicates_kills_and_early_expiry(
     workers: Workers,
 ) -> None:
     choice = random.Random(7)
@@ -254,9 +254,7 @@ def test_what_comes_too_early_waits_for_the_gap_to_close(workers: Workers) -> No
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.few(1)
-def test_on_a_signal_what_is_under_way_is_finished_and_the_rest_given_back_at_once(
-    workers: Workers, number: signal.Signals
-) -> None:
+def test_signal_finishes_current_work_and_returns_the_rest(workers: Workers, number: signal.Signals) -> None:
     workers.options = ("--drain-seconds", str(PATIENCE), "--visibility-timeout", "3600")
     workers.queue.send(orders(3, random.Random(0)))
     workers.hold()
@@ -273,9 +271,7 @@ def test_on_a_signal_what_is_under_way_is_finished_and_the_rest_given_back_at_on
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
 @pytest.mark.parametrize(("drain", "signals"), [("0.5", 1), ("36000", 2)], ids=["deadline", "second_signal"])
-def test_a_handler_that_hangs_does_not_keep_the_process_and_its_message_stays(
-    workers: Workers, drain: str, signals: int
-) -> None:
+def test_hanging_handler_keeps_neither_process_nor_message(workers: Workers, drain: str, signals: int) -> None:
     workers.options = ("--drain-seconds", drain, "--visibility-timeout", "3600")
     workers.queue.send(orders(1, random.Random(0)))
     workers.hold()

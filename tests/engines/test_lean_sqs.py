@@ -168,9 +168,7 @@ def _part(authorization: str, name: str) -> str:
     return found
 
 
-def test_a_poll_that_is_longer_than_the_clients_timeout_is_the_clients_own_error(
-    garbling: Garbling, clients: Clients, name: str
-) -> None:
+def test_poll_beyond_the_clients_timeout_is_its_own_error(garbling: Garbling, clients: Clients, name: str) -> None:
     client = clients(garbling.endpoint, read_timeout=0.2, retries=ONE_TRY)
     with pytest.raises(ReadTimeoutError):
         LeanQueueClient(client).receive_message(QueueUrl=f"{garbling.endpoint}/1/{name}", WaitTimeSeconds=20)
@@ -203,7 +201,7 @@ def hurt(proxy: Garbling, fault: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failed_try_of_each_request_is_made_once_more_by_the_client(
+def test_failed_try_is_repeated_once_by_the_client(
     sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str, fault: str
 ) -> None:
     lean, url = LeanQueueClient(clients(garbling.endpoint, retries=ONE_TRY)), sqs.url(f"{name}.fifo")
@@ -242,9 +240,7 @@ def test_an_error_of_the_request_itself_has_the_clients_exception(
 
 
 @pytest.mark.slow
-def test_the_messages_of_a_lost_answer_come_again_when_their_visibility_timeout_ends(
-    sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str
-) -> None:
+def test_messages_of_a_lost_answer_come_again(sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str) -> None:
     sqs.fill(name, [json.dumps({"id": str(n)}) for n in range(30)])
     seen = Counter[str]()
 
@@ -264,7 +260,7 @@ def test_the_messages_of_a_lost_answer_come_again_when_their_visibility_timeout_
 
 @pytest.mark.parametrize("form", ["an old version", "compressed", "no HTTP"])
 @pytest.mark.few(1)
-def test_where_three_answers_in_a_row_cannot_be_read_all_requests_go_by_the_client_from_then_on(
+def test_client_takes_over_after_three_unreadable_answers(
     garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture, form: str
 ) -> None:
     lean, url = LeanQueueClient(clients(garbling.endpoint)), f"{garbling.endpoint}/1/{name}"
@@ -281,7 +277,7 @@ def test_where_three_answers_in_a_row_cannot_be_read_all_requests_go_by_the_clie
     assert len(garbling.operations) == before + 1
 
 
-def test_an_answer_that_cannot_be_read_now_and_then_changes_nothing(
+def test_occasional_unreadable_answer_changes_nothing(
     garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lean, url = LeanQueueClient(clients(garbling.endpoint, retries=ONE_TRY)), f"{garbling.endpoint}/1/{name}"
@@ -303,7 +299,7 @@ def lean_requests(proxy: Listening) -> Counter[str]:
     )
 
 
-def test_a_lean_worker_drains_a_queue_and_settles_what_is_in_it_twice(
+def test_lean_worker_drains_a_queue_with_duplicates(
     sqs: HttpSqs, listening: Listening, clients: Clients, dynoxide: Dynoxide, table: str, name: str
 ) -> None:
     sqs.fill(name, [json.dumps({"id": f"m-{n % 100}"}) for n in range(300)])
@@ -351,7 +347,7 @@ def test_a_lean_worker_keeps_group_order_if_responses_are_lost(
     assert sqs.counts(f"{name}.fifo") == {"Gone": [1] * 200, "Left": 0, "Hidden": 0}
 
 
-def test_a_lean_worker_makes_its_own_client_if_it_is_given_none(
+def test_lean_worker_makes_its_own_client_by_default(
     sqs: HttpSqs, listening: Listening, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"ENDPOINT_URL_SQS": listening.endpoint, "DEFAULT_REGION": REGION}
@@ -368,7 +364,7 @@ def _nothing(_: Message) -> None:
     """Nothing."""
 
 
-def test_a_long_poll_does_not_keep_a_lean_worker_from_stopping(garbling: Garbling, clients: Clients, name: str) -> None:
+def test_long_poll_does_not_stop_a_lean_workers_end(garbling: Garbling, clients: Clients, name: str) -> None:
     """It waits for what is on its way for a second, as any worker does, and not for the twenty of the poll."""
     worker = Worker(f"{garbling.endpoint}/1/{name}", _nothing, client=clients(garbling.endpoint), lean=True)
     forwarded = threading.Event()

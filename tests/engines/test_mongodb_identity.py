@@ -74,7 +74,7 @@ NAMING_NONE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
-def test_the_events_of_a_document_named_by_a_uuid_go_out(collection: Documents, representation: int) -> None:
+def test_events_of_a_document_with_a_uuid_go_out(collection: Documents, representation: int) -> None:
     documents: Documents = collection.with_options(CodecOptions(uuid_representation=representation))
     orders = GuardedCollection(documents, SeenIds(), outbox=Outbox("orders"))
     key, sent = {"_id": UUID(int=1)}, list[Outgoing]()
@@ -113,7 +113,7 @@ def test_under_a_unique_index_other_fields_name_an_entity(collection: Documents,
     assert collection.count_documents({}) == 1
 
 
-def test_all_fields_of_an_identity_name_an_entity_and_so_does_its_id(collection: Documents) -> None:
+def test_entity_is_named_by_its_identity_or_id(collection: Documents) -> None:
     collection.create_index([("tenant", 1), ("email", -1)], unique=True)
     guarded = GuardedCollection(collection, SeenIds(), key=["email", "tenant"])
     for tenant in ("a", "b"):
@@ -124,7 +124,7 @@ def test_all_fields_of_an_identity_name_an_entity_and_so_does_its_id(collection:
         assert isinstance(guarded.update_one(M1, {"_id": document["_id"]}, {"$inc": {"n": 1}}), Duplicate)
 
 
-def test_an_entity_that_only_its_fields_name_is_recorded_only_if_it_is_there(collection: Documents) -> None:
+def test_entity_named_by_fields_is_recorded_if_it_exists(collection: Documents) -> None:
     collection.create_index("email", unique=True)
     guarded = GuardedCollection(collection, SeenIds(), key=("email",))
     assert guarded.record(M1, ADA) == Missing(M1)
@@ -142,9 +142,7 @@ INDEXES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
 @calls
-def test_without_a_unique_index_on_it_an_identity_is_refused_before_anything_is_written(
-    collection: Documents, index: dict[str, Any], call: Call
-) -> None:
+def test_identity_without_a_unique_index_is_refused_unsent(collection: Documents, index: dict[str, Any], call: Call) -> None:
     collection.insert_many([ADA | {"_id": "e"}, ADA | {"_id": "f", "number": 1, "tenant": "t"}])
     if index:
         collection.create_index(**index)
@@ -158,7 +156,7 @@ def test_without_a_unique_index_on_it_an_identity_is_refused_before_anything_is_
     assert list(collection.find()) == before
 
 
-def test_an_identity_is_taken_as_soon_as_its_index_is_there(collection: Documents) -> None:
+def test_identity_is_taken_once_its_index_exists(collection: Documents) -> None:
     collection.insert_one({**ADA, "_id": "e"})
     guarded = GuardedCollection(collection, SeenIds(), key=("email",))
     with pytest.raises(ConfigurationError):
@@ -201,9 +199,7 @@ def test_an_identity_is_a_sequence_of_names(collection: Documents, wrong: Any) -
 
 
 @ledgers
-def test_an_insert_into_a_time_series_is_refused_before_anything_is_written(
-    mongo: Client, collection: Documents, ledger: AnyLedger
-) -> None:
+def test_insert_into_a_time_series_is_refused_unsent(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
     series = mongo.test.create_collection(f"{collection.name}-series", timeseries={"timeField": "at"})
     guarded = GuardedCollection(series, ledger)
     for _ in range(2):
@@ -212,7 +208,7 @@ def test_an_insert_into_a_time_series_is_refused_before_anything_is_written(
     assert series.count_documents({}) == 0
 
 
-def test_an_insert_into_a_time_series_is_refused_after_other_calls_too(mongo: Client, collection: Documents) -> None:
+def test_insert_into_a_time_series_is_refused_later_too(mongo: Client, collection: Documents) -> None:
     series = mongo.test.create_collection(f"{collection.name}-series", timeseries={"timeField": "at"})
     guarded = GuardedCollection(series, SeenIds(readable=True))
     assert guarded.seen(M1, {"_id": "e"}) == Applied(M1)
@@ -228,7 +224,7 @@ def no_case(mongo: Client, collection: Documents) -> Documents:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None)], ids=str)
-def test_where_case_does_not_count_hashed_ids_that_differ_in_it_stay_apart(no_case: Documents, ledger: SeenIds) -> None:
+def test_hashed_ids_keep_their_case_under_a_collation(no_case: Documents, ledger: SeenIds) -> None:
     guarded = GuardedCollection(no_case, ledger)
     ids = ("ABC", "abc", "ABC", "abc")
     outcomes = [guarded.update_one(Message(id_), {"_id": "e"}, increment(Message(id_)), upsert=True) for id_ in ids]
@@ -237,9 +233,7 @@ def test_where_case_does_not_count_hashed_ids_that_differ_in_it_stay_apart(no_ca
 
 
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=str)
-def test_where_case_does_not_count_marks_that_are_numbers_and_their_sources_stay_apart(
-    no_case: Documents, ledger: AnyLedger
-) -> None:
+def test_numeric_marks_keep_their_sources_case_under_a_collation(no_case: Documents, ledger: AnyLedger) -> None:
     guarded = GuardedCollection(no_case, ledger)
     messages = [Message(f"{source}-1", source=source, sequence=1) for source in ("ABC", "abc", "ABC", "abc")]
     outcomes = [guarded.update_one(message, {"_id": "e"}, increment(message), upsert=True) for message in messages]
@@ -255,9 +249,7 @@ TEXT: dict[str, tuple[AnyLedger, Message]] = {
 
 
 @pytest.mark.parametrize(("ledger", "message"), TEXT.values(), ids=TEXT)
-def test_where_case_does_not_count_a_ledger_with_text_in_it_is_refused_before_anything_is_written(
-    no_case: Documents, ledger: AnyLedger, message: Message
-) -> None:
+def test_ledger_with_text_is_refused_under_a_collation(no_case: Documents, ledger: AnyLedger, message: Message) -> None:
     guarded = GuardedCollection(no_case, ledger)
     deliveries: list[Callable[[], Outcome]] = [
         lambda: guarded.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True),
@@ -273,7 +265,7 @@ def test_where_case_does_not_count_a_ledger_with_text_in_it_is_refused_before_an
 
 
 @pytest.mark.parametrize("way", ["update_one", "insert_one"])
-def test_where_case_does_not_count_no_text_of_a_sequence_is_let_in_after_numbers(no_case: Documents, way: str) -> None:
+def test_text_sequence_after_numbers_is_refused_under_a_collation(no_case: Documents, way: str) -> None:
     guarded = GuardedCollection(no_case, HighWaterMark())
     first, second = Message("m-1", source="n", sequence=1), Message("m-2", source="t", sequence="a")
     if way == "insert_one":
@@ -293,7 +285,7 @@ def test_where_case_does_not_count_no_text_of_a_sequence_is_let_in_after_numbers
     ],
     ids=["outboxes", "ledgers"],
 )
-def test_where_case_does_not_count_names_that_differ_in_it_are_two(
+def test_field_names_keep_their_case_under_a_collation(
     no_case: Documents, earlier: dict[str, Any], later: dict[str, Any]
 ) -> None:
     stores = [GuardedCollection(no_case, **{"ledger": SeenIds(), **options}) for options in (earlier, later)]
@@ -305,7 +297,7 @@ def test_where_case_does_not_count_names_that_differ_in_it_are_two(
     assert mongo_state(no_case).n == 1
 
 
-def test_where_case_does_not_count_no_field_but_the_id_names_an_entity(no_case: Documents) -> None:
+def test_only_the_id_names_an_entity_under_a_collation(no_case: Documents) -> None:
     no_case.create_index("email", unique=True)
     guarded = GuardedCollection(no_case, SeenIds(), key=("email",))
     with pytest.raises(ConfigurationError, match="name entities by _id"):
@@ -316,7 +308,7 @@ def test_where_case_does_not_count_no_field_but_the_id_names_an_entity(no_case: 
 # ---------------------------------------------------------------- the whole entity
 
 
-def test_a_field_of_the_whole_entity_and_its_name_as_text_may_be_copied(collection: Documents) -> None:
+def test_field_of_an_entity_and_its_name_may_be_copied(collection: Documents) -> None:
     guarded = GuardedCollection(collection, SeenIds())
     guarded.insert_one(M1, {"_id": "e", "n": 1})
     update = [{"$set": {"copy": "$$ROOT.n", "name": {"$literal": "$$ROOT"}}}]

@@ -68,7 +68,7 @@ GROW: dict[str, Deliver] = {
 
 @pytest.mark.parametrize("grow", GROW.values(), ids=GROW)
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["SeenIds", "HighWaterMark"])
-def test_an_entity_that_would_grow_too_large_is_unchanged_and_still_knows_its_messages(
+def test_entity_too_large_is_unchanged_and_knows_its_messages(
     collection: Documents, ledger: AnyLedger, grow: Deliver
 ) -> None:
     guarded = GuardedCollection(collection, ledger)
@@ -117,9 +117,7 @@ def reads_as_own(kind: type) -> CodecOptions[Any]:
 
 @pytest.mark.parametrize("kind", [int, str, bytes])
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=str)
-def test_a_client_that_reads_values_as_types_of_its_own_gets_the_same_outcomes(
-    collection: Documents, ledger: AnyLedger, kind: type
-) -> None:
+def test_outcomes_do_not_depend_on_the_clients_types(collection: Documents, ledger: AnyLedger, kind: type) -> None:
     documents: Documents = collection.with_options(codec_options=reads_as_own(kind))
     inbox = Inbox(
         documents.database[f"{documents.name}-inbox"].with_options(codec_options=documents.codec_options),
@@ -152,7 +150,7 @@ class _Written(TypeEncoder):
 
 
 @pytest.mark.parametrize("_id", [UUID(int=5), _Own(5), {"shop": UUID(int=5), "own": _Own("a")}], ids=str)
-def test_an_id_that_only_the_client_can_write_names_its_entity_in_every_look(collection: Documents, _id: Any) -> None:
+def test_id_of_the_clients_type_names_its_entity_everywhere(collection: Documents, _id: Any) -> None:
     codec = CodecOptions[Any](type_registry=TypeRegistry([_Written()]), uuid_representation=UuidRepresentation.PYTHON_LEGACY)
     guarded, key = GuardedCollection(collection.with_options(codec_options=codec), SeenIds()), {"_id": _id}
     terms: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
@@ -172,7 +170,7 @@ def test_an_id_that_only_the_client_can_write_names_its_entity_in_every_look(col
     ]
 
 
-def test_what_pymongo_passes_on_to_the_server_may_be_said_of_a_write_that_returns_the_document(
+def test_find_one_and_update_takes_pymongos_server_options(
     collection: Documents,
 ) -> None:
     documents = collection.database.create_collection(f"{collection.name}-valid", validator={"n": {"$lt": 5}})

@@ -73,7 +73,7 @@ def test_of_a_creation_race_every_message_is_applied(collection: Documents, writ
         assert (state.n, sorted(state.effects)) == (threads, [f"{n}-{thread}" for thread in range(threads)])
 
 
-def test_of_a_race_to_insert_one_is_applied_and_the_others_are_rejected(collection: Documents) -> None:
+def test_race_to_insert_applies_one_and_rejects_the_others(collection: Documents) -> None:
     guarded = GuardedCollection(collection, SeenIds())
     together = threading.Barrier(8)
 
@@ -163,9 +163,7 @@ def watched(mongod: Mongod, collection: Documents, commands: Commands) -> Iterat
         yield client.test[collection.name]
 
 
-def test_writes_ask_for_a_majority_and_the_journal_and_looks_for_what_a_majority_holds(
-    watched: Documents, commands: Commands
-) -> None:
+def test_writes_and_reads_ask_for_a_majority(watched: Documents, commands: Commands) -> None:
     guarded = GuardedCollection(watched.with_options(write_concern=WriteConcern(w=1, wtimeout=9000)), SeenIds())
     inc(guarded, M1, upsert=True)
     inc(guarded, M1, upsert=True)
@@ -225,9 +223,7 @@ WAYS = ["update", "upsert", "find_one_and_update", "find_one_and_upsert", "inser
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_effect_that_a_majority_has_not_confirmed_is_the_drivers_error(
-    mongo: Client, collection: Documents, way: str
-) -> None:
+def test_effect_without_a_majority_is_the_drivers_error(mongo: Client, collection: Documents, way: str) -> None:
     deliver = deliveries(GuardedCollection(collection, SeenIds()))[way]
     if way != "insert":
         collection.insert_one({"_id": "e"})
@@ -315,9 +311,7 @@ def test_a_session_without_a_transaction_changes_nothing(mongo: Client, collecti
 @pytest.mark.slow
 @uncounted_ledgers
 @pytest.mark.few(1)
-def test_a_message_costs_the_oplog_the_same_after_two_thousand_others(
-    mongo: Client, collection: Documents, ledger: AnyLedger
-) -> None:
+def test_oplog_cost_stays_the_same_after_many_messages(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
     guarded = GuardedCollection(collection, ledger, durability="acknowledged")
     fast = GuardedCollection(
         collection.with_options(write_concern=WriteConcern(w=1, j=False)), ledger, durability="acknowledged"
@@ -357,9 +351,7 @@ NO_CASE = Collation(locale="en", strength=2)
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None), HighWaterMark(), InSequence()], ids=str)
 @pytest.mark.parametrize("collation", [NO_CASE, {"locale": "en", "strength": 2}], ids=["object", "document"])
-def test_a_collation_is_the_callers_and_does_not_blur_the_ledger(
-    order: Documents, ledger: AnyLedger, collation: Any
-) -> None:
+def test_callers_collation_does_not_blur_the_ledger(order: Documents, ledger: AnyLedger, collation: Any) -> None:
     guarded = GuardedCollection(order, ledger)
     order.insert_one({"_id": 7, "name": "Ada"})
     shouted = Message("M-1", source="S", sequence=1)
@@ -369,7 +361,7 @@ def test_a_collation_is_the_callers_and_does_not_blur_the_ledger(
     assert order.find_one({"_id": 7})["effects"] == ["m-1", "M-1"]  # type: ignore[index]
 
 
-def test_a_message_takes_effect_on_no_second_document_whose_id_is_the_same_under_a_collation(order: Documents) -> None:
+def test_message_affects_one_document_under_a_collation(order: Documents) -> None:
     order.insert_many([{"_id": name, "n": 0} for name in ("sku-a", "SKU-A")])
     guarded = GuardedCollection(order, SeenIds(), tombstones=Tombstones(timedelta(days=15)))
     named: Any = {"filter": {"_id": "SKU-A"}, "collation": NO_CASE}

@@ -76,7 +76,7 @@ def examined(collection: Documents, command: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("is_equal", [True, False], ids=["at one moment", "at different ones"])
 @pytest.mark.parametrize("verb", ["sweep", "waiting", "broken", "skip"])
 @pytest.mark.few(1)
-def test_what_an_operator_and_a_sweep_look_at_grows_with_what_is_pending_alone(
+def test_sweeps_and_operators_read_pending_entities_alone(
     heard: tuple[Documents, Commands], verb: str, is_equal: bool
 ) -> None:
     collection, commands = heard
@@ -133,7 +133,7 @@ def test_every_command_looks_at_its_own_document_alone(heard: tuple[Documents, C
         assert documents <= 1, command
 
 
-def test_an_entity_named_by_a_field_a_fold_and_a_transaction_with_an_inbox_look_at_nothing_else(
+def test_single_entity_calls_read_nothing_else(
     heard: tuple[Documents, Commands],
 ) -> None:
     collection, commands = heard
@@ -211,9 +211,7 @@ IDS: list[Any] = [
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_a_relay_finds_and_clears_each_entity_once_however_its_client_reads_ids(
-    collection: Documents, codec: CodecOptions[Any]
-) -> None:
+def test_relay_clears_each_entity_once_for_any_id_type(collection: Documents, codec: CodecOptions[Any]) -> None:
     collection.create_index("ow_due", sparse=True)
     emitting(collection.with_options(codec_options=CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)), IDS)
     store = GuardedCollection(collection.with_options(codec_options=codec), SeenIds(), outbox=OUTBOX)
@@ -228,9 +226,7 @@ def test_a_relay_finds_and_clears_each_entity_once_however_its_client_reads_ids(
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_an_operator_acts_on_whatever_is_listed_however_the_client_reads_ids(
-    collection: Documents, codec: CodecOptions[Any]
-) -> None:
+def test_operator_acts_on_listed_entities_of_any_id_type(collection: Documents, codec: CodecOptions[Any]) -> None:
     emitting(collection.with_options(codec_options=CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)), IDS)
     store = GuardedCollection(collection.with_options(codec_options=codec), SeenIds(), outbox=OUTBOX)
     told: list[Outgoing] = []
@@ -245,7 +241,7 @@ def test_an_operator_acts_on_whatever_is_listed_however_the_client_reads_ids(
     assert {event.type for event in told} == {"onewrite.skipped"}
 
 
-def test_a_document_whose_id_cannot_be_read_holds_up_no_other(collection: Documents) -> None:
+def test_document_with_an_unreadable_id_holds_up_none(collection: Documents) -> None:
     collection.create_index("ow_due", sparse=True)
     store = emitting(collection, ["a", "caf_", "z"])
     broken = collection.with_options(codec_options=CodecOptions(document_class=RawBSONDocument)).find_one({"_id": "caf_"})
@@ -281,7 +277,7 @@ UNWRITABLE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("element", UNWRITABLE.values(), ids=UNWRITABLE)
 @pytest.mark.parametrize("is_indexed", [True, False], ids=["index", "no index"])
-def test_a_document_whose_id_the_driver_does_not_write_as_it_is_goes_out_or_is_told_of(
+def test_document_with_an_unwritable_id_goes_out_or_is_named(
     collection: Documents, element: bytes, is_indexed: bool
 ) -> None:
     if is_indexed:
@@ -298,7 +294,7 @@ def test_a_document_whose_id_the_driver_does_not_write_as_it_is_goes_out_or_is_t
     assert (left == 0, not swept.broken, swept.complete, not relay.broken()) in [(True,) * 4, (False,) * 4]
 
 
-def test_a_step_is_found_behind_an_id_that_python_has_no_value_for(collection: Documents) -> None:
+def test_step_is_found_behind_an_unreadable_id(collection: Documents) -> None:
     codec: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
     wide = collection.with_options(codec_options=codec)
     for name in (DatetimeMS(2**61), "ok"):
@@ -312,9 +308,7 @@ def test_a_step_is_found_behind_an_id_that_python_has_no_value_for(collection: D
     assert len(found) == 2
 
 
-def test_what_is_written_to_while_it_is_listed_is_listed_once(
-    collection: Documents, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entity_written_while_listed_is_listed_once(collection: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its new time is behind the cursor's place, which meets it again."""
     collection.create_index("ow_due", sparse=True)
     store, reads, find_one = emitting(collection, range(150)), itertools.count(), Collection.find_one
@@ -332,7 +326,7 @@ def test_what_is_written_to_while_it_is_listed_is_listed_once(
 @pytest.mark.parametrize("verb", ["waiting", "broken", "sweep"])
 @pytest.mark.parametrize("kind", [int, UUID])
 @pytest.mark.few(1)
-def test_a_search_ends_whose_cursor_the_server_gives_up_at_each_page(
+def test_search_ends_if_the_server_drops_each_cursor(
     collection: Documents, monkeypatch: pytest.MonkeyPatch, verb: str, kind: type[int | UUID]
 ) -> None:
     """As behind a balancer in front of several routers. All are due at one moment, and are more than a page."""
