@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypedDict, Unpack, cast, overload
 
 from onewrite.batch.function import G, R
-from onewrite.batch.handler import GroupBy, Handler, M_contra, R_co, handler_of
+from onewrite.batch.handler import GroupBy, Handler, M_contra, R_co, handler_of, show_options
 from onewrite.batch.report import Result
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
@@ -48,6 +48,7 @@ class MessageHandler(Generic[M_contra, R_co]):
 
     each: Callable[[M_contra], R_co]
 
+    @show_options(HandlerOptions)
     def __init__(
         self,
         each: Callable[[M_contra], R_co],
@@ -91,6 +92,7 @@ def message_handler(
 def message_handler(
     identity: Identity, *, group_by: GroupBy, **options: Unpack[HandlerOptions]
 ) -> Callable[[Callable[[list[Message]], G]], MessageHandler[list[Message], G]]: ...
+@show_options(HandlerOptions)
 def message_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[HandlerOptions]) -> Any:
     """Make a handler of the records of any broker from a function of a message.
 

@@ -123,6 +123,16 @@ def test_no_imports_go_round_in_a_circle() -> None:
     assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
 
 
+@pytest.mark.parametrize("package", [onewrite.aws_lambda, onewrite.brokers])
+def test_signatures_name_every_option(package: object) -> None:
+    """`help()` and editors show the names and defaults, not `**options`."""
+    handlers = [getattr(package, name) for name in vars(package)["__all__"] if name.lower().endswith("handler")]
+    for handler in handlers:
+        parameters = inspect.signature(handler).parameters
+        assert {"on_outcome", "log_exceptions", "clock"} <= set(parameters)
+        assert all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_exported_class_and_method_says_what_it_is(package: object) -> None:
     silent = []

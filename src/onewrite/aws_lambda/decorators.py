@@ -14,6 +14,7 @@ from onewrite.batch.handler import (
     Options,
     as_function,
     handler_of,
+    show_options,
 )
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
@@ -57,7 +58,7 @@ class GroupingDecorator(Protocol):
 
 
 def _by_group_by(function: Callable[..., Decorator[Any]]) -> GroupingDecorator:
-    return cast("GroupingDecorator", function)
+    return cast("GroupingDecorator", show_options(Options)(function))
 
 
 @_by_group_by
@@ -101,6 +102,7 @@ def kafka_handler(
 def kafka_handler(
     identity: Identity, *, group_by: GroupBy, provisioned_mode: bool = False, **options: Unpack[Options]
 ) -> Decorator[list[Message]]: ...
+@show_options(Options)
 def kafka_handler(
     identity: Identity, *, group_by: GroupBy | None = None, provisioned_mode: bool = False, **options: Unpack[Options]
 ) -> Decorator[Any]:
@@ -125,6 +127,7 @@ def documentdb_handler(identity: Identity, *, group_by: GroupBy | None = None, *
     return _decorator("documentdb_handler", sources.DOCUMENTDB, identity, group_by, options)
 
 
+@show_options(Options)
 def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
     """Makes a handler of what SNS sends straight to Lambda. The record is as it is through SQS: take its envelope off with `sns(...)`.
 
@@ -133,6 +136,7 @@ def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Mes
     return _decorator("sns_handler", sources.SNS, identity, None, options)
 
 
+@show_options(Options)
 def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
     """Makes a handler of what EventBridge sends straight to Lambda. The record is as it is through SQS: take its envelope off
     with `eventbridge(...)`.
@@ -142,6 +146,7 @@ def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decor
     return _decorator("eventbridge_handler", sources.EVENTBRIDGE, identity, None, options)
 
 
+@show_options(Options)
 def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
     """Makes a handler of what S3 sends straight to Lambda, for `s3_object()`.
 

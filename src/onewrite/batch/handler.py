@@ -6,12 +6,12 @@ calls the function and notes the ends; and the `Result` in the report.
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from inspect import isawaitable
 from itertools import chain, filterfalse
 from logging import WARNING
 from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
@@ -62,6 +62,7 @@ _Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
 """Yields the messages of each call, is sent how it ended, and returns the results by the positions of their records."""
 R_co = TypeVar("R_co", bound=ReturnValue | Awaitable[ReturnValue], covariant=True)
 M_contra = TypeVar("M_contra", contravariant=True)
+C = TypeVar("C", bound=Callable[..., Any])
 
 _NO_DEADLINE = Deadline(None, 0.0)
 _ASK_FOR_TIME_AFTER = (
@@ -480,7 +481,7 @@ class Handler(Generic[R]):
                 try:
                     with FunctionCall(messages) as call:
                         value: Any = self.each(messages[0] if is_single else [*messages])
-                        end = self._check_return(await value if isawaitable(value) else value, messages)
+                        end = self._check_return(await value if inspect.isawaitable(value) else value, messages)
                         if call.notes:
                             end = with_unreturned(end, messages, call)
                 except BaseException as error:
@@ -508,7 +509,7 @@ def check_hook(on_outcome: Hook | None) -> None:
 def _group(group_by: GroupBy, message: Message) -> Hashable:
     key = cast("object", group_by(message))
     kind = type(key).__name__
-    if isawaitable(key):
+    if inspect.isawaitable(key):
         close_coroutine(key)
         raise WrongReturn(f"group_by returned a {kind}: give a plain function, not an asynchronous one.")
     try:
@@ -531,6 +532,24 @@ def _time_left(context: Any) -> TimeLeft:
         return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # A mock returns another mock.
 
     return seconds_left
+
+
+def show_options(options: type[Any]) -> Callable[[C], C]:
+    """Return a decorator that names a function's `**options`, with their defaults, in its signature and so in `help()`.
+
+    Type checkers and editors read the same names from the annotation `Unpack[options]`.
+    """
+
+    def decorate(function: C) -> C:
+        signature = inspect.signature(function)
+        parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters += [
+            each for name, each in inspect.signature(Handler).parameters.items() if name in options.__annotations__
+        ]
+        cast("Any", function).__signature__ = signature.replace(parameters=parameters)
+        return function
+
+    return decorate
 
 
 def as_function(handler: Handler[Any]) -> Any:
