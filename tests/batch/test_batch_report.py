@@ -327,7 +327,7 @@ def test_without_a_line_of_the_users_the_function_is_named_and_what_it_returned(
 
 def test_an_identity_of_ours_that_refuses_names_no_line_and_one_of_yours_does(lines: list[logging.LogRecord]) -> None:
     sqs_handler(json_body(id="no"))(outcomes)(sqs(["x"]))
-    assert lines[0].getMessage().endswith("InvalidMessage (Record id-x: its body is not valid JSON (at character 0).)")
+    assert lines[0].getMessage().endswith("InvalidMessage (Record id-x: its body isn't valid JSON (at character 0).)")
     sqs_handler(lambda record: record["none"])(outcomes)(sqs(["x"]))
     assert " KeyError at test_batch_report.py:" in lines[1].getMessage()
 

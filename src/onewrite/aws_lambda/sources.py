@@ -17,9 +17,9 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.batch.source import Identifier, Source, field_at
 from onewrite.identity import Skip
-from onewrite.identity.body import is_s3_test
 from onewrite.identity.record import DOCUMENTDB as DOCUMENTDB_ORIGIN
 from onewrite.identity.record import refuse_aggregated
+from onewrite.identity.s3 import is_s3_test
 
 _Event: TypeAlias = Mapping[str, Any] | list[Any]
 _InLanes: TypeAlias = Iterable[tuple[Hashable, Any]] | None

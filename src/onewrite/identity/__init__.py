@@ -1,23 +1,23 @@
-"""From a delivery to a `Message`: the key that tells whether two deliveries are the same message.
+"""Identities: functions that turn a delivery into a `Message` with the same key on every delivery.
 
-An `Identity` is a function that takes the raw record of a Lambda event and returns a `Message`, or `Skip` for a record that is not
-for the function, or a sequence of messages. The functions of this package make identities, and you may write your own. If
-there is no key, an identity raises `InvalidMessage`, which names the record's id and what was looked for, but shows nothing of
-the record's content. Such a record fails; it is never processed without a guard.
+An `Identity` takes the raw record of a Lambda event. It returns a `Message`, a sequence of messages, or `Skip` for a record
+that the function doesn't need. This package's functions create identities, and you can write your own. If a record has no
+key, the identity raises `InvalidMessage`. The error names the record and the missing field, but shows none of the record's
+content. Such a record fails; it is never processed without a guard.
 
-`Message.attributes` holds what the sender put beside the body: from SQS and SNS as text, or as bytes if it is binary; from
-the headers of Kafka as bytes. The fields of an envelope that was taken off are there too, and replace an attribute of the same
-name. `Message.system` holds what only the transport can say: `SenderId`, `ApproximateReceiveCount` and others from SQS,
-`partitionKey` from Kinesis, `userIdentity` from DynamoDB, `key` and `timestamp` from Kafka. An attribute is decoded when it is
-asked for; one that cannot be raises `InvalidMessage` then.
+`Message.attributes` has what the sender put next to the body: text or bytes from SQS and SNS, bytes from Kafka's headers.
+The fields of a removed envelope are there too, and replace attributes of the same name. `Message.system` has what only the
+transport can set: `SenderId`, `ApproximateReceiveCount`, and others from SQS, `partitionKey` from Kinesis, `userIdentity`
+from DynamoDB, `key` and `timestamp` from Kafka. An attribute is decoded on access, and raises `InvalidMessage` then if it
+can't be decoded.
 
-`Message.body` is parsed if the key was read from its JSON. Otherwise it is as it was delivered: text from SQS, bytes from
-Kinesis and Kafka. Parsed numbers with a fraction are Decimals, so nothing is rounded, and because DynamoDB accepts no
-floats. MongoDB accepts no Decimals: there, give `parse_float=float` to the identity that parses the body. In
-`eventbridge(json_body(...))` that is `eventbridge`.
+`Message.body` is parsed if the key was read from its JSON. Otherwise it is text from SQS, and bytes from Kinesis and Kafka.
+Parsed fractions are Decimals, so that no digit is lost and because DynamoDB refuses floats. MongoDB refuses Decimals: pass
+`parse_float=float` to the identity that parses the body. In `eventbridge(json_body(...))` that is `eventbridge`.
 """
 
-from onewrite.identity.body import cloudevent, cloudevent_batch, eventbridge, s3_object, skip_deletions, sns
+from onewrite.identity.cloudevents import cloudevent, cloudevent_batch
+from onewrite.identity.envelopes import eventbridge, skip_deletions, sns
 from onewrite.identity.path import json_body, number
 from onewrite.identity.position import (
     documentdb_position,
@@ -28,6 +28,7 @@ from onewrite.identity.position import (
     sqs_message_id,
 )
 from onewrite.identity.record import Identity, Record, Skip, record_id
+from onewrite.identity.s3 import s3_object
 
 __all__ = [
     "Identity",

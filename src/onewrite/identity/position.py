@@ -1,4 +1,4 @@
-"""Keys that the transport gives a record: the id of a message, or the position in a queue or a stream."""
+"""Keys that the transport assigns: a message's ID, or a position in a queue or stream."""
 
 from __future__ import annotations
 
@@ -8,18 +8,27 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.identity.record import OneMessage, Record, field, kind, part, refusal, text, whole_message
+from onewrite.identity.attributes import whole_message
+from onewrite.identity.record import (
+    OneMessage,
+    Record,
+    field,
+    kind,
+    part,
+    refusal,
+    text,
+)
 from onewrite.message import Message, sortable
 
-_DIGITS = re.compile("[0-9]{1,129}")  # The longest numbers are those of Kinesis, with up to 129 digits.
+_DIGITS = re.compile("[0-9]{1,129}")  # Kinesis's numbers are the longest, with up to 129 digits
 
 
 def sqs_message_id() -> OneMessage:
-    """SQS's own messageId.
+    """Return an identity that reads SQS's own messageId.
 
-    Stable: in all deliveries of one message, for as long as the queue keeps it. Not stable: a producer that sends twice makes
-    two messages with two ids, and a redrive from a dead-letter queue sends a new message with a new id. If either can happen,
-    read a business key with `json_body`. The body is text; if it is JSON, use `json.loads(message.body)`.
+    Stable: across all deliveries of one message, as long as the queue keeps it. Not stable: a repeated send is another
+    message with another ID, and so is a redrive from a dead-letter queue. If either can happen, read a business key with
+    `json_body`. The body is text; if it is JSON, use `json.loads(message.body)`.
     """
 
     def identify(record: Record) -> Message:
@@ -29,13 +38,13 @@ def sqs_message_id() -> OneMessage:
 
 
 def fifo_sequence() -> OneMessage:
-    """The position in a FIFO queue. The source is the queue and the message group, the sequence is the SequenceNumber as
-    sortable text.
+    """Return an identity that reads the position in a FIFO queue. The source is the queue and message group, and the
+    sequence is the SequenceNumber as sortable text.
 
-    Stable: in all deliveries of one message. Not stable: a producer that sends again after the five minutes for which the
-    queue remembers a deduplication id gets a new number, and so does a redrive from a dead-letter queue. The new number is
-    higher than every mark, so that copy is applied, even if the first one was. If this matters, read a business key with
-    `json_body`; a message that was in the dead-letter queue has lost its place in its group anyway.
+    Stable: across all deliveries of one message. Not stable: a producer that resends after the queue's five-minute
+    deduplication gets a new number, and so does a redrive from a dead-letter queue. The new number is above every mark, so
+    the copy is applied even if the first one was. If this matters, read a business key with `json_body`. A message from the
+    dead-letter queue has lost its place in its group anyway.
 
     The body is text; if it is JSON, use `json.loads(message.body)`.
     """
@@ -48,7 +57,7 @@ def fifo_sequence() -> OneMessage:
                 record, "it has no SequenceNumber, because a standard queue keeps no order. Use json_body or sqs_message_id."
             )
         group = text(record, "its MessageGroupId", attributes.get("MessageGroupId"))
-        # The numbers of two queues cannot be compared. An ARN of a queue contains no slash, so no two sources are equal.
+        # Numbers of two queues can't be compared. A queue's ARN contains no slash, so two sources are never equal.
         source = f"{_arn(record)}/{group}"
         return whole_message(record, key, source=source, sequence=_sortable(record, attributes["SequenceNumber"]))
 
@@ -56,24 +65,25 @@ def fifo_sequence() -> OneMessage:
 
 
 def kinesis_position() -> OneMessage:
-    """The position in a Kinesis stream. The source is the stream and the shard, the sequence is the number as sortable text.
+    """Return an identity that reads the position in a Kinesis stream. The source is the stream and shard, and the sequence
+    is the number as sortable text.
 
-    Stable: however often the stream is read. Not stable: a producer that puts a record again, for example after a time-out,
-    makes a second record with its own number. After a resharding the records of a partition key are in another shard, which
-    is another source. The body is bytes; if they are JSON, use `json.loads(message.body)`.
+    Stable: however often the stream is read. Not stable: a producer that puts a record again, for example after a timeout,
+    creates another record with its own number. After resharding, the records of a partition key are in another shard, and so
+    in another source. The body is bytes; if they are JSON, use `json.loads(message.body)`.
 
-    A record that the Kinesis Producer Library has aggregated of several is refused. Once it is taken apart, each of them has
-    its own position: the `subSequenceNumber` is in the id and at the end of the sequence.
+    A record that the Kinesis Producer Library aggregated is refused. Deaggregated records have a position each: the
+    `subSequenceNumber` is in the id and at the end of the sequence.
     """
 
     def identify(record: Record) -> Message:
         shard, colon, _ = text(record, "its eventID", field(record, "eventID")).rpartition(":")
         if not colon:
-            raise refusal(record, "its eventID names no shard, as shardId-000000000000:1 does.")
+            raise refusal(record, "its eventID: expected a shard and a number, such as shardId-000000000000:1.")
         kinesis, source = part(record, "kinesis"), f"{_arn(record)}/{shard}"
         number = kinesis.get("sequenceNumber")
         key, sequence = f"{source}:{number}", _sortable(record, number)
-        if "subSequenceNumber" in kinesis:  # Those that were in one record of Kinesis all have its sequence number.
+        if "subSequenceNumber" in kinesis:  # deaggregated records share the sequence number of their Kinesis record
             sub_number = _int(record, kinesis, "subSequenceNumber")
             key, sequence = f"{key}:{sub_number}", f"{sequence}{_sortable(record, str(sub_number))}"
         return whole_message(record, key, source=source, sequence=sequence)
@@ -82,14 +92,14 @@ def kinesis_position() -> OneMessage:
 
 
 def dynamodb_stream_position() -> OneMessage:
-    """The position in a DynamoDB stream. The source is the stream and the changed item, the sequence is the SequenceNumber as
-    sortable text.
+    """Return an identity that reads the position in a DynamoDB stream. The source is the stream and the changed item, and
+    the sequence is the SequenceNumber as sortable text.
 
-    Stable: however often the stream is read. Not stable: a writer that writes twice makes two changes, and each replica of a
-    global table has its own stream with its own numbers.
+    Stable: however often the stream is read. Not stable: a repeated write is a second change, and each replica of a global
+    table has its own stream with its own numbers.
 
-    The changes of one item are in order, and a record does not say in which shard it is. So the source is the item, by a
-    digest of its key. The body is the change: `eventName`, `Keys`, `NewImage` and so on, with DynamoDB's typed values.
+    The changes of one item are ordered, but a record doesn't name its shard. So the source is the item, as a digest of its
+    key. The body is the change: `eventName`, `Keys`, `NewImage`, and so on, with DynamoDB's typed values.
     """
 
     def identify(record: Record) -> Message:
@@ -102,35 +112,38 @@ def dynamodb_stream_position() -> OneMessage:
 
 
 def kafka_position(*, cluster: str = "") -> OneMessage:
-    """The position in Kafka. The source is the topic and the partition, the sequence is the offset.
+    """Return an identity that reads the position in Kafka. The source is the topic and partition, and the sequence is the
+    offset.
 
-    Stable: however often the topic is read. Not stable: a producer that is not idempotent may write a record twice, at two
-    offsets. Another cluster, or a topic that was deleted and created again, counts from 0 again, so its records seem to
-    be old ones: give each of them its own `cluster`.
+    Stable: however often the topic is read. Not stable: a producer that isn't idempotent can write a record twice, at two
+    offsets. Another cluster, or a re-created topic, counts from 0 again, so its records would look old. Give each of them
+    its own `cluster`.
 
     The body is bytes, or None if the record has no value. The record's key is `message.system["key"]`.
     """
     if not isinstance(cast("object", cluster), str):
-        raise ConfigurationError(f"kafka_position(cluster={cluster!r}): give the cluster's name, as a str.")
+        raise ConfigurationError(
+            f"kafka_position(cluster={cluster!r}): expected the cluster's name as a str, got a {type(cluster).__name__}."
+        )
     prefix = f"{cluster}/" if cluster else ""
 
     def identify(record: Record) -> Message:
         topic = text(record, "its topic", field(record, "topic"))
         partition, offset = _int(record, record, "partition"), _int(record, record, "offset")
-        source = f"{prefix}{topic}-{partition}"  # The name of a topic contains no slash.
+        source = f"{prefix}{topic}-{partition}"  # a topic's name contains no slash
         return whole_message(record, f"{source}@{offset}", source=source, sequence=offset)
 
     return identify
 
 
 def documentdb_position() -> OneMessage:
-    """The position in a change stream of DocumentDB. The source is the changed document, the sequence is the cluster's time with
-    the change's resume token.
+    """Return an identity that reads the position in a DocumentDB change stream. The source is the changed document, and the
+    sequence is the cluster time with the resume token.
 
-    Stable: however often the stream is read. Not stable: a writer that writes twice makes two changes.
+    Stable: however often the stream is read. Not stable: a repeated write is a second change.
 
-    The source is the cluster, the collection and a digest of the document's key. The body is the change as DocumentDB
-    has it: `operationType`, `fullDocument` and so on, in MongoDB's extended JSON.
+    The source is the cluster, the collection, and a digest of the document's key. The body is DocumentDB's change:
+    `operationType`, `fullDocument`, and so on, in MongoDB's extended JSON.
     """
 
     def identify(record: Record) -> Message:
@@ -145,11 +158,11 @@ def documentdb_position() -> OneMessage:
 
 
 def _moment(record: Record, change: Record, token: str) -> str:
-    """When the change was made. The changes of one transaction have the same time, and their tokens tell them apart."""
+    """Return the change's time with its token, which distinguishes the changes of one transaction."""
     timestamp = part(record, "$timestamp", part(record, "clusterTime", change))
     seconds, count = timestamp.get("t"), timestamp.get("i")
     if type(seconds) is not int or type(count) is not int or not 0 <= count < 2**32 or seconds < 0:
-        raise refusal(record, "its clusterTime is not a timestamp of two integers.")
+        raise refusal(record, "its clusterTime: expected a timestamp of two integers.")
     return f"{sortable(seconds * 2**32 + count)}-{token}"
 
 
@@ -159,19 +172,21 @@ def _arn(record: Record) -> str:
 
 def _sortable(record: Record, number: object) -> str:
     if not isinstance(number, str) or not _DIGITS.fullmatch(number):
-        raise refusal(record, f"its sequence number is {kind(number)}, but a text of digits is needed.")
+        raise refusal(record, f"its sequence number: expected a string of digits, got {kind(number)}.")
     return sortable(int(number))
 
 
 def _int(record: Record, fields: Record, name: str) -> int:
     value = fields.get(name)
     if type(value) is not int:
-        raise refusal(record, f"its {name} is {kind(value)}, but an integer is needed.")
+        raise refusal(record, f"its {name}: expected an integer, got {kind(value)}.")
     return value
 
 
 def _digest(record: Record, keys: Any, subject: str) -> str:
-    """A digest of the key of an item or a document. It is short, because ledgers store it, and it shows nothing of the key in errors."""
+    """Return a digest of an item's or document's key. Ledgers store it, so it is short, and errors then show no content of
+    the key.
+    """
     if isinstance(keys, dict) and keys:
         try:
             canonical = json.dumps(keys, sort_keys=True, allow_nan=False)
@@ -179,4 +194,4 @@ def _digest(record: Record, keys: Any, subject: str) -> str:
             pass
         else:
             return blake2b(canonical.encode(), digest_size=16).hexdigest()
-    raise refusal(record, f"its {subject} is not the key of what has changed.")
+    raise refusal(record, f"its {subject}: expected the key of the changed entity.")

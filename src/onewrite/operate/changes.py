@@ -15,7 +15,7 @@ from onewrite.core.ledgers.entry import ABSENT, Remember
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
-from onewrite.identity.body import cloudevent_key
+from onewrite.identity.cloudevents import cloudevent_key
 from onewrite.message import Message, full_name, is_sortable, sortable
 from onewrite.operate.answers import Inquiry, Prediction, answers_to, judge, stores_ledgers
 from onewrite.operate.image import (

@@ -1,0 +1,143 @@
+"""Attributes from the sender and from the transport, and the message that carries them.
+
+Each attribute is decoded on access, so a record fails only for an attribute that the function uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias, cast
+
+from onewrite.errors import InvalidMessage
+from onewrite.identity.record import ENVELOPE, Record, binary, field, kind, part, payload, refusal
+from onewrite.message import Message
+
+# A function that decodes a value of the record.
+_Decoder: TypeAlias = Callable[[Record, Any], Any]
+_Raw: TypeAlias = dict[str, tuple[_Decoder, Any]]
+
+
+class Attributes(Mapping[str, Any]):
+    """Attributes by name. Accessing a value that can't be decoded raises InvalidMessage."""
+
+    __slots__ = ("_overrides", "_read", "_record", "_values")
+
+    def __init__(self, record: Record, read: Callable[[Record], _Raw], overrides: Mapping[str, Any]) -> None:
+        self._record = record
+        self._read = read
+        self._overrides = overrides
+        self._values: _Raw | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        decode, value = self._raw[name]
+        return decode(self._record, value)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __repr__(self) -> str:
+        return "Attributes(...)"  # the values can be confidential
+
+    @property
+    def _raw(self) -> _Raw:
+        if self._values is None:
+            self._values = {
+                **self._read(self._record),
+                **{name: (_as_it_is, value) for name, value in self._overrides.items()},
+            }
+        return self._values
+
+
+def attributes_of(record: Record, overrides: Mapping[str, Any] | None = None) -> Attributes:
+    """Return the sender's attributes. The fields of removed envelopes replace them, and `overrides` replace those."""
+    return Attributes(record, _sender_attributes, overrides or {})
+
+
+def system_of(record: Record) -> Attributes:
+    """Return the transport's attributes. Senders can't choose any of them."""
+    return Attributes(record, _transport_attributes, {})
+
+
+def message(
+    record: Record,
+    key: str,
+    *,
+    body: Any,
+    overrides: Mapping[str, Any] | None = None,
+    source: str = "",
+    sequence: Any = None,
+) -> Message:
+    """Return a `Message` with this key, or raise an error that names the record. `overrides` are the message's own
+    attributes.
+    """
+    try:
+        return Message(
+            key, source, sequence, body=body, attributes=attributes_of(record, overrides), system=system_of(record)
+        )
+    except InvalidMessage as error:
+        problem = str(error)
+    raise refusal(record, problem)
+
+
+def whole_message(record: Record, key: str, *, source: str = "", sequence: Any = None) -> Message:
+    """Return a message whose body is as delivered."""
+    return message(record, key, body=payload(record), source=source, sequence=sequence)
+
+
+def _sender_attributes(record: Record) -> _Raw:
+    headers = field(record, "headers")
+    attributes: _Raw = _headers(record, headers) if headers else {}
+    attributes.update({name: (_attribute, value) for name, value in part(record, "messageAttributes").items()})
+    attributes.update({name: (_as_it_is, value) for name, value in part(record, ENVELOPE).items()})
+    return attributes
+
+
+def _transport_attributes(record: Record) -> _Raw:
+    if "kinesis" in record:
+        return {name: (_as_it_is, value) for name, value in part(record, "kinesis").items() if name != "data"}
+    if field(record, "topic") is not None:
+        names = ("topic", "partition", "offset", "timestamp", "timestampType")
+        return {**{name: (_as_it_is, record.get(name)) for name in names}, "key": (_key, record.get("key"))}
+    attributes = {name: value for name, value in record.items() if name == "userIdentity"}
+    return {name: (_as_it_is, value) for name, value in {**attributes, **part(record, "attributes")}.items()}
+
+
+def _as_it_is(_: Record, value: Any) -> Any:
+    return value
+
+
+def _key(record: Record, value: Any) -> bytes | None:
+    return None if value is None else binary(record, "its key", value)
+
+
+def _headers(record: Record, headers: Any) -> _Raw:
+    try:  # of two headers with the same name, the last one counts
+        return {name: (_header, value) for header in headers for name, value in header.items()}
+    except (AttributeError, TypeError):
+        pass
+    raise refusal(record, "its headers: expected a list of mappings.")
+
+
+def _header(record: Record, value: Any) -> bytes | None:
+    if value is None:  # Kafka allows headers without a value
+        return None
+    if type(cast("object", value)) is list and all(type(byte) is int and -128 <= byte < 256 for byte in value):  # noqa: PLR2004
+        return bytes([byte % 256 for byte in value])  # Java's bytes are signed
+    raise refusal(record, f"one of its headers: expected a list of bytes, got {kind(value)}.")
+
+
+def _attribute(record: Record, value: Any) -> str | bytes:
+    """Return an attribute of an SQS record or of an SNS envelope, which use different field names."""
+    if not isinstance(value, Mapping):
+        raise refusal(record, f"one of its attributes: expected an object, got {kind(value)}.")
+    attribute = cast("Record", value)
+    string, base64_value = attribute.get("stringValue"), attribute.get("binaryValue")
+    if "Type" in attribute:
+        is_binary = attribute["Type"] == "Binary"
+        string, base64_value = (None, attribute.get("Value")) if is_binary else (attribute.get("Value"), None)
+    if isinstance(string, str):
+        return string
+    return binary(record, "one of its attributes, which has no text", base64_value)

@@ -1,0 +1,165 @@
+"""Identities of CloudEvents, in structured mode, in binary mode, and in batches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any, cast
+
+from onewrite.identity.attributes import attributes_of, message
+from onewrite.identity.record import (
+    Decode,
+    OneMessage,
+    ParseFloat,
+    Record,
+    binary,
+    decoder,
+    kind,
+    parse_body,
+    payload,
+    refusal,
+    text,
+)
+from onewrite.message import Message
+
+# The attribute prefixes of the bindings for HTTP, Kafka, AMQP, and JMS. SQS has no binding.
+_PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
+_CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
+_MAX_BYTES = 2048  # bytes; independent of Message.max_text_bytes, because an ID must stay the same forever
+_DIGEST_PREFIX = "sha256:"
+_INTEGER = re.compile("[+-]?[0-9]{1,129}")  # Kinesis's sequence numbers have up to 129 digits
+
+
+def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
+    """Return an identity that reads a CloudEvent's source and id. In structured mode the record's JSON body is the whole
+    event. In binary mode its attributes are next to the body, as ce-id, ce_id, and so on.
+
+    Stable: the specification requires a producer to resend an event with the same id. The key then survives redeliveries,
+    repeated sends, and redrives. Not stable: with a producer that ignores this rule.
+
+    `message.id` contains both, because an id is unique only within its source. Above 2048 bytes it is a digest. The
+    extension `sequence` is text that the producer must write in a sortable form; if `sequencetype` is Integer, it becomes an
+    int. `message.body` is the data, parsed unless the content type is something other than JSON. `message.attributes` has
+    the event's own attributes: "type", "subject", "time".
+    """
+    decode = decoder(parse_float)
+
+    def identify(record: Record) -> Message:
+        if event := _binary_mode(record):
+            return _message(record, event, _data(record, event, decode))
+        return _structured_message(record, parse_body(record, decode))
+
+    return identify
+
+
+def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record], Sequence[Message]]:
+    """Return an identity that reads each CloudEvent of a batch: the record's JSON body is an array of events in structured
+    mode.
+
+    The function is called with each event in turn. The record is settled when all of them are. After a failure the rest of
+    the array waits, so no event overtakes an earlier one.
+
+    Stable: as with `cloudevent()`, whatever batch contains the event.
+    """
+    decode = decoder(parse_float)
+
+    def identify(record: Record) -> Sequence[Message]:
+        batch = parse_body(record, decode)
+        if not isinstance(batch, list):
+            raise refusal(
+                record, f"its body: expected a JSON array, got {kind(batch)}. To read a single event, use cloudevent()."
+            )
+        return tuple(_structured_message(record, event) for event in cast("list[Any]", batch))
+
+    return identify
+
+
+def _message(record: Record, event: Record, data: Any) -> Message:
+    source = text(record, "the CloudEvent's source", event.get("source"))
+    own_id = text(record, "the CloudEvent's id", event.get("id"))
+    return message(
+        record,
+        cloudevent_key(source, own_id),
+        source=_text_or_digest(source),
+        sequence=_sequence(record, event),
+        body=data,
+        overrides=event,
+    )
+
+
+def cloudevent_key(source: str, own_id: str) -> str:
+    """Return the id of the message that `cloudevent()` makes of an event with this source and id."""
+    return _text_or_digest(f"{len(source)}:{source}:{own_id}")  # the length distinguishes ("a:b", "c") from ("a", "b:c")
+
+
+def _text_or_digest(text: str) -> str:
+    """Return the text, or its digest if it is too long for a ledger, as the source of an entity with a very long key can be.
+
+    A text that looks like a digest is digested too. Otherwise a sender could choose a source that equals another one's
+    digest.
+    """
+    content = text.encode(errors="surrogatepass")
+    if len(content) <= _MAX_BYTES and not text.startswith(_DIGEST_PREFIX):
+        return text
+    return f"{_DIGEST_PREFIX}{sha256(content).hexdigest()}"
+
+
+def _binary_mode(record: Record) -> dict[str, Any]:
+    """Return the attributes of an event in binary mode, or an empty dict."""
+    attributes = attributes_of(record)
+    event: dict[str, Any] = {}
+    content_type: Any = None
+    for name in attributes:  # decode only the event's own attributes: the others can be malformed without harm
+        if prefix := _PREFIX.match(name):
+            event[name[prefix.end() :].lower()] = _attribute_text(record, attributes[name])
+        elif _CONTENT_TYPE.fullmatch(name):
+            content_type = _attribute_text(record, attributes[name])
+    # A sender of structured mode can repeat attributes here. The body is the whole event then, not its data.
+    if "id" not in event or str(content_type).lower().startswith("application/cloudevents"):
+        return {}
+    return event if content_type is None else {**event, "datacontenttype": content_type}
+
+
+def _attribute_text(record: Record, value: Any) -> Any:
+    """Return an attribute as text. Kafka's headers are bytes."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        pass
+    raise refusal(record, "a CloudEvent attribute isn't valid UTF-8.")
+
+
+def _structured_message(record: Record, body: object) -> Message:
+    if not isinstance(body, Mapping) or "specversion" not in body:
+        hint = " To read an array of events, use cloudevent_batch()." if isinstance(body, list) else ""
+        raise refusal(record, f"it isn't a CloudEvent: its body has no specversion, and it has no attribute ce-id.{hint}")
+    event = dict(cast("Mapping[str, Any]", body))
+    data, base64_data = event.pop("data", None), event.pop("data_base64", None)
+    return _message(record, event, data if base64_data is None else binary(record, "its data_base64", base64_data))
+
+
+def _data(record: Record, event: Record, decode: Decode) -> Any:
+    """Return the body in binary mode. Without a content type it is JSON, as in structured mode."""
+    content_type = str(event.get("datacontenttype", "application/json"))
+    media = content_type.partition(";")[0].strip().lower()
+    data = payload(record)
+    return parse_body(record, decode) if data and media.endswith(("/json", "+json")) else data
+
+
+def _sequence(record: Record, event: Record) -> int | str | None:
+    sequence = event.get("sequence")
+    if sequence is None or type(sequence) is int:
+        return sequence
+    sequence = text(record, "the CloudEvent's sequence", sequence)
+    if event.get("sequencetype") != "Integer":
+        return sequence
+    if not _INTEGER.fullmatch(sequence):
+        raise refusal(
+            record,
+            "the CloudEvent's sequence: expected an integer of at most 129 digits, because its sequencetype is Integer.",
+        )
+    return int(sequence)

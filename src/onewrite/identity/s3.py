@@ -1,0 +1,84 @@
+"""The identity of S3 notifications, sent directly or through SQS, SNS, or EventBridge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+from urllib.parse import unquote_plus
+
+from onewrite.identity.attributes import attributes_of, message
+from onewrite.identity.record import (
+    Record,
+    Skip,
+    decoder,
+    kind,
+    parse_body,
+    part,
+    refusal,
+    text,
+)
+from onewrite.message import Message
+
+_HEXADECIMAL = re.compile("[0-9A-Fa-f]{1,64}")  # S3 uses 16 or 18 digits
+
+
+def s3_object() -> Callable[[Record], Message | Skip]:
+    """Return an identity that reads an S3 notification: bucket, key, S3's sequencer, and the event's name.
+
+    The notification can reach Lambda directly, through SQS, through SNS with `sns(...)`, or through EventBridge with
+    `eventbridge(...)`. The message's source is the object, and its sequence is the sequencer. `message.body` is the
+    notification's record, with a URL-encoded key; from EventBridge it is the detail.
+
+    Stable: S3 repeats the sequencer if it sends an event twice. Not stable: a repeated upload is a new event. Only creations
+    and removals have a sequencer; other events, such as restores, are refused. S3's test message for a new destination,
+    `s3:TestEvent`, is skipped.
+    """
+    decode = decoder(float)  # a notification has no fractions
+
+    def identify(record: Record) -> Message | Skip:
+        body = parse_body(record, decode)
+        if is_s3_test(body):
+            return Skip("s3:TestEvent")
+        entry, event, name = _object_event(record, body)
+        bucket = text(record, "its bucket's name", part(record, "bucket", event).get("name"))
+        about = part(record, "object", event)
+        key = text(record, "its object's key", about.get("key"))
+        source = f"{bucket}/{unquote_plus(key) if event is not entry else key}"
+        sequence = _sortable_sequencer(record, about.get("sequencer"))
+        return message(record, f"{source}@{sequence}/{name}", source=source, sequence=sequence, body=entry)
+
+    return identify
+
+
+def is_s3_test(body: object) -> bool:
+    """Return whether this is the test message that S3 sends when you set up a notification."""
+    if not isinstance(body, Mapping):
+        return False
+    notification = cast("Mapping[str, object]", body)
+    return notification.get("Event") == "s3:TestEvent" and notification.get("Service") == "Amazon S3"
+
+
+def _object_event(record: Record, body: Any) -> tuple[Record, Record, str]:
+    """Return the notification's record, its part about the object, and the event's name."""
+    if not isinstance(body, Mapping):
+        raise refusal(record, f"its body: expected an S3 notification, got {kind(body)}.")
+    entry = cast("Record", body)
+    if "Records" in entry:
+        records = entry["Records"]
+        if not isinstance(records, list) or len(cast("list[Any]", records)) != 1:
+            raise refusal(record, "its S3 notification: expected exactly one record.")
+        entry = part(record, "Records[0]", {"Records[0]": records[0]})
+        return entry, part(record, "s3", entry), text(record, "its eventName", entry.get("eventName"))
+    return entry, entry, text(record, "its detail-type", attributes_of(record).get("detail-type"))
+
+
+def _sortable_sequencer(record: Record, sequencer: object) -> str:
+    """Return the sequencer in sortable form. S3 compares from the left and pads the shorter one with zeros."""
+    if not isinstance(sequencer, str) or not _HEXADECIMAL.fullmatch(sequencer):
+        raise refusal(
+            record,
+            f"its sequencer: expected a hexadecimal string, got {kind(sequencer)}. Only creations and removals have "
+            "one. For other events, read a key with json_body.",
+        )
+    return sequencer.upper().rstrip("0") or "0"
