@@ -1,6 +1,6 @@
-"""A decorator for any broker: it processes a record, and says whether to acknowledge it or when to deliver it again.
+"""A decorator for any broker. It processes a record and returns whether to acknowledge it, or when to redeliver it.
 
-It knows no broker. Your consumer makes the record, calls the handler, and settles the delivery as the result says.
+Your consumer creates the record, calls the handler, and settles the delivery according to the result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ANY_BROKER = Source(
 
 
 class HandlerOptions(TypedDict, total=False):
-    """The options of `message_handler`, with the same meaning as those of the decorators for Lambda."""
+    """Options of `message_handler`, which mean the same as in the decorators for Lambda."""
 
     on_outcome: Hook | None
     log_exceptions: bool
@@ -40,9 +40,9 @@ class HandlerOptions(TypedDict, total=False):
 
 
 class MessageHandler(Generic[M_contra, R_co]):
-    """Processes records of any broker with a function of a message, or with `group_by` of a list of messages.
+    """A handler of any broker's records. It calls a function with a message, or with `group_by` with a list of messages.
 
-    `each` is the function. A record that fails raises nothing: its error or outcome is in the `Result`, and the logger `onewrite`
+    `each` is the function. A failed record raises nothing: its error or outcome is in the `Result`. The logger `onewrite`
     gets one line for each call.
     """
 
@@ -57,30 +57,34 @@ class MessageHandler(Generic[M_contra, R_co]):
         **options: Unpack[HandlerOptions],
     ) -> None:
         if isinstance(each, type) or handler_of(each) is not None or isinstance(cast("object", each), MessageHandler):
-            raise ConfigurationError(f"{each!r} isn't a function of a message: decorate the function itself.")
+            raise ConfigurationError(
+                f"{each!r}: expected a function of a message, got a {type(cast('object', each)).__name__}. Decorate the "
+                "function itself."
+            )
         self.each = each
         self._handler: Handler[Any] = Handler(cast("Any", each), _ANY_BROKER, identity, group_by=group_by, **options)
 
     def process(self, record: Any) -> Result:
-        """Process one record, and return what became of it. Only an exit, such as KeyboardInterrupt, is raised from here.
+        """Process one record and return the result. Only an exit, such as KeyboardInterrupt, is raised.
 
-        An asynchronous function runs in an event loop of this thread. Where one runs already, await `aprocess` instead.
+        An async function runs in an event loop of this thread. If a loop is already running, await `aprocess` instead.
         """
         return self._handler.process(record)
 
     async def aprocess(self, record: Any) -> Result:
-        """Process one record in the running event loop. A cancellation of the task that awaits this is raised too."""
+        """Process one record in the running event loop. If the awaiting task is cancelled, CancelledError is raised."""
         return await self._handler.aprocess(record)
 
     def process_in_order(self, records: Iterable[Any]) -> list[Result]:
-        """Process records that the broker keeps in order, and return the result of each up to the first that isn't settled.
+        """Process records in the broker's order. Return the result of each, up to the first that isn't settled.
 
-        The broker must deliver that record and all behind it again. With `group_by` a call gets neighbors of one group.
+        The broker must redeliver that record and all later ones. With `group_by`, each call takes consecutive records of one
+        group.
         """
         return self._handler.process_in_order(records)
 
     async def aprocess_in_order(self, records: Iterable[Any]) -> list[Result]:
-        """As `process_in_order`, in the running event loop."""
+        """Process records as `process_in_order` does, in the running event loop."""
         return await self._handler.aprocess_in_order(records)
 
 
@@ -94,10 +98,10 @@ def message_handler(
 ) -> Callable[[Callable[[list[Message]], G]], MessageHandler[list[Message], G]]: ...
 @show_options(HandlerOptions)
 def message_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[HandlerOptions]) -> Any:
-    """Make a handler of the records of any broker from a function of a message.
+    """Make a handler of any broker's records from a function of a message.
 
-    A record is whatever the identity understands. Those of `onewrite.identity` read a dict: `{"messageId": ..., "body": ...}`, whose
-    body is JSON as bytes or str. A function of yours may read a message of the broker's own class.
+    A record is any object that the identity understands. The identities of `onewrite.identity` read a dict, `{"messageId":
+    ..., "body": ...}`, whose body is JSON as bytes or str. Your own identity can read the broker's message class.
 
     >>> from onewrite.identity import json_body
     >>> @message_handler(json_body(id="id"))

@@ -62,9 +62,7 @@ class Message:
         for name, text in (("id", id_), ("source", source)):
             _check_text(name, text)
         if not id_:
-            raise InvalidMessage(
-                "Message.id is empty, so no message could be distinguished from another. Read the ID from the delivery."
-            )
+            raise InvalidMessage("Message.id is empty, so messages can't be distinguished. Read the ID from the delivery.")
         if isinstance(sequence, str):
             _check_text("sequence", sequence)
         elif sequence is not None and type(sequence) is not int:
@@ -74,7 +72,8 @@ class Message:
             )
         elif sequence is not None and sequence.bit_length() > _MAX_BITS:
             raise InvalidMessage(
-                f"Message.sequence has {_MAX_DIGITS} digits or more, and no database holds such a number. Pass onewrite.sortable(n)."
+                f"Message.sequence must have fewer than {_MAX_DIGITS} digits, because no database stores a longer number. "
+                "Pass onewrite.sortable(n)."
             )
         if not isinstance(cast("object", self.parts), tuple):
             raise InvalidMessage(
@@ -82,7 +81,7 @@ class Message:
             )
         for part in self.parts:
             _check_text("part", part)
-        # Enum members that are strings become plain text: an f-string would show the member's name instead.
+        # Convert enum members that are strings to plain text: an f-string would show the member's name instead.
         plain = {name: str.__str__(text) for name, text in (("id", id_), ("source", source))}
         plain |= {"sequence": str.__str__(sequence)} if isinstance(sequence, str) else {}
         for name, value in {**plain, "parts": tuple([str.__str__(part) for part in self.parts])}.items():
@@ -162,14 +161,14 @@ def by_sequence(messages: Sequence[Message | None]) -> list[int]:
 
     Each source keeps the positions that it has in the list, so no source waits for all others.
     """
-    of_source: dict[str, list[tuple[str, int | str, int]]] = {}
+    positions_by_source: dict[str, list[tuple[str, int | str, int]]] = {}
     for place, message in enumerate(messages):
         if message is not None and message.sequence is not None:
             # Group by type first: numbers and texts cannot be compared. The ledger refuses a source that has both.
             sequence = (type(message.sequence).__name__, message.sequence, place)
-            of_source.setdefault(message.source, []).append(sequence)
+            positions_by_source.setdefault(message.source, []).append(sequence)
     order = list(range(len(messages)))
-    for members in of_source.values():
+    for members in positions_by_source.values():
         for (_, _, place), (_, _, number) in zip(members, sorted(members), strict=True):
             order[place] = number
     return order

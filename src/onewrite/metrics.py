@@ -67,7 +67,7 @@ def emf(
     """
     put = emf_writer(namespace, function, checked_clock(clock), write)
 
-    def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # a hook is given it
+    def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # part of the hook's signature
         kinds = kinds_of(outcome)
         counts = Counter([*(kind for kind, _ in kinds), *("Retried" for _, is_retry in kinds if is_retry)])
         metrics = {name: (count, "Count") for name, count in counts.items()}
@@ -79,11 +79,11 @@ def emf(
 def emf_writer(
     namespace: str, function: str | None, clock: Callable[[], float], write: Callable[[str], object]
 ) -> Callable[[Mapping[str, tuple[float, str]]], None]:
-    """Return a function that writes metrics, by name with values and units, as one line of that format."""
+    """Return a function that writes metrics as one EMF line. It takes values and units by metric name."""
     if not isinstance(cast("object", namespace), str) or not _NAMESPACE.fullmatch(namespace):
         raise ConfigurationError(
-            f"emf(namespace={namespace!r}): CloudWatch does not accept this namespace. Use letters, digits, and . _ # : / - only, and "
-            "do not begin with AWS/ or a colon."
+            f"emf(namespace={namespace!r}): CloudWatch doesn't accept this namespace. Use letters, digits, and . _ # : "
+            "/ - only, and don't begin with AWS/ or a colon."
         )
     name = function_name(function)
     dimension = {} if name is None else {"FunctionName": name}
@@ -115,7 +115,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
     name = function_name(function)
     common = {} if name is None else {"faas.name": name}
 
-    def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # a hook is given it
+    def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # part of the hook's signature
         failure = {"error.type": type(outcome).__qualname__} if isinstance(outcome, BaseException) else {}
         duration.record(seconds, {**common, **failure})
         for kind, is_retry in kinds_of(outcome):

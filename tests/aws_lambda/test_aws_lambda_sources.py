@@ -77,7 +77,7 @@ def test_fifo_records_whose_group_cannot_be_read_keep_their_order(shop: Shop, at
 
 def test_kafka_raises_after_a_failure_and_other_partitions_go_on(shop: Shop) -> None:
     """Lambda reads no answer of Kafka, except in provisioned mode: whatever was answered, the offset would move on."""
-    with pytest.raises(NotSettled, match="2 of 5 records must be redelivered, which Kafka learns by this error"):
+    with pytest.raises(NotSettled, match=r"2 of 5 records must be redelivered.*a handler of Kafka requests redelivery"):
         kafka_handler(by_name)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
     assert shop.names == ["a", "b!", "x", "y"]
 
@@ -87,7 +87,8 @@ def test_kafka_raises_after_a_failure_and_other_partitions_go_on(shop: Shop) -> 
 def test_no_option_but_provisioned_mode_makes_kafka_answer_what_failed(origin: str, group_by: Any) -> None:
     event = {**kafka(p0=["a"]), "eventSource": origin}
     options: dict[str, Any] = {} if group_by is None else {"group_by": group_by}
-    for more in ({}, {"raise_when_all_fail": False}, {"max_workers": 3}, {"provisioned_mode": False}):
+    others: list[dict[str, Any]] = [{}, {"raise_when_all_fail": False}, {"max_workers": 3}, {"provisioned_mode": False}]
+    for more in others:
         with pytest.raises(NotSettled):
             kafka_handler(refuse, **options, **more)(apply)(event)
     answer = kafka_handler(refuse, **options, provisioned_mode=True)(apply)(event)
@@ -96,7 +97,7 @@ def test_no_option_but_provisioned_mode_makes_kafka_answer_what_failed(origin: s
 
 @pytest.mark.parametrize("value", ["false", 0, None])
 def test_provisioned_mode_is_said_clearly(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"provisioned_mode=.*: give True or False"):
+    with pytest.raises(ConfigurationError, match=r"provisioned_mode=.*: expected True or False"):
         kafka_handler(by_name, provisioned_mode=value)
 
 
@@ -157,7 +158,7 @@ OTHERS: list[Any] = [
 @pytest.mark.parametrize("other", OTHERS, ids=repr)
 def test_an_event_that_is_no_batch_of_the_source_is_refused(decorator: Any, event: Any, other: Any) -> None:
     """An empty answer would mean that all is done."""
-    with pytest.raises(ConfigurationError, match="This event is no batch of"):
+    with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
         decorator(by_name)(apply)(other)
 
 
@@ -165,13 +166,15 @@ def test_an_event_that_is_no_batch_of_the_source_is_refused(decorator: Any, even
 @pytest.mark.parametrize("foreign", EVENTS)
 def test_the_batch_of_another_source_is_refused(decorator: Any, event: Any, foreign: Any) -> None:
     if foreign is not event:
-        with pytest.raises(ConfigurationError, match="This event is no batch of"):
+        with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
             decorator(by_name)(apply)(foreign(["a"]))
 
 
 def test_a_mix_of_sources_is_refused_before_anything_is_taken(shop: Shop) -> None:
     event = {"Records": [*sqs(["a"])["Records"], *kinesis(["b"])["Records"]]}
-    with pytest.raises(ConfigurationError, match=r"no batch of SQS: it has a record of 'aws:kinesis'\. Nothing was taken"):
+    with pytest.raises(
+        ConfigurationError, match=r"isn't a batch of SQS: it has a record of 'aws:kinesis'\. Nothing was processed"
+    ):
         sqs_handler(by_name)(shop)(event)
     assert shop.names == []
 
@@ -220,7 +223,7 @@ def test_pipes_learns_of_what_failed_in_a_stream_or_in_kafka_by_an_error(decorat
 @SOURCES
 @pytest.mark.parametrize("listed", [[], [{"messageId": "m"}], ["text"], [None], [{"eventSource": "aws:other"}]])
 def test_a_list_that_does_not_say_what_it_is_from_is_refused(decorator: Any, event: Any, listed: Any) -> None:
-    with pytest.raises(ConfigurationError, match="This event is no batch of"):
+    with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
         decorator(by_name)(apply)(listed)
 
 
@@ -295,7 +298,9 @@ def test_what_is_not_settled_raises_to_be_retried(name: str, outcome: Any) -> No
             raise outcome
         return outcome
 
-    with pytest.raises(NotSettled, match=f"1 of 1 records must be redelivered, which {name} learns by this error") as caught:
+    with pytest.raises(
+        NotSettled, match=f"1 of 1 records must be redelivered.*a handler of {name} requests redelivery"
+    ) as caught:
         decorator(identity)(each)(event, None)
     assert type(outcome).__name__ in str(caught.value)
     assert "4111" not in str(caught.value)
@@ -313,7 +318,7 @@ def test_what_was_not_begun_in_time_raises_too(name: str) -> None:
 @pytest.mark.parametrize("other", [*OTHERS[:5], [PLACED], sqs(["a"]), {"events": 5}, {"Records": [{}]}], ids=repr)
 def test_an_event_of_another_kind_is_refused_there_too(name: str, other: Any) -> None:
     decorator, identity, _ = DIRECT[name]
-    with pytest.raises(ConfigurationError, match="This event is no batch of"):
+    with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
         decorator(identity)(apply)(other)
 
 
@@ -377,7 +382,7 @@ def test_records_taken_apart_of_an_aggregated_one_fail_by_the_number_of_that_one
 @pytest.mark.parametrize(("decorator", "event"), [(kinesis_handler, kinesis), (dynamodb_stream_handler, dynamodb)])
 def test_a_tumbling_window_is_refused_with_a_word_why(decorator: Any, event: Any, shop: Shop) -> None:
     windowed = {**event(["a"]), "window": {"start": "s", "end": "e"}, "state": {}, "isFinalInvokeForWindow": False}
-    with pytest.raises(ConfigurationError, match=r"tumbling window, whose state .* Set TumblingWindowInSeconds to 0"):
+    with pytest.raises(ConfigurationError, match=r"tumbling window.* Set TumblingWindowInSeconds to 0"):
         decorator(by_name)(shop)(windowed)
     assert shop.names == []
 

@@ -134,7 +134,7 @@ def test_a_call_has_at_most_a_hundred_messages(event: Any, shop: Shop) -> None:
     decorator: Any = sqs_handler if event is sqs else kinesis_handler
     names = [f"a{number}" for number in range(250)]
     assert identifiers(decorator(by_name, group_by=letter, max_workers=3)(shop)(event(names))) == []
-    assert [len(call.split()) for call in shop.calls] == [order.MOST, order.MOST, 50]
+    assert [len(call.split()) for call in shop.calls] == [order.MAX_CALL_SIZE, order.MAX_CALL_SIZE, 50]
     assert " ".join(shop.calls).split() == names
 
 
@@ -198,9 +198,9 @@ def other(message: Message) -> Outcome:
 @pytest.mark.parametrize(
     ("returned", "why"),
     [
-        (lambda _: [], "0 answers for 3 messages"),
-        (lambda messages: [Applied(message) for message in messages[:2]], "2 answers for 3 messages"),
-        (lambda messages: Applied(messages[0]), "a Applied: with group_by"),
+        (lambda _: [], "0 outcomes for 3 messages"),
+        (lambda messages: [Applied(message) for message in messages[:2]], "2 outcomes for 3 messages"),
+        (lambda messages: Applied(messages[0]), "a Applied. With group_by"),
         (lambda messages: [Applied(message) for message in reversed(messages)], "in another order"),
         (lambda messages: [Applied(messages[0])] * 3, "in another order"),
         (lambda messages: {message.id: Applied(message) for message in messages}, "a dict"),
@@ -264,7 +264,7 @@ def test_a_poisonous_message_takes_none_of_its_group_with_it(shop: Shop, caplog:
         "Applied",
     ]
     assert "ValueError" in caplog.messages[0]
-    assert "for a group of 3 messages, which are tried one by one" in caplog.messages[0]
+    assert "for a group of 3 messages. Calling it with each message alone" in caplog.messages[0]
 
 
 def test_message_tried_alone_is_as_it_came() -> None:
@@ -363,7 +363,7 @@ def test_a_message_whose_group_cannot_be_told_fails_by_itself(bad: str, shop: Sh
 def test_what_cannot_be_hashed_is_named(shop: Shop) -> None:
     handler = sqs_handler(by_name, group_by=strange)(shop)
     [failed] = handler.run(sqs(["a2!"])).failed
-    assert "group_by returned a list, which cannot be hashed" in str(handler.handler.failure(failed))
+    assert "group_by returned a list, which isn't hashable" in str(handler.handler.failure(failed))
 
 
 def test_a_group_may_be_none_or_a_tuple(shop: Shop) -> None:
@@ -379,19 +379,19 @@ async def aletter(message: Message) -> str:
 
 @pytest.mark.parametrize("group_by", ["orderId", 5, aletter])
 def test_what_is_no_plain_function_is_refused(group_by: Any, shop: Shop) -> None:
-    with pytest.raises(ConfigurationError, match="give a plain function of a Message"):
+    with pytest.raises(ConfigurationError, match="expected a plain function of a Message"):
         sqs_handler(by_name, group_by=group_by)(shop)
 
 
 @pytest.mark.parametrize("decorator", [sns_handler, eventbridge_handler, s3_handler])
 def test_single_record_source_has_no_groups(decorator: Any, shop: Shop) -> None:
-    with pytest.raises(ConfigurationError, match="gives one record at a time"):
+    with pytest.raises(ConfigurationError, match="sends one record at a time"):
         decorator(by_name, group_by=letter)
 
 
 def test_a_handler_is_not_decorated_twice(shop: Shop) -> None:
     decorator: Any = sqs_handler(by_name, group_by=letter)
-    with pytest.raises(ConfigurationError, match="a handler already"):
+    with pytest.raises(ConfigurationError, match="already a handler"):
         decorator(decorator(shop))
 
 

@@ -121,28 +121,34 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
     assert line.getMessage() == (
         "outcomes: 4 records, 1 applied, 2 failed, 1 returned; "
         f"record id-x1, message x1, attempt 3: ValueError at test_batch_report.py:{raised} outcomes; "
-        "record id-g1, message g1, attempt 1: Deferred (number 2 of its source has not come yet)"
+        "record id-g1, message g1, attempt 1: Deferred (message 2 of its source is still missing)"
     )
     found = details(line)
     assert (found["failed"], found["returned"]) == (2, 1)
     thrown, gap = found["failures"]
     assert (thrown["record"], thrown["message"], thrown["attempt"]) == ("id-x1", "x1", 3)
     assert (thrown["error"], thrown["where"]) == ("ValueError", f"test_batch_report.py:{raised} outcomes")
-    assert (gap["message"], gap["reason"]) == ("g1", "number 2 of its source has not come yet")
+    assert (gap["message"], gap["reason"]) == ("g1", "message 2 of its source is still missing")
 
 
 KEY = "charge-7f3a"
 STEPS: list[tuple[Answer, str]] = [
-    (Busy(Message("m"), SENT_AT), "Busy (another worker has a step open until 2023-11-14T22:13:20.000Z)"),
-    (Busy(Message("m"), math.inf), "Busy (another worker has a step open until 9999-12-31T23:59:59.000Z)"),
+    (
+        Busy(Message("m"), SENT_AT),
+        "Busy (another worker holds the step until 2023-11-14T22:13:20.000Z; redelivered after that)",
+    ),
+    (
+        Busy(Message("m"), math.inf),
+        "Busy (another worker holds the step until 9999-12-31T23:59:59.000Z; redelivered after that)",
+    ),
     (
         Uncertain(Message("m"), SENT_AT, "fence", f"{KEY}\n"),
-        f"Uncertain (look up what became of the effect that was begun at 2023-11-14T22:13:20.000Z with the key {KEY}\\n)",
+        f"Uncertain (the effect was begun at 2023-11-14T22:13:20.000Z and its result is unknown; look up the key {KEY}\\n at the provider)",
     ),
-    (Superseded(Message("m")), "Superseded (the step was no longer this worker's when it was to be finished)"),
+    (Superseded(Message("m")), "Superseded (another worker took over the step before this one finished it)"),
     (
         Begun(Message("m"), KEY, "fence", SENT_AT, SENT_AT + 60),
-        "Begun (the function did not finish the step that it began)",
+        "Begun (the function began a step and didn't finish it)",
     ),
 ]
 
@@ -316,12 +322,12 @@ def test_the_users_code_is_told_from_what_is_installed(
 
 
 def test_without_a_line_of_the_users_the_function_is_named_and_what_it_returned(lines: list[logging.LogRecord]) -> None:
-    def each(message: Message) -> bool:
+    def each(message: Message) -> Any:
         return True
 
-    sqs_handler(by_name)(each)(sqs(["x"]))  # type: ignore[type-var]  # what is tested
+    sqs_handler(by_name)(each)(sqs(["x"]))
     line = each.__code__.co_firstlineno
-    assert "WrongReturn (The function returned a bool: return an Outcome" in lines[0].getMessage()
+    assert "WrongReturn (The function returned a bool. Return an Outcome" in lines[0].getMessage()
     assert f"at test_batch_report.py:{line} " in lines[0].getMessage()
 
 

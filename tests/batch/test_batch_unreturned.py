@@ -143,7 +143,7 @@ def test_missing_that_is_not_returned_fails_its_record(
     assert identifiers(report.response) == ["id-m1", "id-m2"]
     assert {kind for result in report.results for kind, _ in kinds_of(result.reported)} == {"Missing"}
     line = caplog.records[-1].getMessage()
-    assert line.count("Missing (not returned; there is no such entity") == 2
+    assert line.count("Missing (not returned; the entity doesn't exist") == 2
     assert line.count("test_batch_unreturned.py:") == 2
 
 

@@ -283,7 +283,7 @@ def test_a_plain_wrapper_makes_a_plain_function(each: Any) -> None:
 
 def test_a_plain_wrapper_that_returns_a_coroutine_names_the_remedy() -> None:
     report = sqs_handler(by_name)(logged(one)).run(sqs("a"))
-    assert "`async def`, and so the wrapper of each decorator around it" in str(report.results[0].error)
+    assert "`async def`, and likewise the wrapper of each decorator around it" in str(report.results[0].error)
 
 
 def test_the_event_loop_lives_on_for_the_next_batch() -> None:

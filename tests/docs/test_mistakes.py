@@ -94,7 +94,7 @@ def test_whatever_may_be_an_identity_is_one(identity: Any) -> None:
 def test_a_decorator_without_an_identity_is_refused_when_lambda_calls_it(decorator: Any) -> None:
     unfinished = decorator(of_a_message)
     with pytest.raises(
-        ConfigurationError, match=rf"is no handler yet: write @{decorator.__name__}\(identity\) above the function"
+        ConfigurationError, match=rf"its argument is missing. Write @{decorator.__name__}\(identity\) above the function"
     ):
         unfinished({"Records": []}, None)
 
@@ -102,12 +102,12 @@ def test_a_decorator_without_an_identity_is_refused_when_lambda_calls_it(decorat
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: untyped.sqs_handler(sqs_message_id), r"is none itself: call it, as in sqs_handler\(sqs_message_id\("),
-        (lambda: untyped.sns(cloudevent), r"cloudevent makes an identity.*as in sns\(cloudevent\("),
-        (lambda: untyped.skip_deletions("id"), r"skip_deletions\('id'\): give an identity"),
-        (lambda: untyped.sqs_handler(SeenIds), "SeenIds is a class: give an identity"),
-        (lambda: untyped.sqs_handler(by_record, group_by="o")(of_messages), "group_by='o': give a plain function"),
-        (lambda: untyped.sqs_handler(by_record)(Identifies), "Identifies is a class, and a handler is made of a function"),
+        (lambda: untyped.sqs_handler(sqs_message_id), r"returns an identity. Call it: sqs_handler\(sqs_message_id\("),
+        (lambda: untyped.sns(cloudevent), r"cloudevent is a function that returns an identity.*sns\(cloudevent\("),
+        (lambda: untyped.skip_deletions("id"), r"skip_deletions\('id'\): expected an identity"),
+        (lambda: untyped.sqs_handler(SeenIds), "expected an identity, got the class SeenIds"),
+        (lambda: untyped.sqs_handler(by_record, group_by="o")(of_messages), "group_by='o': expected a plain function"),
+        (lambda: untyped.sqs_handler(by_record)(Identifies), "Identifies is a class: expected a function of messages"),
     ],
 )
 def test_what_is_no_identity_and_what_is_no_function_is_refused_at_once(make: Callable[[], object], said: str) -> None:
@@ -153,7 +153,7 @@ def test_what_is_of_mongodb_and_no_collection_is_refused_when_the_store_is_made(
             with pytest.raises(ConfigurationError, match=said):
                 GuardedCollection(wrong, SeenIds())
         with pytest.raises(ConfigurationError, match="A Collection belongs to MongoDB: guard it with GuardedCollection"):
-            GuardedTable(client.shop.orders, SeenIds(), table_name="orders")
+            untyped.GuardedTable(client.shop.orders, SeenIds(), table_name="orders")
         with pytest.raises(ConfigurationError, match="is no ledger"):
             untyped.GuardedCollection(client.shop.orders, client.shop.orders)
 

@@ -211,7 +211,7 @@ def test_what_the_function_has_begun_and_not_finished_fails_and_the_log_says_so(
         work(sqs, script, visibility_timeout=40)
     assert script.moments == [0, 40]
     [line] = [record.getMessage() for record in caplog.records]
-    assert "message m, attempt 1: Begun (the function did not finish the step that it began)" in line
+    assert "message m, attempt 1: Begun (the function began a step and didn't finish it)" in line
 
 
 @pytest.mark.parametrize("safe_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])

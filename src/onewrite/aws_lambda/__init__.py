@@ -1,8 +1,9 @@
-"""Decorators that make a Lambda handler of a function of one message. What they return is a plain function of (event, context).
+"""Decorators that turn a function of one message into a Lambda handler: a plain function of (event, context).
 
-Of a queue or a stream the handler answers with what must be redelivered: the event source mapping needs
-`FunctionResponseTypes: [ReportBatchItemFailures]`, without which Lambda takes every answer for success. For Kafka, DocumentDB, SNS,
-EventBridge and S3 it raises `NotSettled`, because Lambda reads no answer, except for Kafka in provisioned mode.
+For queues and streams, the handler's response names the records to redeliver. Set `FunctionResponseTypes:
+[ReportBatchItemFailures]` on the event source mapping. Otherwise Lambda takes every response for success. For Kafka,
+DocumentDB, SNS, EventBridge, and S3, the handler raises `NotSettled` instead, because Lambda reads no response there. Kafka
+in provisioned mode is the exception.
 """
 
 from onewrite.aws_lambda.decorators import (

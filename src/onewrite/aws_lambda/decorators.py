@@ -1,4 +1,4 @@
-"""The decorators. Each makes a function that Lambda calls with batches of one source."""
+"""The decorators, one for each event source."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from onewrite.identity import Identity
 from onewrite.identity.record import check_identity
 from onewrite.message import Message
 
-M = TypeVar("M", Message, list[Message])  # what the function takes
+M = TypeVar("M", Message, list[Message])  # the function's argument
 
 
 class Decorator(Generic[M]):
-    """What each of these gives: it makes a handler of a function of one message, or with `group_by` of a list of them."""
+    """A decorator for a function of one message, or with `group_by` of a list of messages."""
 
     def __init__(self, name: str, make: Callable[[Callable[..., Any]], Handler[Any]]) -> None:
         self._name, self._make = name, make
@@ -40,16 +40,18 @@ class Decorator(Generic[M]):
     def __call__(self, function: Any, /, *context: Any) -> Any:
         if context or isinstance(function, Mapping):
             raise ConfigurationError(
-                f"This was called with an event, and is no handler yet: write @{self._name}(identity) above the function of messages, "
-                f"as in @{self._name}(json_body(id='id'))."
+                f"@{self._name} was called with an event, so its argument is missing. Write @{self._name}(identity) above "
+                f"the function of messages, for example @{self._name}(json_body(id='id'))."
             )
         if handler_of(function) is not None:
-            raise ConfigurationError("This is a handler already: decorate the function of messages, which is its `each`.")
+            raise ConfigurationError(
+                "This function is already a handler. Decorate the function of messages, which is its `each`."
+            )
         return as_function(self._make(function))
 
 
 class GroupingDecorator(Protocol):
-    """A decorator whose function takes one message, or with `group_by` a list of them."""
+    """A decorator factory whose function takes one message, or with `group_by` a list of messages."""
 
     @overload
     def __call__(self, identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator[Message]: ...
@@ -63,12 +65,12 @@ def _by_group_by(function: Callable[..., Decorator[Any]]) -> GroupingDecorator:
 
 @_by_group_by
 def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
-    """Makes a handler of SQS batches, of a standard or a FIFO queue.
+    """Make a handler of batches from a standard or FIFO queue of SQS.
 
-    On a standard queue the messages of a source are taken by their sequence, one at a time. A deferred one is tried again as
-    soon as the one before it is in. With `group_by`, a function that tells the group of a message, the
-    handler's function takes a list of messages of one group, and returns a sequence of one Outcome for each, in their order, or
-    None. If it raises an error, it is given each of them alone. `max_workers` counts groups then.
+    On a standard queue, the messages of a source are processed by their sequence, one at a time. A deferred message is
+    retried as soon as its predecessor is settled. `group_by` is a function that returns a message's group. With it, your
+    function takes a list of messages of one group. It returns a sequence with one Outcome for each, in the same order, or
+    None. If it raises, it is called again with each message alone. `max_workers` then counts groups.
 
     >>> @sqs_handler(lambda record: Message(record["messageId"], body=record["body"]))
     ... def ship(message: Message) -> None:
@@ -82,7 +84,10 @@ def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **option
 
 @_by_group_by
 def kinesis_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
-    """Makes a handler of batches of a Kinesis stream, with `group_by` of several messages a call. It stops at the first failure, and Lambda restarts from there."""
+    """Make a handler of batches from a Kinesis stream. It stops at the first failure, and Lambda restarts from there.
+
+    With `group_by`, each call takes several messages.
+    """
     return _decorator("kinesis_handler", sources.KINESIS, identity, group_by, options)
 
 
@@ -90,7 +95,10 @@ def kinesis_handler(identity: Identity, *, group_by: GroupBy | None = None, **op
 def dynamodb_stream_handler(
     identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]
 ) -> Decorator[Any]:
-    """Makes a handler of batches of a DynamoDB stream, with `group_by` of several messages a call. It stops at the first failure, and Lambda restarts from there."""
+    """Make a handler of batches from a DynamoDB stream. It stops at the first failure, and Lambda restarts from there.
+
+    With `group_by`, each call takes several messages.
+    """
     return _decorator("dynamodb_stream_handler", sources.DYNAMODB, identity, group_by, options)
 
 
@@ -106,67 +114,70 @@ def kafka_handler(
 def kafka_handler(
     identity: Identity, *, group_by: GroupBy | None = None, provisioned_mode: bool = False, **options: Unpack[Options]
 ) -> Decorator[Any]:
-    """Makes a handler of batches of Kafka topics, of Amazon MSK or another cluster, with `group_by` of several messages a call.
+    """Make a handler of batches from Kafka topics, on Amazon MSK or another cluster. With `group_by`, each call takes
+    several messages.
 
-    A failure stops its own partition only. Then it raises `NotSettled`, upon which Lambda delivers the whole batch again: it reads no
-    answer, unless the event source mapping is in provisioned mode and has ReportBatchItemFailures. Where it is and has,
-    `provisioned_mode=True` answers with what must be redelivered. Where it is not, that would lose whatever failed.
+    A failure stops only its own partition. The handler then raises `NotSettled`, and Lambda delivers the whole batch again,
+    because it reads no response. If the event source mapping is in provisioned mode and has ReportBatchItemFailures, pass
+    `provisioned_mode=True`: the response then names the records to redeliver. Without that mapping, `provisioned_mode=True`
+    loses every failed record.
     """
     if type(provisioned_mode) is not bool:
-        raise ConfigurationError(f"provisioned_mode={provisioned_mode!r}: give True or False.")
+        raise ConfigurationError(
+            f"provisioned_mode={provisioned_mode!r}: expected True or False, got a {type(provisioned_mode).__name__}."
+        )
     source = sources.KAFKA_IN_PROVISIONED_MODE if provisioned_mode else sources.KAFKA
     return _decorator("kafka_handler", source, identity, group_by, options)
 
 
 @_by_group_by
 def documentdb_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
-    """Makes a handler of batches of a change stream of DocumentDB, with `group_by` of several messages a call.
+    """Make a handler of batches from a DocumentDB change stream. With `group_by`, each call takes several messages.
 
-    It stops at the first failure and raises `NotSettled`, upon which Lambda delivers the whole batch again: it reads no answer.
+    It stops at the first failure and raises `NotSettled`. Lambda then delivers the whole batch again, because it reads no
+    response.
     """
     return _decorator("documentdb_handler", sources.DOCUMENTDB, identity, group_by, options)
 
 
 @show_options(Options)
 def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
-    """Makes a handler of what SNS sends straight to Lambda. The record is as it is through SQS: take its envelope off with `sns(...)`.
+    """Make a handler of events that SNS sends directly to Lambda. To remove the envelope, use the identity `sns(...)`, as
+    for SNS through SQS.
 
-    A message that is not settled raises `NotSettled`, upon which Lambda invokes the function again.
+    If the message isn't settled, the handler raises `NotSettled`, and Lambda invokes the function again.
     """
     return _decorator("sns_handler", sources.SNS, identity, None, options)
 
 
 @show_options(Options)
 def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
-    """Makes a handler of what EventBridge sends straight to Lambda. The record is as it is through SQS: take its envelope off
-    with `eventbridge(...)`.
+    """Make a handler of events that EventBridge sends directly to Lambda. To remove the envelope, use the identity
+    `eventbridge(...)`, as for EventBridge through SQS.
 
-    An event that is not settled raises `NotSettled`, upon which Lambda invokes the function again.
+    If the event isn't settled, the handler raises `NotSettled`, and Lambda invokes the function again.
     """
     return _decorator("eventbridge_handler", sources.EVENTBRIDGE, identity, None, options)
 
 
 @show_options(Options)
 def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
-    """Makes a handler of what S3 sends straight to Lambda, for `s3_object()`.
+    """Make a handler of notifications that S3 sends directly to Lambda, for the identity `s3_object()`.
 
-    A notification that is not settled raises `NotSettled`, upon which Lambda invokes the function again.
+    If the notification isn't settled, the handler raises `NotSettled`, and Lambda invokes the function again.
     """
     return _decorator("s3_handler", sources.S3, identity, None, options)
 
 
 def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy | None, options: Options) -> Decorator[Any]:
     if "group_by" in options:
-        raise ConfigurationError(
-            f"{source.name} gives one record at a time, so group_by has nothing to group: leave it out."
-        )
+        raise ConfigurationError(f"{source.name} sends one record at a time, so there is nothing to group. Remove group_by.")
     check_identity(identity, f"{name}({{}})")
 
     def make(function: Callable[..., Any]) -> Handler[Any]:
         if isinstance(function, type):
             raise ConfigurationError(
-                f"{function.__name__} is a class, and a handler is made of a function of messages: decorate a function, or an object that can "
-                "be called."
+                f"{function.__name__} is a class: expected a function of messages. Decorate a function or a callable object."
             )
         return Handler(function, source, identity, group_by=group_by, **options)
 

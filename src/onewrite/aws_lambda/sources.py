@@ -1,7 +1,7 @@
-"""What the event of each source looks like.
+"""The event format of each source.
 
-Anything may be missing from a record or have another type. That makes the one record fail, but must not raise an error here,
-where all the records of the batch are read.
+A record can lack any field, or have a field of the wrong type. Such a record fails alone. These functions read the whole
+batch, so they must not raise.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def _text(value: object) -> str:
 
 
 def _seconds(value: object, unit: float = 1.0) -> float:
-    """A time that Lambda gives as a number of units, or as the text of one; NaN if it is neither."""
-    if isinstance(value, datetime):  # A model of Powertools has made it of that.
+    """Return a time in seconds from a number, or its text, in the given unit. Return NaN if it is neither."""
+    if isinstance(value, datetime):  # parsed by a model of Powertools
         return value.timestamp()
     try:
         seconds = float(cast("str", value)) * unit
@@ -41,7 +41,7 @@ def _seconds(value: object, unit: float = 1.0) -> float:
 
 
 def _moment(value: object) -> float:
-    """A time as SNS, EventBridge and S3 write it, such as 2026-11-22T07:58:48.000Z; NaN if it is none."""
+    """Return the epoch seconds of an ISO time, as SNS, EventBridge, and S3 write it, or NaN."""
     try:
         return datetime.fromisoformat(_text(value)).timestamp()
     except (ValueError, OverflowError):
@@ -54,21 +54,22 @@ def _list_of(event: _Event, name: str = "Records") -> list[Any] | None:
 
 
 def _direct_list(event: _Event, name: str = "Records") -> list[Any] | None:
-    """The records of an event. A list comes from EventBridge Pipes, which has no such source."""
+    """Return an event's list of records. A list as the event is from EventBridge Pipes, which doesn't have this source."""
     return None if isinstance(event, list) else _list_of(event, name)
 
 
 def _stream(event: _Event) -> _InLanes:
-    """All records in one lane. What comes after a failed record is delivered again with it.
+    """Return all records in one lane, because the source redelivers every record after a failed one.
 
-    If it were processed now, its sequence would become the mark, and the failed record would be refused as stale.
+    If a later record were processed now, its sequence would become the mark. The failed record would then be refused as
+    stale.
     """
     records = _list_of(event)
     return None if records is None else [("", record) for record in records]
 
 
 def _kinesis_stream(event: _Event) -> _InLanes:
-    """EventBridge Pipes has the fields of Kinesis beside those of Lambda."""
+    """Return the lane of a Kinesis stream. EventBridge Pipes puts Kinesis's fields next to Lambda's."""
     lines = _stream(event)
     if lines is None or not isinstance(event, list):
         return lines
@@ -84,21 +85,21 @@ def _kinesis_record(record: Any) -> Any:
 
 
 def _queue(event: _Event) -> _InLanes:
-    """Each message group of a FIFO queue in its own lane. The queue's ARN tells whether it is a FIFO queue.
+    """Return each message group of a FIFO queue in a lane of its own. The queue's ARN shows whether it is FIFO.
 
-    Messages of a standard queue may have groups too, but these are for fairness among consumers and imply no order.
+    Messages of a standard queue can have groups too, but those only balance consumers and imply no order.
     """
     records = _list_of(event)
     if records is None:
         return None
     if any(_text(field_at(record, "eventSourceARN")).endswith(".fifo") for record in records):
-        # Records whose group cannot be read might be of the same group, so they share a lane, the one of the empty text.
+        # Records with an unreadable group could share a group, so they share the lane "".
         return [(_text(field_at(record, "attributes", "MessageGroupId")), record) for record in records]
     return zip(repeat(None), records)
 
 
 def _partitions(event: _Event) -> _InLanes:
-    if isinstance(event, list):  # EventBridge Pipes
+    if isinstance(event, list):  # from EventBridge Pipes
         return [(f"{field_at(record, 'topic')}-{field_at(record, 'partition')}", record) for record in event]
     partitions = event.get("records")
     if not isinstance(partitions, dict):
@@ -110,7 +111,7 @@ def _partitions(event: _Event) -> _InLanes:
 
 
 def _changes(event: _Event) -> _InLanes:
-    """The changes of DocumentDB, in one lane, each with what the others have in the record itself."""
+    """Return DocumentDB's changes in one lane, each with the fields that other sources put into the record."""
     changes = _direct_list(event, "events")
     if changes is None or isinstance(event, list):
         return None
@@ -122,7 +123,7 @@ def _changes(event: _Event) -> _InLanes:
 
 
 def _notifications(event: _Event) -> _InLanes:
-    """What SNS has sent, as records that look as they do through SQS."""
+    """Return SNS's notifications in the format that they have through SQS."""
     records = _direct_list(event)
     if records is None or not all(field_at(record, "Sns") for record in records):
         return None
@@ -138,14 +139,14 @@ def _notifications(event: _Event) -> _InLanes:
 
 
 def _one_event(event: _Event) -> _InLanes:
-    """An event of EventBridge, as a record that looks as it does through SQS."""
+    """Return an EventBridge event in the format that it has through SQS."""
     if isinstance(event, list) or not {"detail-type", "source", "id"} <= event.keys():
         return None
     return [(None, _record(dict(event), "aws:events", event["id"], None))]
 
 
 def _objects(event: _Event) -> _InLanes:
-    """What S3 has notified of, each object as a record that looks as it does through SQS."""
+    """Return each object of an S3 notification as a record in SQS's format."""
     records = _direct_list(event)
     if records is None or not all(field_at(record, "s3") for record in records):
         return None
@@ -156,28 +157,28 @@ def _objects(event: _Event) -> _InLanes:
 
 
 def _record(body: Any, origin: str, message_id: object, arn: object) -> dict[str, Any]:
-    """The body is text again, so its numbers are parsed as the identity wants them."""
+    """Return a record in SQS's format. Its body is text, so that the identity chooses how to parse numbers."""
     try:
         text = json.dumps(body)
-    except (TypeError, ValueError):  # A model of Powertools has made objects of what was text.
+    except (TypeError, ValueError):  # a model of Powertools has parsed the text
         text = body
     return {"messageId": message_id, "body": text, "eventSource": origin, "eventSourceARN": arn}
 
 
 def _sent_at_in_body(*path: str) -> Any:
-    """When a record was sent whose body says it."""
+    """Return a function that reads the send time from a record's body."""
 
     def sent_at(record: Any) -> float:
         body = field_at(record, "body")
-        return _moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))  # `_record` has made it
+        return _moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))  # made by `_record`
 
     return sent_at
 
 
 def _is_test_of_s3(record: dict[str, Any]) -> Skip | None:
-    """S3 sends this when its notifications to a queue are set up. It may come through SNS."""
+    """Return a Skip for S3's test message, which S3 sends when you set up a notification, also through SNS."""
     body = record.get("body")
-    if not isinstance(body, str) or "s3:TestEvent" not in body:  # so no other body is parsed here
+    if not isinstance(body, str) or "s3:TestEvent" not in body:  # avoids parsing other bodies
         return None
     try:
         content = json.loads(body)
@@ -188,7 +189,7 @@ def _is_test_of_s3(record: dict[str, Any]) -> Skip | None:
 
 
 def _receive_count(record: Any) -> int | None:
-    """SQS counts how often it gave out a message. Streams and Kafka do not."""
+    """Return how often SQS has delivered a message. Streams and Kafka don't count deliveries."""
     try:
         return int(cast("str", field_at(record, "attributes", "ApproximateReceiveCount")))
     except (TypeError, ValueError, OverflowError):
@@ -233,14 +234,14 @@ DYNAMODB = Source(
 )
 KAFKA = Source(
     name="Kafka",
-    origins=frozenset({"aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"}),  # documentation and practice have both
+    origins=frozenset({"aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"}),  # the documentation and real events differ
     decodes=True,
     records=_partitions,
     identifier=_kafka_position,
     sent_at=lambda record: _seconds(field_at(record, "timestamp"), 0.001),
     raises=True,
 )
-# Only in provisioned mode does an event source mapping of Kafka have ReportBatchItemFailures:
+# Only in provisioned mode can a Kafka event source mapping have ReportBatchItemFailures:
 # https://docs.aws.amazon.com/lambda/latest/dg/kafka-retry-configurations.html
 KAFKA_IN_PROVISIONED_MODE = replace(KAFKA, raises=False)
 DOCUMENTDB = Source(
@@ -280,7 +281,7 @@ S3 = Source(
 
 
 def lambda_record(message: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
-    """The record that Lambda makes of a message as ReceiveMessage returns it."""
+    """Return Lambda's record for a message of ReceiveMessage."""
     record: dict[str, Any] = {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],

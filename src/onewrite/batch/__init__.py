@@ -1,4 +1,4 @@
-"""Processing a batch of records with a function of one message: what may be taken next, the workers, and the report.
+"""Processing of a batch: the order of its messages, the workers, and the report.
 
-Nothing here knows a source of records. What a source is like is told by a `Source`, of which `aws_lambda` has one for each.
+This package knows no event source. A `Source` describes one; `aws_lambda` has one for each of Lambda's.
 """

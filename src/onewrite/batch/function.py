@@ -1,7 +1,8 @@
-"""What may be known of the user's function: whether it is asynchronous, what it may return, and which lines of a traceback are the user's.
+"""Facts about the user's function: whether it is async, whether its return value is valid, and which traceback lines are the
+user's.
 
-The user's code is what belongs to the package of the function, and whatever else is neither Python's own, nor installed, nor
-ours. In a Lambda function the packages are installed beside the user's code, so a path alone tells nothing.
+The user's code is the package of the function, and any other module that is not the standard library, not installed, and not
+onewrite. In a Lambda function, installed packages are next to the user's code, so a path alone doesn't distinguish them.
 """
 
 from __future__ import annotations
@@ -27,26 +28,33 @@ G = TypeVar("G", bound=GroupReturnValue | Awaitable[GroupReturnValue])
 
 _INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _ANSWERS: tuple[type, ...] = get_args(Answer)
-_GROUP_REMEDY = "with group_by it returns a sequence of one Outcome for each message, in their order, or None"
+_GROUP_REMEDY = "With group_by, return a sequence of one Outcome for each message, in the same order, or None"
 
 
 class WrongReturn(TypeError):
-    """Its text names types only, so it may be logged."""
+    """The function or the identity returned a value of the wrong type. The text names only types, so it can be logged."""
 
 
 def is_async(function: Any) -> bool:
-    """Whether a call returns an awaitable. A decorator around an asynchronous function decides by its own wrapper."""
+    """Return whether a call returns an awaitable. A decorated async function counts as its wrapper does."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
+def short_name(qualified_name: str) -> str:
+    """Return a function's name without the functions that define it, for logs."""
+    return qualified_name.rpartition("<locals>.")[2]
+
+
 def home_of(function: Any) -> tuple[str, str | None]:
-    """The package or module at the root of the function's module, and the line of its definition."""
+    """Return the root package or module of the function, and the line of its definition."""
     while (inner := _inside(function)) is not None:
         function = inner
     module = str(getattr(function, "__module__", ""))
     callee: Any = function if hasattr(function, "__code__") else type(function).__call__
     code = getattr(callee, "__code__", None)
-    line = None if code is None else f"{PurePath(code.co_filename).name}:{code.co_firstlineno} {code.co_qualname}"
+    line = (
+        None if code is None else f"{PurePath(code.co_filename).name}:{code.co_firstlineno} {short_name(code.co_qualname)}"
+    )
     return module.partition(".")[0], line
 
 
@@ -55,7 +63,7 @@ def _inside(function: Any) -> Any:
 
 
 class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no slots
-    """The answers of guarded stores that the function got for a message, and did not return."""
+    """Outcomes that the function got from guarded stores for a message and didn't return."""
 
     notes: tuple[Note, ...]
 
@@ -63,11 +71,13 @@ class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no
 def with_unreturned(
     answers: tuple[tuple[Answer, ...], ...], messages: Sequence[Message], call: FunctionCall
 ) -> tuple[tuple[Answer, ...], ...]:
-    """The answers for each message. Where the function returned none, an unsettled one that it got is as good as returned."""
+    """Return the outcomes for each message. If the function returned none, add the unsettled outcomes that it got, so that
+    they aren't lost.
+    """
     ends: list[tuple[Answer, ...]] = []
-    for message, of_message in zip(messages, answers, strict=True):
-        notes = () if of_message else call.notes_of(message)
-        end = of_message
+    for message, message_answers in zip(messages, answers, strict=True):
+        notes = () if message_answers else call.notes_of(message)
+        end = message_answers
         if notes:
             end = Unreturned(note.outcome for note in notes)
             end.notes = notes
@@ -76,9 +86,9 @@ def with_unreturned(
 
 
 def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer, ...]]:
-    """The answers that the function returned for one message, whatever that is.
+    """Return the outcomes that the function returned for one message.
 
-    None and an empty sequence settle the record, if every guarded write for its message was settled.
+    None and an empty sequence settle the record if every guarded write for its message was settled.
     """
     if value is None:
         return ((),)
@@ -95,7 +105,9 @@ def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer,
 
 
 def _usable(answer: Any) -> Answer:
-    """The answer, if it has what is asked of it later, where no record stands alone. A function may make one by hand."""
+    """Return an outcome if its fields have usable types. A function can construct one by hand, and a bad field would later
+    fail the whole batch.
+    """
     if not isinstance(answer.message, Message):
         name = "message"
     elif not isinstance(answer.settled, bool):
@@ -106,26 +118,27 @@ def _usable(answer: Any) -> Answer:
         return cast("Answer", answer)
     kind = type(getattr(answer, name)).__name__
     raise WrongReturn(
-        f"The function returned a {type(answer).__name__} whose {name} is a {kind}: return what a store answered."
+        f"The function returned a {type(answer).__name__} whose {name} is a {kind}. Return the outcome that the "
+        "store returned."
     )
 
 
 def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
-    """The answers that the function returned for each message of a group. None: every guarded write was settled."""
+    """Return the outcomes that the function returned for each message of a group. None means that every guarded write was
+    settled.
+    """
     if value is None:
         return ((),) * len(messages)
     if isinstance(value, _ANSWERS):
-        raise WrongReturn(f"The function returned a {type(value).__name__}: {_GROUP_REMEDY}.")
+        raise WrongReturn(f"The function returned a {type(value).__name__}. {_GROUP_REMEDY}.")
     [answers] = check_return(value)
     if len(answers) != len(messages):
-        raise WrongReturn(f"The function returned {len(answers)} answers for {len(messages)} messages: {_GROUP_REMEDY}.")
+        raise WrongReturn(f"The function returned {len(answers)} outcomes for {len(messages)} messages. {_GROUP_REMEDY}.")
     all_messages = {(message.source, message.id) for message in messages}
     for message, answer in zip(messages, answers, strict=True):
         about = answer.message.source, answer.message.id
         if about != (message.source, message.id) and about in all_messages:
-            raise WrongReturn(
-                f"The function returned its answers in another order than it was given the messages: {_GROUP_REMEDY}."
-            )
+            raise WrongReturn(f"The function returned its outcomes in another order than the messages. {_GROUP_REMEDY}.")
     return tuple((answer,) for answer in answers)
 
 
@@ -134,20 +147,22 @@ def _wrong_return(kind: str, *values: object) -> WrongReturn:
         close_coroutine(value)
     remedy = ""
     if inspect.isawaitable(values[0]):
-        remedy = " Declare an asynchronous function with `async def`, and so the wrapper of each decorator around it."
-    return WrongReturn(f"The function returned {kind}: return an Outcome, a sequence of them, or None.{remedy}")
+        remedy = " If it is asynchronous, declare it with `async def`, and likewise the wrapper of each decorator around it."
+    return WrongReturn(f"The function returned {kind}. Return an Outcome, a sequence of them, or None.{remedy}")
 
 
 def close_coroutine(value: object) -> None:
     if inspect.iscoroutine(value):
-        value.close()  # Python warns of a coroutine that was neither awaited nor closed.
+        value.close()  # otherwise Python warns that it was never awaited
 
 
 # --- the user's own lines, for those who look for what failed or hangs ------------------------------------------------
 
 
 def innermost(places: Iterable[tuple[FrameType, int]], function: object) -> str | None:
-    """The file, the line and the function of the user's innermost place. The places are frames with their lines, outermost first."""
+    """Return the file, line, and function of the innermost frame in the user's code. `places` are frames with their lines,
+    outermost first.
+    """
     root, _ = home_of(function)
     users = [place for place in places if _is_users(place[0], root)]
     return _line_at(*users[-1]) if users else None
@@ -158,11 +173,11 @@ def _line_at(frame: FrameType, line: int) -> str:
 
 
 def line_of(code: CodeType, line: int) -> str:
-    return printable(f"{PurePath(code.co_filename).name}:{line} {code.co_qualname}")
+    return printable(f"{PurePath(code.co_filename).name}:{line} {short_name(code.co_qualname)}")
 
 
 def where_thread_stands(ident: int | None, function: object) -> str | None:
-    """The line of the user's code at which a thread stands that runs the function."""
+    """Return the line of the user's code that a thread is executing."""
     frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     frame = None if ident is None else frames.get(ident)
     places: list[tuple[FrameType, int]] = []
@@ -173,11 +188,11 @@ def where_thread_stands(ident: int | None, function: object) -> str | None:
 
 
 def where_coroutine_stands(coroutine: object, function: object) -> str | None:
-    """The line of the user's code at which a coroutine waits, or one that it awaits. Its frame alone would be that of the outermost one."""
+    """Return the line of the user's code at which a coroutine, or one that it awaits, is waiting."""
     places: list[tuple[FrameType, int]] = []
     while coroutine is not None:
         kind = next((kind for kind in ("cr", "ag", "gi") if hasattr(coroutine, f"{kind}_frame")), None)
-        if kind is None:  # a future, or what a C library awaits
+        if kind is None:  # a future, or an awaitable of a C library
             break
         frame = getattr(coroutine, f"{kind}_frame")
         if frame is not None:
@@ -187,7 +202,7 @@ def where_coroutine_stands(coroutine: object, function: object) -> str | None:
 
 
 def _innermost_or_last(places: list[tuple[FrameType, int]], function: object) -> str | None:
-    """Without a line of the user's, the very line is named."""
+    """Return the innermost line of the user's code, or the innermost line of all."""
     return innermost(places, function) or (_line_at(*places[-1]) if places else None)
 
 
@@ -199,7 +214,7 @@ def _is_users(frame: FrameType, root: str) -> bool:
     return (
         module != "onewrite"
         and module not in sys.stdlib_module_names
-        and not file.startswith("<")  # no file: code that was made at run time, as dataclasses make it
+        and not file.startswith("<")  # code without a file was generated at run time, for example by dataclasses
         and _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts)
         and module not in _installed_modules()
     )
@@ -207,8 +222,8 @@ def _is_users(frame: FrameType, root: str) -> bool:
 
 @cache
 def _installed_modules() -> frozenset[str]:
-    """The modules and packages that come from a distribution, wherever it is installed."""
+    """Return the modules and packages that belong to an installed distribution."""
     try:
         return frozenset(packages_distributions())
-    except Exception:  # The metadata of some distribution cannot be read. To log a failure must not fail.
+    except Exception:  # a distribution's metadata can be unreadable, and logging a failure must not fail
         return frozenset()

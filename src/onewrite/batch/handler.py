@@ -1,7 +1,7 @@
-"""What a decorator makes of a function of messages: a handler of batches. A single message is a group of one.
+"""The handler of batches. Without `group_by`, each message is a group of its own.
 
-A record's way is `run`, which opens the event; `read`, which finds the messages; a unit of `order`, which a worker takes; `_steps`, which
-calls the function and notes the ends; and the `Result` in the report.
+A record passes through `run`, which opens the event; `read`, which finds its messages; a unit of `order`, which a worker
+takes; `_steps`, which calls the function; and the `Result` in the report.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from onewrite.batch.function import (
     check_return,
     close_coroutine,
     is_async,
+    short_name,
     with_unreturned,
 )
-from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, groups, lanes_and_order, neighbours, runs
+from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, consecutive_runs, groups, lanes_and_order, runs
 from onewrite.batch.report import (
     EveryRecordFailed,
     Failure,
@@ -55,24 +56,23 @@ from onewrite.outcome import Answer
 
 GroupBy: TypeAlias = Callable[[Message], Hashable]
 TimeLeft: TypeAlias = Callable[[], float] | None
-"""The seconds that are left. None: there is no deadline."""
+"""A function that returns the seconds left, or None if there is no deadline."""
 _CallEnd: TypeAlias = tuple[tuple[Answer, ...], ...] | BaseException
-"""How a call ended: for each of its messages, or with an error."""
+"""The outcomes of a call, for each of its messages, or its error."""
 _Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
-"""Yields the messages of each call, is sent how it ended, and returns the results by the positions of their records."""
+"""A generator that yields the messages of each call, receives the call's result, and returns the results by record position.
+"""
 R_co = TypeVar("R_co", bound=ReturnValue | Awaitable[ReturnValue], covariant=True)
 M_contra = TypeVar("M_contra", contravariant=True)
 C = TypeVar("C", bound=Callable[..., Any])
 
 _NO_DEADLINE = Deadline(None, 0.0)
-_ASK_FOR_TIME_AFTER = (
-    0.1  # seconds of reading messages ahead; an identity that only parses a body takes far less for a batch
-)
+_READ_AHEAD_SECONDS = 0.1  # seconds of reading ahead; an identity that only parses bodies needs far less for a batch
 
 
 @dataclass(slots=True)
 class _Lane:
-    """Records that are processed one after the other, and their results by position."""
+    """Records that are processed in sequence, and their results by position."""
 
     states: list[RecordState]
     results: dict[int, Result] = field(default_factory=dict[int, Result])
@@ -83,7 +83,7 @@ class _Lane:
 
 
 class Options(TypedDict, total=False):
-    """The options that each decorator takes, with the same meaning as those of `Handler`."""
+    """The options of every decorator. They mean the same as those of `Handler`."""
 
     max_workers: int
     margin: float
@@ -94,22 +94,22 @@ class Options(TypedDict, total=False):
 
 
 class Handler(Generic[R]):
-    """What Lambda calls with a batch.
+    """A handler of batches, called by Lambda.
 
-    - `group_by(message)`: tells the group of a message, something that can be hashed. The function is given a list of messages of
-      one group then, and returns a sequence of one Outcome for each, in their order, or None. If it raises an error, it is given each of
-      them alone. What `group_by` raises fails the record.
-    - `max_workers`: how many records of a standard queue, groups of a FIFO queue or partitions of Kafka are processed at a
-      time, in threads, or in tasks if the function is `async`. With `group_by` it counts groups. A stream is processed one record after
-      the other, whatever the number.
-    - `margin`: no record is begun when fewer seconds than this are left to the invocation, and with `group_by` no call. After a slow
-      one it grows to one and a half times the seconds that this took. The function's timeout must be longer than that.
+    - `group_by(message)`: returns the message's group, a hashable value. The function then takes a list of messages of one
+      group. It returns a sequence with one Outcome for each, in the same order, or None. If it raises, it is called again
+      with each message alone. If `group_by` raises, the record fails.
+    - `max_workers`: the number of records of a standard queue, groups of a FIFO queue, or partitions of Kafka that are
+      processed at once: in threads, or in tasks if the function is `async`. With `group_by` it counts groups. A stream is
+      always processed record by record.
+    - `margin`: no call begins with fewer seconds than this left in the invocation. After a slow call it grows to 1.5 times
+      the seconds that the call took. The function's timeout must be longer.
     - `raise_when_all_fail`: raise `EveryRecordFailed` instead of returning every record.
-    - `on_outcome(message, outcome, seconds)`: called each time that a message was processed, in the thread that did it. The
-      message is None if the identity failed or skipped the record. The outcome is what the function returned or should have
-      returned, or a `Skip`, or the exception that was raised. The messages of one call share its seconds.
-    - `log_exceptions`: log the traceback of each failure too. It may quote a body.
-    - `clock`: gives epoch seconds, for the age of messages and for the time until a step's lease is over.
+    - `on_outcome(message, outcome, seconds)`: called after each message, in the thread that processed it. The message is
+      None if the identity failed or skipped the record. The outcome is the function's result, including unsettled outcomes
+      that it didn't return; or a `Skip`; or the exception that was raised. The messages of one call share its seconds.
+    - `log_exceptions`: log the traceback of each failure too. It can quote a body.
+    - `clock`: returns epoch seconds, for the age of messages and the time until a step's lease ends.
     """
 
     def __init__(
@@ -120,26 +120,30 @@ class Handler(Generic[R]):
         *,
         group_by: GroupBy | None = None,
         max_workers: int = 1,
-        margin: float = 1.0,  # enough for a few requests and for sending the answer
+        margin: float = 1.0,  # enough for a few requests and for sending the response
         raise_when_all_fail: bool = False,
         on_outcome: Hook | None = None,
         log_exceptions: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not callable(each):
-            raise ConfigurationError(f"A {type(each).__name__} is no function of a message: decorate a function.")
+            raise ConfigurationError(
+                f"A handler needs a function of a message, got a {type(each).__name__}. Decorate a function."
+            )
         if not callable(identity):
             raise ConfigurationError(
-                f"identity is a {type(identity).__name__}: give one of onewrite.identity, or your own function."
+                f"identity: expected a function of a record, got a {type(identity).__name__}. Pass one of "
+                "onewrite.identity, for example json_body(id='id'), or your own function."
             )
         if group_by is not None and (not callable(group_by) or is_async(group_by)):
             raise ConfigurationError(
-                f"group_by={group_by!r}: give a plain function of a Message, such as lambda message: message.body['orderId']."
+                f"group_by={group_by!r}: expected a plain function of a Message, for example lambda message: "
+                "message.body['orderId']."
             )
         if type(max_workers) is not int or max_workers < 1:
-            raise ConfigurationError(f"max_workers={max_workers!r}: give an int, 1 or more.")
+            raise ConfigurationError(f"max_workers={max_workers!r}: expected an int of 1 or more.")
         if isinstance(margin, bool) or not isinstance(cast("object", margin), int | float) or not 0 <= margin < math.inf:
-            raise ConfigurationError(f"margin={margin!r}: give a number of seconds, 0 or more.")
+            raise ConfigurationError(f"margin={margin!r}: expected a number of seconds, 0 or more.")
         check_hook(on_outcome)
         self.each, self.source = each, source
         self._identity = identity
@@ -152,29 +156,32 @@ class Handler(Generic[R]):
         self._log_exceptions = log_exceptions
         self.clock, self._monotonic = checked_clock(clock), time.monotonic
         self.is_async = is_async(each)
-        self.name = getattr(each, "__qualname__", type(each).__name__)
+        self.name = short_name(getattr(each, "__qualname__", type(each).__name__))
 
     @property
     def has_groups(self) -> bool:
-        """Whether its function takes several messages at a time."""
+        """Whether the function takes several messages at once."""
         return self._group_by is not None
 
     def __call__(self, event: Any, context: Any = None) -> Response:
-        """Process a batch, and answer with the records that must be redelivered; or raise `NotSettled` where nobody reads the answer."""
+        """Process a batch and return the records to redeliver. If the source reads no response, raise `NotSettled` instead."""
         report = self.run(event, context)
         if (report.failed or report.returned) and not self.source.reads_answer(event):
-            # What Lambda logs of the invocation. An exception of the function is its cause only where exceptions are logged.
+            # Lambda logs this exception. Its cause can quote content, so it is attached only if exceptions are logged.
             count = len(report.failed) + len(report.returned)
-            first_failure = f" First {self.failure(report.failed[0])}." if report.failed else ""
+            first_failure = f" First failure: {self.failure(report.failed[0])}." if report.failed else ""
             raise NotSettled(
-                f"{self.name}: {count} of {report.size} records must be redelivered, which {self.source.name} learns by this error.{first_failure}"
+                f"{self.name}: {count} of {report.size} records must be redelivered. This exception is expected: it is how "
+                f"a handler of {self.source.name} requests redelivery.{first_failure}"
             ) from (report.failed[0].error if report.failed and self._log_exceptions else None)
         if self._raise_when_all_fail and report.failed and not report.settled:
-            raise EveryRecordFailed(f"{self.name}: none of {report.size} records was settled.")
+            raise EveryRecordFailed(
+                f"{self.name}: none of {report.size} records was settled. The log line of this batch has the failures."
+            )
         return report.response
 
     def run(self, event: Any, context: Any = None) -> Report:
-        """Process a batch, and return all that is known about it. Lambda's answer is `response`."""
+        """Process a batch and return a full report. Lambda's response is `response`."""
         start, now = self._monotonic(), self.clock()
         records, lanes = self.source.open(event)
         batch = self._work_through(records, lanes, _time_left(context))
@@ -196,19 +203,22 @@ class Handler(Generic[R]):
         return report
 
     def process(self, record: Any) -> Result:
-        """Process one record outside a batch, log what became of it, and return that. Only what isn't an Exception is raised from here.
+        """Process one record outside a batch, log the result, and return it. Only exits are raised, such as
+        KeyboardInterrupt.
 
-        An asynchronous function runs in an event loop of its own: where one runs already, await `aprocess`.
+        An async function runs in an event loop of this thread. If a loop is already running, await `aprocess`.
         """
         return self.process_in_order([record])[0]
 
     async def aprocess(self, record: Any) -> Result:
-        """As `process`, in the running event loop. The cancellation of the task that awaits this is raised too."""
+        """Process one record as `process` does, in the running event loop. Cancelling the awaiting task raises
+        CancelledError.
+        """
         return (await self.aprocess_in_order([record]))[0]
 
     def process_in_order(self, records: Iterable[Any]) -> list[Result]:
-        """Process records of one lane, such as a partition, one after the other, and return the result of each up to the first that isn't
-        settled. What comes after it wasn't begun, or must be processed again.
+        """Process the records of one lane, such as a partition, in order. Return the result of each, up to the first that
+        isn't settled. Later records weren't begun, or must be processed again.
         """
         if self.is_async:
             return workers.run_in_loop(lambda: self.aprocess_in_order(records))
@@ -217,14 +227,14 @@ class Handler(Generic[R]):
         return lane.in_order
 
     async def aprocess_in_order(self, records: Iterable[Any]) -> list[Result]:
-        """As `process_in_order`, in the running event loop."""
+        """Process records as `process_in_order` does, in the running event loop."""
         with self._logging(records) as lane:
             lane.results = await self._arun(self._steps(self._turns(lane.states), _NO_DEADLINE, in_order=True))
         return lane.in_order
 
     @contextmanager
     def _logging(self, records: Iterable[Any]) -> Generator[_Lane, None, None]:
-        """The records of one lane, as they were read. One line of the log says what became of them."""
+        """Yield the records of one lane, already read, and log one line about them at the end."""
         start, outside, counter = self._monotonic(), meter.get(), Meter()
         lane = _Lane([self.read(record, position) for position, record in enumerate(records)])
         token = meter.set(counter)
@@ -247,9 +257,9 @@ class Handler(Generic[R]):
     def process_together(
         self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft = None
     ) -> list[Result | None]:
-        """Process records outside a batch that were just read, and say what became of each. None: it was not done.
+        """Process records outside a batch and return each result, or None for a record that wasn't processed.
 
-        `in_order`: the records are in an order that their source keeps, and nothing behind a failure is done.
+        `in_order`: the source keeps these records in order, so no record after a failure is processed.
         """
         results = self._run(self._steps_together(records, time_left, in_order=in_order))
         return [results.get(position) for position in range(len(records))]
@@ -257,17 +267,17 @@ class Handler(Generic[R]):
     async def aprocess_together(
         self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft
     ) -> list[Result | None]:
-        """As `process_together`, for an asynchronous function."""
+        """Process records as `process_together` does, for an async function."""
         results = await self._arun(self._steps_together(records, time_left, in_order=in_order))
         return [results.get(position) for position in range(len(records))]
 
     def failure(self, result: Result) -> Failure:
-        """What is said of a result that is not settled: as a line of a log by `str()`, or as JSON."""
+        """Return a description of an unsettled result, for a log line by `str()` or as JSON."""
         attempt = self.source.attempt(result.record)
         return failure_of(result, self.each, attempt, with_traceback=self._log_exceptions)
 
     def read(self, record: Any, position: int = 0) -> RecordState:
-        """The record with its messages and their groups. What the identity or `group_by` raises fails it."""
+        """Return a record with its messages and their groups. An error of the identity or of `group_by` fails the record."""
         began = self._monotonic()
         messages: tuple[Message, ...] = ()
         keys: tuple[Hashable, ...] = ()
@@ -275,8 +285,8 @@ class Handler(Generic[R]):
         try:
             if not isinstance(record, dict) and not self.source.takes_any_object:
                 kind = type(record).__name__
-                raise InvalidMessage(f"The record is a {kind}, not an object: nothing can be read from it.")  # noqa: TRY301  # it is known as one that failed
-            answer: Any = self.source.screen(record) or self._identity(self._to_read(record))  # pyright: ignore[reportUnknownArgumentType]  # whatever it has
+                raise InvalidMessage(f"expected a dict as the record, got a {kind}, from which no key can be read.")  # noqa: TRY301  # handled below like the identity's own errors
+            answer: Any = self.source.screen(record) or self._identity(self._to_read(record))  # pyright: ignore[reportUnknownArgumentType]  # a record can have any fields
             if isinstance(answer, Message):
                 messages = (answer,)
             elif isinstance(answer, list | tuple) and all(
@@ -290,7 +300,7 @@ class Handler(Generic[R]):
                 close_coroutine(cast("object", answer))
                 kind = type(cast("object", answer)).__name__
                 raise WrongReturn(  # noqa: TRY301  # as above
-                    f"The identity returned a {kind}, not a Message, several of them, or a Skip."
+                    f"The identity returned a {kind}. Return a Message, a sequence of them, or a Skip."
                 )
             keys = messages if self._group_by is None else tuple([_group(self._group_by, message) for message in messages])
         except Exception as error:
@@ -298,7 +308,9 @@ class Handler(Generic[R]):
         return RecordState(record, position, messages, refusal, keys, self.clock, self._monotonic() - began)
 
     def _to_read(self, record: Any) -> Any:
-        """The record, or a copy if the function could change in it what is read anew for another try: a body that is no text."""
+        """Return the record for the identity, copied if the function could change a part that a retry reads again: a body
+        that isn't text.
+        """
         if not isinstance(record, dict):
             return record
         record = cast("dict[str, Any]", record)
@@ -308,7 +320,9 @@ class Handler(Generic[R]):
         return copy_value(record)
 
     def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], time_left: TimeLeft) -> workers.Batch:
-        """What became of the records, which have these lanes. With `group_by` workers take units first, and single records again only."""
+        """Process the records, which have these lanes. With `group_by`, workers take units, and single records only for
+        retries.
+        """
         count, in_order = len(records), lanes.count(None) < len(lanes)
         deadline = Deadline(time_left, self._margin)
         states_ahead: list[RecordState | None] = [None] * count
@@ -317,7 +331,7 @@ class Handler(Generic[R]):
         def steps(number: int) -> _Steps:
             if number >= count:
                 return self._steps([units[number - count].turns], deadline, in_order=in_order)
-            # Another try reads the messages anew: the function may change them.
+            # A retry reads the messages again, because the function can change them.
             state, states_ahead[number] = states_ahead[number], None
             return self._steps(self._turns([state or self.read(records[number], number)]), deadline, in_order=True)
 
@@ -332,8 +346,8 @@ class Handler(Generic[R]):
             self._read_ahead(records, states_ahead, time_left)
             states = [state for state in states_ahead if state is not None]
             units = runs(states, lanes) if in_order else groups(states)
-            lane_of = {position: unit.lane for unit in units for position in unit.positions}
-            lanes = [lane_of.get(position) for position in order] + [unit.lane for unit in units]
+            lanes_by_position = {position: unit.lane for unit in units for position in unit.positions}
+            lanes = [lanes_by_position.get(position) for position in order] + [unit.lane for unit in units]
             order = range(count, len(lanes))
             states_ahead = [None] * count
         elif not in_order and count > 1:
@@ -342,7 +356,7 @@ class Handler(Generic[R]):
                 [state.messages[0] if state and len(state.messages) == 1 else None for state in states_ahead]
             )
         queue = Lanes(lanes, order, strict=in_order)
-        tries_again = not in_order and (count > 1 or self._group_by is not None)  # one record may have several groups
+        tries_again = not in_order and (count > 1 or self._group_by is not None)  # a single record can have several groups
         batch = workers.Batch(queue, deadline, count, units, tries_again=tries_again)
         at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
         if self.is_async:
@@ -354,12 +368,12 @@ class Handler(Generic[R]):
         return batch
 
     def _read_ahead(self, records: Sequence[Any], states_ahead: list[RecordState | None], time_left: TimeLeft) -> None:
-        """Read all records, to know their order. Those for which there is no time will not be taken either."""
+        """Read all records to find their order. Records that are left unread for lack of time won't be processed either."""
         since = self._monotonic()
         for position, record in enumerate(records):
             state = states_ahead[position] = self.read(record, position)
-            state.seconds = 0.0  # What is done before a worker takes it tells nothing of the time that the next one needs.
-            if time_left is not None and self._monotonic() - since > _ASK_FOR_TIME_AFTER:
+            state.seconds = 0.0  # the time of reading ahead says nothing about the time that the next worker needs
+            if time_left is not None and self._monotonic() - since > _READ_AHEAD_SECONDS:
                 if time_left() < self._margin:
                     return
                 since = self._monotonic()
@@ -371,20 +385,22 @@ class Handler(Generic[R]):
         return self._steps(units, Deadline(time_left, 0.0), in_order=in_order)
 
     def _turns(self, records: Sequence[RecordState]) -> Iterable[Sequence[Turn]]:
-        """The units of records that are done one after the other: the neighbours of a group, or each record by itself."""
+        """Return the units of records that are processed in sequence: consecutive messages of a group, or each record alone."""
         if self._group_by is None:
             return map(RecordState.turns, records)
-        return [turns for _, turns in neighbours(chain.from_iterable(map(RecordState.turns, records)))]
+        return [turns for _, turns in consecutive_runs(chain.from_iterable(map(RecordState.turns, records)))]
 
     def _steps(self, units: Iterable[Sequence[Turn]], deadline: Deadline, *, in_order: bool) -> _Steps:
-        """One unit after the other. The results are those of the records of which nothing is left to do.
+        """Process one unit after another. The results are those of the finished records.
 
-        With `group_by` a unit is one call. If it raises an error nobody knows which of its messages is to blame. So they are tried one by
-        one, in their order, and only what fails by itself must be redelivered. That is safe because the writes are guarded: what the
-        failed call has written is a Duplicate by then. Without `group_by` they are called one by one from the start.
+        With `group_by` a unit is one call. If the call raises, no one knows which message is to blame. So each message is
+        called alone, in order, and only those that fail alone are redelivered. That is safe because the writes are guarded:
+        the effects of the failed call are Duplicates by then. Without `group_by`, each message is called alone from the
+        start.
 
-        A record's messages are called in turn until one is not settled: what comes after it must not overtake it. Where the source
-        keeps an order, nothing behind a failure is done, even if its effect is in: it is redelivered, and is a Duplicate then.
+        A record's messages are called in turn until one isn't settled, because no later one may overtake it. If the source
+        keeps an order, no message after a failure counts as done, even if its effect is stored: it is redelivered and is a
+        Duplicate then.
         """
         results: dict[int, Result] = {}
         has_groups, began = self._group_by is not None, 0.0
@@ -403,9 +419,9 @@ class Handler(Generic[R]):
                 if state.has_failed or state.refusal is not None:
                     continue
                 message, seconds = state.messages[at], 0.0
-                end: End | None = error  # Once there is no time left, the error of the group is that of each.
+                end: End | None = error  # without time left, the group's error is the error of each message
                 if error is not None and not deadline.is_over:
-                    fresh_state = self.read(state.record)  # The failed call may have changed the message.
+                    fresh_state = self.read(state.record)  # the failed call can have changed the message
                     end = fresh_state.refusal if isinstance(fresh_state.refusal, Exception) else None
                     message = fresh_state.messages[at] if len(fresh_state.messages) == len(state.messages) else message
                 if end is None:
@@ -425,7 +441,7 @@ class Handler(Generic[R]):
             for state in (unit[0][0],) if len(unit) == 1 else dict.fromkeys([turn[0] for turn in unit]):
                 if state.refusal is not None and self._on_outcome is not None:
                     self._tell(None, state.refusal, state.seconds)
-                # What comes after a failure in a record must not overtake it.
+                # A message must not overtake a failed one of the same record.
                 is_over = state.has_failed or state.progress == len(state.messages)
                 if is_over and not has_failed:
                     result = results[state.position] = state.result()
@@ -439,15 +455,20 @@ class Handler(Generic[R]):
     def _call_group(
         self, calls: Sequence[Turn], deadline: Deadline
     ) -> Generator[tuple[Message, ...], _CallEnd, tuple[BaseException | None, float]]:
-        """Call the function with all of these. Returns the share of each in the seconds, and the error for which they are to be tried alone."""
+        """Call the function with a group. Return the error after which each message must be called alone, if any, and each
+        message's share of the seconds.
+        """
         began = self._monotonic()
         end = yield tuple([state.messages[at] for state, at, _ in calls])
         seconds = self._monotonic() - began
         deadline.took(seconds)
         share = seconds / len(calls)
         if isinstance(end, BaseException) and len(calls) > 1 and not isinstance(end, WrongReturn):
-            # This is logged, because a function that fails for every group is slow.
-            text = "%s: %s at %s for a group of %s messages, which are tried one by one"
+            # Log this, because a function that fails for every group is slow.
+            text = (
+                "%s: %s at %s for a group of %s messages. Calling it with each message alone. No action is needed unless "
+                "this repeats"
+            )
             log(WARNING, text, self.name, type(end).__name__, line_in(end, self.each), len(calls))
             return end, share
         for place, (state, at, _) in enumerate(calls):
@@ -464,7 +485,7 @@ class Handler(Generic[R]):
                 messages = steps.send(end)
                 try:
                     with FunctionCall(messages) as call:
-                        # A list is the function's own, and it may change it.
+                        # Pass a new list: the function owns it and can change it.
                         end = self._check_return(self.each(messages[0] if is_single else [*messages]), messages)
                         if call.notes:
                             end = with_unreturned(end, messages, call)
@@ -487,23 +508,29 @@ class Handler(Generic[R]):
                 except BaseException as error:
                     if not isinstance(error, Exception) and not is_inner_cancellation(error):
                         raise
-                    end = error  # The function may have awaited a task of its own that was cancelled.
+                    end = error  # the function can have awaited a task of its own that was cancelled
         except StopIteration as stop:
             return cast("dict[int, Result]", stop.value)
 
     def _tell(self, message: Message | None, outcome: Reported, seconds: float) -> None:
-        """Call the hook. A record does not fail because the hook raised an exception."""
+        """Call the hook. If the hook raises, log it; the record doesn't fail."""
         hook = cast("Hook", self._on_outcome)
         try:
             hook(message, outcome, seconds)
         except Exception as error:
             line = line_in(error, hook)
-            log(WARNING, "%s: on_outcome raised %s at %s", self.name, type(error).__name__, line)
+            log(
+                WARNING,
+                "%s: on_outcome raised %s at %s. The record's result is unaffected, but its metrics are incomplete",
+                self.name,
+                type(error).__name__,
+                line,
+            )
 
 
 def check_hook(on_outcome: Hook | None) -> None:
     if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
-        raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")
+        raise ConfigurationError(f"on_outcome={on_outcome!r}: expected a plain function of (message, outcome, seconds).")
 
 
 def _group(group_by: GroupBy, message: Message) -> Hashable:
@@ -511,25 +538,25 @@ def _group(group_by: GroupBy, message: Message) -> Hashable:
     kind = type(key).__name__
     if inspect.isawaitable(key):
         close_coroutine(key)
-        raise WrongReturn(f"group_by returned a {kind}: give a plain function, not an asynchronous one.")
+        raise WrongReturn(f"group_by returned a {kind}. Pass a plain function, not an async one.")
     try:
         hash(key)
     except TypeError as error:
         raise WrongReturn(
-            f"group_by returned a {kind}, which cannot be hashed: return a text, a number or a tuple."
+            f"group_by returned a {kind}, which isn't hashable. Return a string, a number, or a tuple."
         ) from error
     return key
 
 
 def _time_left(context: Any) -> TimeLeft:
-    """The seconds that are left, as a function; None if the context has no deadline, as in a test."""
+    """Return a function that returns the seconds left, or None if the context has no deadline, as in a test."""
     ask = getattr(context, "get_remaining_time_in_millis", None)
     if not callable(ask):
         return None
 
     def seconds_left() -> float:
         milliseconds = ask()
-        return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # A mock returns another mock.
+        return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # a mock returns another mock
 
     return seconds_left
 
@@ -553,9 +580,9 @@ def show_options(options: type[Any]) -> Callable[[C], C]:
 
 
 def as_function(handler: Handler[Any]) -> Any:
-    """The handler as a plain function of (event, context), with the name and the docstring of the decorated one.
+    """Return the handler as a plain function of (event, context), with the name and docstring of the decorated function.
 
-    Lambda and the decorators around it know such: those of Powertools ask `inspect.isfunction`, and read the name and the signature.
+    Lambda and decorators such as Powertools' expect one: they call `inspect.isfunction` and read its name and signature.
     """
 
     def function(event: Any, context: Any = None) -> Response:
@@ -564,7 +591,7 @@ def as_function(handler: Handler[Any]) -> Any:
     function.__doc__ = handler.each.__doc__
     for name in ("__module__", "__name__", "__qualname__"):
         setattr(function, name, getattr(handler.each, name, None) or getattr(type(handler.each), name))
-    # No __wrapped__: the signature is the one of a Lambda handler, and not that of the decorated function.
+    # No __wrapped__: the signature must be a Lambda handler's, not the decorated function's.
     for name in ("each", "source", "run", "process", "aprocess"):
         setattr(function, name, getattr(handler, name))
     function.handler = handler  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # a function has any attribute
@@ -572,41 +599,41 @@ def as_function(handler: Handler[Any]) -> Any:
 
 
 def handler_of(function: object) -> Handler[Any] | None:
-    """The handler that a decorated function has, also below decorators that use functools.wraps. None: it has none."""
+    """Return the handler of a decorated function, also below decorators that use functools.wraps, or None."""
     handler = cast("object", function if isinstance(function, Handler) else getattr(function, "handler", None))
     return cast("Handler[Any]", handler) if isinstance(handler, Handler) else None
 
 
 class HandlerFunction(Protocol[M_contra, R_co]):
-    """A function that Lambda calls with a batch, made of a function of a message, or of a list of them; and what it has of its handler."""
+    """A Lambda function made from a function of a message, or of a list of messages, with its handler's methods."""
 
     __name__: str
 
     @property
     def handler(self) -> Handler[Any]:
-        """What was made of the function."""
+        """The handler that the decorator made."""
         ...
 
     @property
     def each(self) -> Callable[[M_contra], R_co]:
-        """The function that was decorated."""
+        """The decorated function."""
         ...
 
     @property
     def source(self) -> Source:
-        """Whose batches it takes."""
+        """The event source of the batches."""
         ...
 
     def run(self, event: Any, context: Any = None) -> Report:
-        """As `Handler.run`."""
+        """Process a batch and return a full report: see `Handler.run`."""
         ...
 
     def process(self, record: Any) -> Result:
-        """As `Handler.process`."""
+        """Process one record: see `Handler.process`."""
         ...
 
     async def aprocess(self, record: Any) -> Result:
-        """As `Handler.aprocess`."""
+        """Process one record in the running event loop: see `Handler.aprocess`."""
         ...
 
     def __call__(self, event: Any, context: Any = None) -> Response: ...

@@ -1,25 +1,26 @@
-"""Which messages of a batch make one call of the function, and what may be taken next. It knows no clock, no thread and no broker.
+"""The order of a batch: which messages form one call, and which record a worker can take next. No clocks, threads, or
+brokers.
 
-Each record is in a lane, or in none. A lane is what the source keeps in order: a message group, a stream, a partition. Where
-the source keeps no order, the messages that say their place themselves make lanes by their own source.
+Each record is in a lane or in none. A lane is an order that the source keeps: a message group, a stream, or a partition. If
+the source keeps no order, messages with a sequence form lanes by their own source.
 
-- Of each lane one record is under way at a time, and its records are taken in their order.
-- After a failure the rest of its lane is never taken if the source keeps the order: it would deliver them again behind the
-  failed one. Otherwise the lane goes on. Other lanes go on in any case.
-- A closed batch gives out nothing more. What is under way may still end.
-- A record that was deferred may be taken again.
+- Each lane has one record in progress at a time, and its records are taken in order.
+- After a failure in a lane whose order the source keeps, the rest of the lane isn't taken, because the source redelivers it
+  after the failed record. Any other lane continues.
+- A closed batch gives out no more records. Records in progress can still end.
+- A deferred record can be taken again.
 
-So each record is either settled or goes back. A worker takes records until there is nothing to take, and then leaves. It may
-leave while other workers are busy in their lanes: ending a record frees the next one of its lane, and the worker that ended
-it takes records again. So no lane waits for a worker that has left.
+So each record is either settled or returned. A worker takes records until none is available, and then leaves, even if other
+workers are busy: the worker that ends a record takes the next one of the same lane. So no lane waits for a worker that has
+left.
 
-With `group_by` a worker takes a unit instead, whose messages are one call:
+With `group_by` a worker takes a unit, whose messages form one call:
 
-- Where the source keeps an order, a unit is a run of neighbours of one group within their lane. So nothing overtakes anything,
-  not even a message of another group.
-- Where it keeps none, a unit has all messages of one group, in the order of the batch. Some messages still form a line: those
-  of one record, and those of a source by their sequence. In each line nothing is overtaken. Lines that have a group in common
-  share a lane, so no group is in two calls at a time.
+- If the source keeps an order, a unit is a run of consecutive messages of one group in a lane. So no message overtakes
+  another, not even one of another group.
+- Otherwise a unit has all messages of one group, in the batch's order. Messages of one record, and messages of one source
+  with sequences, form a line in which none overtakes another. Lines that share a group share a lane, so no group is in two
+  calls at once.
 """
 
 from __future__ import annotations
@@ -38,23 +39,21 @@ from onewrite.identity import Skip, record_id
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Answer, Deferred, Rejected
 
-# Messages in one call: `fold` needs three writes of DynamoDB for so many, each of up to 40 ids. After a call the deadline is looked at again,
-# and a call that raises an error is followed by one for each of its messages.
-MOST = 100
+# `fold` needs three DynamoDB writes for this many messages, each of up to 40 IDs. A larger call would check the deadline too
+# rarely, and after an error each of its messages is called alone.
+MAX_CALL_SIZE = 100
 
 End: TypeAlias = tuple[Answer, ...] | BaseException
-"""How it ended with one message."""
-_ANY = object()  # the group of a record that was skipped: it may be among those of any group
-
-
-# --- a record on its way ---------------------------------------------------------------------------------------------
+"""The outcomes or the error of one message."""
+_ANY = object()  # the group of a skipped record, which fits into a run of any group
 
 
 @dataclass(slots=True, eq=False)
 class RecordState:
-    """One record: what its identity said, and what has become of it so far.
+    """One record: the identity's result, and its progress.
 
-    `keys` are the groups of its messages. It has no messages if the identity failed, or skipped it: `refusal` says which.
+    `keys` are the groups of its messages. If the identity failed or skipped the record, it has no messages, and `refusal` is
+    the reason.
     """
 
     record: Any
@@ -63,11 +62,11 @@ class RecordState:
     refusal: Skip | Exception | None
     keys: tuple[Hashable, ...]
     clock: Callable[[], float]
-    seconds: float = 0.0  # that reading it took, and then the calls with its messages
+    seconds: float = 0.0  # of reading the record and of the calls with its messages
     outcomes: tuple[Answer, ...] = ()
-    unreturned: tuple[Note, ...] = ()  # those of the outcomes that the function did not return
+    unreturned: tuple[Note, ...] = ()  # those outcomes that the function didn't return
     error: BaseException | None = None
-    progress: int = 0  # messages of which the end is known
+    progress: int = 0  # number of messages that have ended
     has_failed: bool = False
 
     def turns(self) -> list[Turn]:
@@ -76,7 +75,7 @@ class RecordState:
         return [(self, 0, _ANY if isinstance(self.refusal, Skip) else object())]
 
     def end(self, end: End, seconds: float) -> None:
-        """How it ended with the next one of its messages. After a failure that counts no more."""
+        """Record the end of the next message. After a failure, later ends don't count."""
         if self.has_failed:
             return
         self.progress += 1
@@ -90,7 +89,7 @@ class RecordState:
             self.has_failed = bool(end) and not all(map(is_settled, end))
 
     def result(self) -> Result:
-        """What became of it. Where it has no messages, the identity's error is its own."""
+        """Return the result. Without messages, the identity's error is the record's error."""
         refusal = self.refusal
         return Result(
             self.record,
@@ -106,51 +105,50 @@ class RecordState:
 
 
 Turn: TypeAlias = tuple[RecordState, int, Hashable]
-"""A record, the number of a message in it, and its group. A record without messages has one turn."""
-
-
-# --- which messages are one call -------------------------------------------------------------------------------------
+"""A record, the index of a message in it, and its group. A record without messages has one turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is done at once: a call with these messages, or the end of a record that has none. A lane's units take turns."""
+    """The turns that a worker takes at once: a call with these messages, or the end of a record without messages. A lane has
+    one unit in progress.
+    """
 
     lane: Hashable
     turns: Sequence[Turn]
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Its records, each once."""
+        """The positions of its records, without repetition."""
         return tuple(dict.fromkeys(state.position for state, _, _ in self.turns))
 
 
 def runs(records: Iterable[RecordState], lanes: Sequence[Hashable]) -> list[Unit]:
-    """The units of a source that keeps order, by their first records."""
-    of_lane: dict[Hashable, list[Turn]] = defaultdict(list)
+    """Return the units of a source that keeps an order, sorted by their first record."""
+    turns_by_lane: dict[Hashable, list[Turn]] = defaultdict(list)
     for state in records:
-        of_lane[lanes[state.position]] += state.turns()
-    units = [Unit(lane, turns) for lane, line in of_lane.items() for _, turns in neighbours(line)]
+        turns_by_lane[lanes[state.position]] += state.turns()
+    units = [Unit(lane, turns) for lane, line in turns_by_lane.items() for _, turns in consecutive_runs(line)]
     return sorted(units, key=lambda unit: (unit.turns[0][0].position, unit.turns[0][1]))
 
 
 def groups(records: Sequence[RecordState]) -> list[Unit]:
-    """The units of a source that keeps no order. Two that have the same lane are to be done in the order of the list."""
+    """Return the units of a source that keeps no order. Units of the same lane must be processed in list order."""
     sources, order = lanes_and_order([state.messages[0] if len(state.messages) == 1 else None for state in records])
     place = {records[index].position: number for number, index in enumerate(order)}
-    of_source: dict[Hashable, list[Turn]] = defaultdict(list)
+    turns_by_source: dict[Hashable, list[Turn]] = defaultdict(list)
     for index in order:
-        of_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns()
-    lines = [*of_source.values()]
-    lane_of = _lanes_of_lines(lines)
+        turns_by_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns()
+    lines = [*turns_by_source.values()]
+    lanes_by_position = _find_line_lanes(lines)
     next_runs: dict[
         Hashable, list[tuple[int, list[Turn]]]
     ] = {}  # for each group that is next in some lines: its turns there
-    runs_of_lines = [neighbours(line) for line in lines]
+    line_runs = [consecutive_runs(line) for line in lines]
     units: list[Unit] = []
 
     def advance(line: int) -> None:
-        for key, turns in runs_of_lines[line]:
+        for key, turns in line_runs[line]:
             next_runs.setdefault(key, []).append((line, turns))
             return
 
@@ -161,19 +159,22 @@ def groups(records: Sequence[RecordState]) -> list[Unit]:
         turns = sorted(
             (turn for _, turns in group_runs for turn in turns), key=lambda turn: (place[turn[0].position], turn[1])
         )
-        units += [Unit(lane_of[group_runs[0][0]], turns[at : at + MOST]) for at in range(0, len(turns), MOST)]
+        units += [
+            Unit(lanes_by_position[group_runs[0][0]], turns[at : at + MAX_CALL_SIZE])
+            for at in range(0, len(turns), MAX_CALL_SIZE)
+        ]
         for line, _ in group_runs:
             advance(line)
     return units
 
 
-def neighbours(line: Iterable[Turn]) -> Iterator[tuple[Hashable, list[Turn]]]:
-    """Neighbours of one group, as many as may be in one call."""
+def consecutive_runs(line: Iterable[Turn]) -> Iterator[tuple[Hashable, list[Turn]]]:
+    """Yield runs of consecutive turns of one group, each at most one call long."""
     key: Hashable = _ANY
     turns: list[Turn] = []
     for turn in line:
         turn_key = turn[2]
-        if turns and (len(turns) == MOST or not (key is _ANY or turn_key is _ANY or turn_key == key)):
+        if turns and (len(turns) == MAX_CALL_SIZE or not (key is _ANY or turn_key is _ANY or turn_key == key)):
             yield key, turns
             key, turns = _ANY, []
         key = key if turn_key is _ANY else turn_key
@@ -181,8 +182,8 @@ def neighbours(line: Iterable[Turn]) -> Iterator[tuple[Hashable, list[Turn]]]:
     yield key, turns
 
 
-def _lanes_of_lines(lines: Sequence[Iterable[Turn]]) -> list[int]:
-    """For each line its lane, which is one for all lines that have a group in common."""
+def _find_line_lanes(lines: Sequence[Iterable[Turn]]) -> list[int]:
+    """Return each line's lane. Lines that share a group share a lane."""
     parent = [*range(len(lines))]
 
     def root(line: int) -> int:
@@ -198,53 +199,50 @@ def _lanes_of_lines(lines: Sequence[Iterable[Turn]]) -> list[int]:
     return [root(line) for line in range(len(lines))]
 
 
-# --- what may be taken next ------------------------------------------------------------------------------------------
-
-
 class Lanes:
-    """What a worker may take, by its number. `lanes` holds the lane of each, or None if it is in none.
+    """The numbers that workers can take. `lanes` has the lane of each number, or None.
 
-    `order` is the numbers in the order in which to take them. What is not in it is taken only by `take_again`. `strict`: a failure
-    stops its lane.
+    `order` lists the numbers in the order in which to take them. A number that isn't in it is taken only after `take_again`.
+    `strict`: a failure stops its lane.
     """
 
     __slots__ = (
         "_failed_lanes",
         "_free_numbers",
+        "_in_progress",
         "_is_open",
         "_is_strict",
         "_lanes",
         "_next_place",
         "_order",
         "_queues",
-        "_under_way",
     )
 
     def __init__(self, lanes: Sequence[Hashable | None], order: Sequence[int] | None = None, *, strict: bool = True) -> None:
         self._lanes = lanes
         self._order = range(len(lanes)) if order is None else order
         self._is_strict = strict
-        # Whatever comes before it in the order was taken, waits in its lane, or comes after a failure there.
+        # Every number before this place was taken, waits in its lane, or follows a failure there.
         self._next_place = 0
         self._is_open = True
-        self._free_numbers: deque[int] = deque()  # those that waited for another one and may be taken now
-        self._queues: dict[Hashable, deque[int]] = {}  # for each busy lane, those that wait in it
+        self._free_numbers: deque[int] = deque()  # numbers whose lane has become free
+        self._queues: dict[Hashable, deque[int]] = {}  # for each busy lane, its waiting numbers
         self._failed_lanes: set[Hashable] = set()
-        self._under_way: set[int] = set()
+        self._in_progress: set[int] = set()
 
     @property
     def width(self) -> int:
-        """How many may be under way at a time."""
+        """The maximum number in progress at once."""
         lanes = [self._lanes[number] for number in self._order]
         return lanes.count(None) + len({*lanes} - {None})
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing left that `take` could give out or pass over."""
+        """Whether `take` has nothing left to give out or pass over."""
         return not self._free_numbers and self._next_place == len(self._order)
 
     def take(self) -> int | None:
-        """What to process next. None: nothing, or nothing until something under way ends."""
+        """Return the next number to process, or None if there is none until another one ends."""
         if not self._is_open:
             return None
         number = self._free_numbers.popleft() if self._free_numbers else None
@@ -262,14 +260,18 @@ class Lanes:
             else:
                 self._queues[lane] = deque()
         if number is not None:
-            self._under_way.add(number)
+            self._in_progress.add(number)
         return number
 
     def end(self, number: int, *, is_done: bool) -> None:
-        """If it is done its lane goes on. Otherwise it goes back, and with it all that come after it in a strict lane."""
-        if number not in self._under_way:
-            raise ConfigurationError(f"Record {number} is not under way: end each record that `take` gave, once.")
-        self._under_way.remove(number)
+        """End a number. If it is done, its lane continues. Otherwise it is returned, and in a strict lane all later numbers
+        with it.
+        """
+        if number not in self._in_progress:
+            raise ConfigurationError(
+                f"Record {number} is not in progress. Call `end` once for each number that `take` returned."
+            )
+        self._in_progress.remove(number)
         if (lane := self._lanes[number]) is None:
             return
         if not is_done and self._is_strict:
@@ -281,8 +283,8 @@ class Lanes:
             del self._queues[lane]
 
     def take_again(self, numbers: Iterable[int]) -> None:
-        """They have failed, and are to be taken again in this order, before what waits in their lanes."""
-        insertions: Counter[Hashable] = Counter()  # in each lane, those that are put in here
+        """Put failed numbers back, in this order, before the waiting numbers of their lanes."""
+        insertions: Counter[Hashable] = Counter()  # the numbers inserted so far, by lane
         for number in numbers:
             lane = self._lanes[number]
             if lane is not None and lane in self._queues:
@@ -294,21 +296,18 @@ class Lanes:
             self._free_numbers.append(number)
 
     def close(self) -> None:
-        """Nothing more is taken."""
+        """Give out no more numbers."""
         self._is_open = False
 
 
-# The order of messages that come without one: who is taken first, and when a deferred message is worth another try.
-
-
-_Place: TypeAlias = tuple[str, tuple[str, ...], int]  # the source, the parts and the sequence of a message
+_Place: TypeAlias = tuple[str, tuple[str, ...], int]  # a message's source, parts, and sequence
 
 
 def lanes_and_order(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], list[int]]:
-    """For each message its lane, and all positions in the order in which to take them.
+    """Return each message's lane, and all positions in processing order.
 
-    The lane is the message's source, if it has a sequence. The messages of a source are taken by their sequence, at the
-    positions that the source has in the batch, so no source is put off until the others are done.
+    The lane is the source of a message with a sequence. A source's messages are sorted by sequence within the positions that
+    the source has in the batch, so no source waits for all others.
     """
     lanes: list[Hashable | None] = [
         None if message is None or message.sequence is None else message.source for message in messages
@@ -316,25 +315,27 @@ def lanes_and_order(messages: Sequence[Message | None]) -> tuple[list[Hashable |
     return lanes, by_sequence(messages)
 
 
-class SecondTries:
-    """Which deferred records are worth another try: those whose predecessor was settled after their last try had begun.
+class Retries:
+    """The deferred records to retry: those whose predecessor was settled after their last attempt began.
 
-    A place counts as settled once only. So a record is tried again at most once for each place that it waits for. One that
-    waits for a step as well is not tried again: the end of a step seldom comes while the batch is under way.
+    A place counts as settled only once, so a record is retried at most once for each place that it waits for. A record that
+    also waits for a step isn't retried: a step seldom ends within the batch.
     """
 
     __slots__ = ("_begin_counts", "_queues", "_settled_places")
 
     def __init__(self) -> None:
-        self._begin_counts: dict[int, int] = {}  # for each position how many places were settled when its last try began
-        self._settled_places: dict[_Place, int] = {}  # for each settled place its number, from 0
+        self._begin_counts: dict[
+            int, int
+        ] = {}  # for each position, the number of settled places when its last attempt began
+        self._settled_places: dict[_Place, int] = {}  # each settled place's number, from 0
         self._queues: dict[_Place, list[int]] = defaultdict(list)
 
     def begin(self, position: int) -> None:
         self._begin_counts[position] = len(self._settled_places)
 
     def settle(self, outcomes: Iterable[Answer]) -> list[int]:
-        """The positions to try again, now that there are these outcomes."""
+        """Return the positions to retry after these outcomes."""
         retries: dict[int, None] = {}
         for outcome in outcomes:
             place = _place(outcome.message)
@@ -346,7 +347,9 @@ class SecondTries:
         return [*retries]
 
     def defer(self, position: int, outcomes: Sequence[Answer]) -> bool:
-        """Keep in mind what the record waits for. True: that came while it was tried, and it is to be tried again now."""
+        """Register the places that a record waits for. Return True to retry at once, if one of them was settled during the
+        attempt.
+        """
         if not all(outcome.settled or isinstance(outcome, Deferred | Rejected) for outcome in outcomes):
             return False
         predecessors = [_place(outcome.message, -1) for outcome in outcomes if isinstance(outcome, Deferred)]

@@ -1,4 +1,8 @@
-"""What became of a batch: as a value."""
+"""The results of a batch, their log line, and the description of each failure.
+
+A batch writes one log line. A failure's description names the record, the error, and the line of the user's code, and quotes
+no content.
+"""
 
 from __future__ import annotations
 
@@ -28,38 +32,38 @@ from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, S
 
 
 class EveryRecordFailed(OnewriteError):
-    """No record of the batch was settled."""
+    """No record of the batch was settled. Find the failures in the log line of the batch."""
 
 
 class NotSettled(OnewriteError):
-    """A record was not settled, and its source learns of it only by this error: Lambda invokes the function again."""
+    """Raised by a handler to request redelivery from a source that reads no response. Lambda invokes the function again."""
 
 
-_LONGEST_WAIT = (
+_MAX_WAIT = (
     12 * 3600
-)  # seconds that SQS hides a message. A lease is minutes long, but a function may return any `until`.
-_LONGEST_BACKOFF = 300  # seconds: the missing message may itself be waiting for a visibility timeout, which is 30 by default
+)  # seconds: SQS's longest visibility timeout. A lease takes minutes, but a function can return any `until`.
+_MAX_BACKOFF = 300  # seconds; the missing message itself can be hidden for a visibility timeout, 30 s by default
 
 
 def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
-    """Seconds until a deferred message is tried again: 1, 2, 4 and so on to 300, less up to a quarter.
+    """Return the seconds until a deferred message is retried: 1, 2, 4, and so on to 300, minus up to a quarter.
 
     >>> [backoff(count, jitter=lambda: 0.0) for count in (1, 2, 3, 9, 10)]
     [1, 2, 4, 256, 300]
     """
-    doublings = max(0, min(tries, 20) - 1)  # far fewer than 20 already reach the longest backoff
-    longest = min(1 << doublings, _LONGEST_BACKOFF)
+    doublings = max(0, min(tries, 20) - 1)  # far fewer than 20 reach the maximum
+    longest = min(1 << doublings, _MAX_BACKOFF)
     return math.ceil(longest * (1 - jitter() / 4))
 
 
-is_settled: Callable[[Answer | Result], bool] = attrgetter("settled")  # may the broker forget it?
+is_settled: Callable[[Answer | Result], bool] = attrgetter("settled")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one record that was processed. `message` is None if the identity found none.
+    """The result of one processed record. `message` is None if the identity found none.
 
-    If it found several messages, this is the last one that the function was called with, and `outcomes` are those of all.
+    If it found several, `message` is the last one that the function was called with, and `outcomes` are those of all.
     """
 
     record: Any
@@ -68,20 +72,20 @@ class Result:
     outcomes: tuple[Answer, ...]
     error: BaseException | None
     seconds: float
-    skipped: bool = False  # the identity said that the record is not for the function
-    unreturned: tuple[Note, ...] = ()  # those of the outcomes that the function got and did not return
-    clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)  # gives epoch seconds
+    skipped: bool = False  # the identity returned `Skip`
+    unreturned: tuple[Note, ...] = ()  # those outcomes that the function didn't return
+    clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)  # returns epoch seconds
 
     @property
     def settled(self) -> bool:
-        """Whether the broker may forget it."""
+        """Whether the broker can forget the record."""
         return self.error is None and (not self.outcomes or all(map(is_settled, self.outcomes)))
 
     def retry_after(self, attempt: int) -> float | None:
-        """Return None if the broker can be told that the record is done, or the seconds until it should be delivered again.
+        """Return None to acknowledge the record, or the seconds until it should be redelivered.
 
-        `attempt`: the number of this delivery, 1 for the first. The seconds grow with it: 1, 2, 4, and so on to 300, less up to a
-        quarter. For `Busy` they end one second after the lease of the other worker's step.
+        `attempt` is the number of this delivery, 1 for the first. The seconds grow with it: 1, 2, 4, and so on to 300, minus
+        up to a quarter. For `Busy` they end one second after the lease of the other worker's step.
         """
         if type(attempt) is not int:
             raise ConfigurationError(
@@ -93,25 +97,27 @@ class Result:
         match self.unsettled if self.error is None else None:
             case Busy(until=until):
                 seconds = until + 1.0 - self.clock()
-                return min(max(1.0, seconds), _LONGEST_WAIT) if seconds == seconds else 1.0  # noqa: PLR0124  # a function may return NaN
+                return min(max(1.0, seconds), _MAX_WAIT) if seconds == seconds else 1.0  # noqa: PLR0124  # a function can return NaN
             case Superseded():
-                return 1.0  # The worker that has the step is at work: only the next attempt can tell until when.
+                return 1.0  # another worker holds the step, and only the next attempt shows until when
             case _:
                 return float(backoff(attempt))
 
     @property
     def unsettled(self) -> Answer | None:
-        """Of the outcomes that are not settled, the one that says most about when the record can be settled."""
+        """The unsettled outcome that says most about when the record can be settled, or None."""
         return min((answer for answer in self.outcomes if not answer.settled), key=_rank, default=None)
 
     @property
     def reported(self) -> Reported:
-        """What hooks and counts are told of it."""
+        """The value for hooks and counts."""
         return Skip() if self.skipped else as_returned(self.outcomes if self.error is None else self.error)
 
 
 def _rank(answer: Answer) -> tuple[int, float]:
-    """First what only a person can mend, then the latest time that is known. All others keep their order."""
+    """Return the sort key of an unsettled outcome: first those that need a person, then the latest known time. The rest keep
+    their order.
+    """
     match answer:
         case Begun():
             return 0, 0.0
@@ -124,7 +130,7 @@ def _rank(answer: Answer) -> tuple[int, float]:
 
 
 def as_returned(end: tuple[Answer, ...] | BaseException) -> Reported:
-    """A single outcome by itself, and none as None, as functions return them."""
+    """Return a single outcome alone and no outcome as None, as functions return them."""
     if isinstance(end, BaseException) or len(end) > 1:
         return end
     return end[0] if end else None
@@ -132,66 +138,59 @@ def as_returned(end: tuple[Answer, ...] | BaseException) -> Reported:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a batch. Each record is in `results`, or in `returned`, in the batch's order.
+    """The results of a batch. Each record is in `results` or in `returned`, in the batch's order.
 
-    Those in `returned` were not processed; or, with `group_by`, only a part of them was, or they stand behind a failure that was in
-    the same call.
+    Records in `returned` weren't processed. With `group_by`, they can also be processed in part, or follow a failure of the
+    same call.
     """
 
     response: Response
     results: tuple[Result, ...]
     returned: tuple[Any, ...]
-    oldest_seconds: (
-        float | None
-    )  # the age of the oldest record when the batch began; None if no record says when it was sent
-    requests: int  # how many the guarded stores sent
+    oldest_seconds: float | None  # the age of the oldest record when the batch began, or None if no record has a time
+    requests: int  # number of requests that the guarded stores sent
     seconds: float
 
     @property
     def size(self) -> int:
-        """How many records the batch had."""
+        """The number of records in the batch."""
         return len(self.results) + len(self.returned)
 
     @property
     def settled(self) -> tuple[Result, ...]:
-        """What the broker may forget."""
+        """The results that the broker can forget."""
         return tuple(filter(is_settled, self.results))
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        """What was processed and must be redelivered."""
+        """The processed records that must be redelivered."""
         return tuple(filterfalse(is_settled, self.results))
 
 
-# --- one line of the log ---------------------------------------------------------------------------------------------
-#
-# One line of the log for each batch, for those who operate it.
-
-
-# The first few failures show what is wrong. Ten thousand would make a line that no log accepts: CloudWatch's limit is 256 KiB.
-MOST_FAILURES = 20
+# The first failures show the problem. Ten thousand would exceed every log's line limit; CloudWatch's is 256 KiB.
+MAX_FAILURES = 20
 _ANSWERS: tuple[type, ...] = get_args(Answer)
 _KINDS = [*[kind.__name__ for kind in _ANSWERS], SKIPPED, NO_OUTCOME]
 
 
 def log_batch(handler: str, source: Source, report: Report, as_failure: Callable[[Result], Failure]) -> None:
-    """Log one line. This never raises, whatever the user's errors and log filters do: it must not undo a batch that is done."""
+    """Log one line. Never raise, whatever the user's exceptions and log filters do, because the batch is done and stays so."""
     with logging_safely():
         level = logging.WARNING if report.failed or report.returned else logging.INFO
         if logger.isEnabledFor(level):
-            failures = [*map(as_failure, report.failed[:MOST_FAILURES])]
+            failures = [*map(as_failure, report.failed[:MAX_FAILURES])]
             details = {"handler": handler, "source": source.name, **describe(report, failures)}
             log(level, "%s: %s", handler, _summary(details, report, failures), details=details)
 
 
 def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
-    """The report as JSON. It contains no body."""
+    """Return the report as JSON, without any body."""
     failed_results = report.failed
     counter = Counter(kind for result in report.results for kind, _ in kinds_of(result.reported))
     counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
     return {
         "records": report.size,
-        # How many outcomes of each kind there are. A record may have several; "none" counts the records that settled without.
+        # Outcomes by kind. A record can have several; "none" counts the records that were settled without an outcome.
         "outcomes": {**counts, "skipped": counter[SKIPPED], "none": counter[NO_OUTCOME]},
         "failed": len(failed_results),
         "returned": len(report.returned),
@@ -208,7 +207,7 @@ def _round(seconds: float | None) -> float | None:
 
 
 def _summary(details: Mapping[str, Any], report: Report, failures: Sequence[Failure]) -> str:
-    """Each record once, and then each failure, so it can be found in a log that shows nothing but the text."""
+    """Return a summary with each failure in it, for logs that show only the text."""
     counter = Counter(tuple(dict.fromkeys([kind for kind, _ in kinds_of(each.reported)])) for each in report.settled)
     words = [
         f"{counter[kinds]} {' and '.join(kinds).lower()}"
@@ -223,24 +222,17 @@ def _summary(details: Mapping[str, Any], report: Report, failures: Sequence[Fail
 
 
 def _places(kinds: Sequence[str]) -> list[int]:
-    """In the order in which outcomes are always named."""
-    return [
-        _KINDS.index(kind) if kind in _KINDS else len(_KINDS) for kind in kinds
-    ]  # a subclass of the user's has a name of its own
+    """Return the sort key by which outcomes are always listed."""
+    return [_KINDS.index(kind) if kind in _KINDS else len(_KINDS) for kind in kinds]  # a user's subclass has another name
 
 
-# --- what is said of a failure ---------------------------------------------------------------------------------------
-#
-# What is said of a record that failed: whose it is, what happened, and where in the user's code. Nothing of its content.
-
-
-_LONGEST_REASON = 500
-_LONGEST_TRACEBACK = 8000  # characters of its end; twenty of them fit into one line of CloudWatch, which takes 256 KiB
+_MAX_REASON = 500
+_MAX_TRACEBACK = 8000  # characters from its end; twenty fit into CloudWatch's line of 256 KiB
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A record that must be redelivered. `str()` gives one line for a log, with the traceback below it where that was asked for."""
+    """A record that must be redelivered. `str()` returns one line for a log, followed by the traceback if it was requested."""
 
     record: str
     message: str | None
@@ -251,7 +243,7 @@ class Failure:
     error: str
     reason: str | None
     where: str | None
-    named: str | None  # the message with all that tells it from others, as `onewrite inspect` needs it
+    named: str | None  # the message's full name, as `onewrite inspect` needs it
     traceback: str | None = None
 
     def __str__(self) -> str:
@@ -263,26 +255,26 @@ class Failure:
         return f"record {self.record}{message}{attempt}: {self.error}{reason}{line}{trace}"
 
     def as_json(self) -> dict[str, Any]:
-        """As the line of a batch carries it in its `extra`."""
+        """Return the failure for the `extra` of the batch's log line."""
         values = {name: value for name, value in asdict(self).items() if name != "traceback" or value is not None}
-        del values["named"]  # it is for people
+        del values["named"]  # for the text only
         return values
 
 
 def failure_of(result: Result, function: object, attempt: int | None, *, with_traceback: bool) -> Failure:
-    """What is said of a result that is not settled. A traceback may quote a body in the texts of its exceptions."""
+    """Return the failure of an unsettled result. A traceback can quote a body in its exceptions' texts."""
     error, message = result.error, result.message
-    cause = result.unsettled if error is None else error  # it must be redelivered
+    cause = result.unsettled if error is None else error  # one of the two is set, because the result is unsettled
     note = next((note for note in result.unreturned if note.outcome is cause), None)
     line = None if error is None else line_in(error, function)
     if note is not None and note.code is not None:
         line = line_of(note.code, note.line)
     if line is None and message is not None and not (error is None and note is None):
-        line = home_of(function)[1]  # No line of the user's is known, although the function was called.
+        line = home_of(function)[1]  # no line of the user's is in the traceback, although the function was called
     text = None
     if error is not None and with_traceback:
         text = "".join(traceback.format_exception(error)).rstrip()
-        text = text if len(text) <= _LONGEST_TRACEBACK else f"...{text[-_LONGEST_TRACEBACK:]}"
+        text = text if len(text) <= _MAX_TRACEBACK else f"...{text[-_MAX_TRACEBACK:]}"
     sequence = None if message is None else message.sequence
     return Failure(
         record=printable(result.record_id),
@@ -292,7 +284,9 @@ def failure_of(result: Result, function: object, attempt: int | None, *, with_tr
         parts=() if message is None else tuple([printable(part) for part in message.parts]),
         attempt=attempt,
         error=printable(type(cause).__name__),
-        reason=_reason(result) if note is None else "; ".join(filter(None, ["not returned", _of_step(note.outcome)])),
+        reason=_reason(result)
+        if note is None
+        else "; ".join(filter(None, ["not returned", _describe_unsettled(note.outcome)])),
         where=line,
         named=None if message is None else full_name(message),
         traceback=text,
@@ -300,7 +294,7 @@ def failure_of(result: Result, function: object, attempt: int | None, *, with_tr
 
 
 def line_in(error: BaseException, function: object) -> str | None:
-    """The innermost line of the user's own code in the traceback: the file, the line and the function."""
+    """Return the innermost line of the user's code in a traceback: file, line, and function."""
     places: list[tuple[FrameType, int]] = []
     trace = error.__traceback__
     while trace is not None:
@@ -310,35 +304,41 @@ def line_in(error: BaseException, function: object) -> str | None:
 
 
 def _reason(result: Result) -> str | None:
-    """What can be said about an error, or about a step, without quoting any content."""
+    """Return the reason of an error or an unsettled outcome, without any content."""
     error = result.error
     if error is None:
-        return _of_step(result.unsettled)
+        return _describe_unsettled(result.unsettled)
     if (isinstance(error, InvalidMessage) and result.message is None) or isinstance(error, WrongReturn):
-        return printable(str(error), _LONGEST_REASON)  # It names an expression or a type, and never what was found.
+        return printable(str(error), _MAX_REASON)  # these texts name an expression or a type, never a value
     try:
-        code = cast("Any", error).response["Error"]["Code"]  # as botocore's errors have it
-    except Exception:  # Others have none, or something else of that name, which may raise whatever it likes.
+        code = cast("Any", error).response["Error"]["Code"]  # botocore's errors have this
+    except Exception:  # other errors have no `response`, or one whose access raises
         return None
     return printable(code) if isinstance(code, str) else None
 
 
-def _of_step(answer: Answer | None) -> str | None:
+def _describe_unsettled(answer: Answer | None) -> str | None:
     match answer:
         case Begun():
-            return "the function did not finish the step that it began"
+            return "the function began a step and didn't finish it"
         case Busy(until=until):
-            return f"another worker has a step open until {_time(until)}"
+            return f"another worker holds the step until {_time(until)}; redelivered after that"
         case Uncertain(since=since, key=key):
-            return f"look up what became of the effect that was begun at {_time(since)} with the key {printable(key)}"
+            return (
+                f"the effect was begun at {_time(since)} and its result is unknown; look up the key {printable(key)} at the "
+                "provider"
+            )
         case Missing():
-            return "there is no such entity, and the message that creates it may still come. Where that is an answer, say missing_ok=True"
+            return (
+                "the entity doesn't exist, and the message that creates it might still arrive; if it never does, pass "
+                "missing_ok=True"
+            )
         case Superseded():
-            return "the step was no longer this worker's when it was to be finished"
+            return "another worker took over the step before this one finished it"
         case Deferred(expected=number):
-            return f"number {number} of its source has not come yet"
+            return f"message {number} of its source is still missing"
         case Rejected():
-            return "the write's own condition refused it, and its ledger has nowhere to remember that"
+            return "the write was refused, but the refusal isn't final, so the message is redelivered"
         case _:
             return None
 

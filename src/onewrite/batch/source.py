@@ -1,4 +1,4 @@
-"""What a batch needs to know of the source of its records, and what the answer to that source looks like."""
+"""The description of an event source, and its response format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.identity import Skip
 
 Identifier: TypeAlias = str | tuple[str, int]
-"""Names a record in the answer: a text, or a partition and an offset. A record that cannot be named has an empty text."""
+"""A record's name in the response: a string, or a partition and an offset. It is "" if the record has no readable name."""
 Response: TypeAlias = dict[str, list[dict[str, Any]]]
 
 
@@ -18,19 +18,19 @@ Response: TypeAlias = dict[str, list[dict[str, Any]]]
 class Source:
     """One kind of event.
 
-    - `name`: what errors and logs call it.
-    - `origins`: what its records may say in `eventSource`. A record that says nothing, as in a test, is accepted too.
-    - `records`: the records of an event, each with its lane. None if the event holds no such records at all.
-    - `identifier`: what names a record in the answer.
-    - `sent_at`: when a record was sent, in epoch seconds. NaN if that is not known.
-    - `attempt`: how often a record has been delivered, this time included. None if the source does not count that.
-    - `restarts`: whether the source repeats everything from the first failure on, instead of repeating only what failed.
-    - `raises`: whether Lambda reads no answer of this source, and learns by an exception that something must be redelivered.
-    - `named_as_in_pipes`: whether EventBridge Pipes knows a record by the identifier that the answer to Lambda has. It knows those
-      of streams by their eventID, and reads no answer of Kafka.
-    - `screen`: a `Skip` for a record that is never for the function, whatever its identity. It may raise InvalidMessage.
-    - `decodes`: whether a model of Powertools decodes what is in the records, so they are no longer what was sent.
-    - `takes_any_object`: whether a record may be any object, because the identity alone has to understand it.
+    - `name`: for errors and logs
+    - `origins`: the valid values of `eventSource` in its records. A record without one, as in a test, is accepted too.
+    - `records`: returns an event's records, each with its lane, or None for another kind of event
+    - `identifier`: returns a record's name in the response
+    - `sent_at`: returns a record's send time in epoch seconds, or NaN
+    - `attempt`: returns the number of this delivery, or None if the source doesn't count deliveries
+    - `restarts`: whether the source repeats everything from the first failure on, instead of only the failed records
+    - `raises`: whether Lambda reads no response of this source, so that redelivery takes an exception
+    - `named_as_in_pipes`: whether EventBridge Pipes uses the same identifier as Lambda. For streams it uses the eventID, and
+      for Kafka it reads no response.
+    - `screen`: returns a `Skip` for a record that no function needs. It can raise InvalidMessage.
+    - `decodes`: whether a Powertools model decodes the records, so that the original content is lost
+    - `takes_any_object`: whether a record can be any object that the identity understands
     """
 
     name: str
@@ -47,26 +47,27 @@ class Source:
     takes_any_object: bool = False
 
     def open(self, event: object) -> tuple[list[Any], list[Hashable]]:
-        """The records of an event, and their lanes.
+        """Return an event's records and their lanes.
 
-        An event of another kind is refused. Any answer to it would mean that some of it is done. EventBridge Pipes gives a list
-        of records instead of an event, each of which says what it is from.
+        Raise ConfigurationError for another kind of event, because every response would mean that some of it is done.
+        EventBridge Pipes sends a list of records, each of which names its source.
         """
         batch = self._plain(event)
         in_lanes = self.records(batch)
         if in_lanes is None:
-            raise self._refusal("has no such records")
+            raise self._refusal("has no records of this source")
         if "window" in batch:
             raise ConfigurationError(
-                "This event is of a tumbling window, whose state Lambda keeps outside the database: a batch that comes twice would be "
-                "counted twice in it, and no guarded write could tell. Set TumblingWindowInSeconds to 0, and keep the sum in an entity."
+                "This event is from a tumbling window. Lambda keeps the window's state outside the database, so a batch "
+                "that arrives twice would count twice there. Set TumblingWindowInSeconds to 0 and keep the sum in an "
+                "entity."
             )
         records: list[Any] = []
         lanes: list[Hashable] = []
-        # What an event says of its source: in each record, with an upper-case E in those of SNS, or once for all records.
-        of_all = None if isinstance(batch, list) else batch.get("eventSource")
+        # An event names its source in each record, as EventSource for SNS, or once for all records.
+        event_source = None if isinstance(batch, list) else batch.get("eventSource")
         for lane, record in in_lanes:
-            origin = field_at(record, "eventSource") or field_at(record, "EventSource") or of_all
+            origin = field_at(record, "eventSource") or field_at(record, "EventSource") or event_source
             if (origin is None and isinstance(batch, list)) or not (
                 origin is None or (isinstance(origin, str) and origin in self.origins)
             ):
@@ -76,12 +77,12 @@ class Source:
         return records, lanes
 
     def _plain(self, event: object) -> Mapping[str, Any] | list[Any]:
-        """The event as Lambda gave it, or as Powertools has parsed it."""
+        """Return the event as Lambda sent it, also if Powertools has parsed it."""
         dump = getattr(event, "model_dump", None)
         if callable(dump) and self.decodes:
             raise ConfigurationError(
-                f"This event of {self.name} was parsed by a model, which has decoded its records: leave @event_parser off, and validate "
-                "message.body in the function."
+                f"This event of {self.name} was parsed by a model that decodes its records. Remove @event_parser and "
+                "validate message.body in the function."
             )
         plain: object = dump(by_alias=True, exclude_unset=True) if callable(dump) else event
         if isinstance(plain, Mapping) or (isinstance(plain, list) and plain):
@@ -89,25 +90,28 @@ class Source:
         raise self._refusal("is an empty list" if plain == [] else f"is a {type(cast('object', plain)).__name__}")
 
     def reads_answer(self, event: object) -> bool:
-        """Does whoever has sent this event read in the answer which records must be redelivered? Otherwise only an exception tells."""
+        """Return whether the sender of this event reads the failed records from the response. Otherwise redelivery takes an
+        exception.
+        """
         return not self.raises and (self.named_as_in_pipes or not isinstance(event, list))
 
     def response(self, records: Iterable[Any]) -> Response:
-        """The answer that returns these records.
+        """Return the response that requests redelivery of these records.
 
-        A record that cannot be named is answered with an empty name, which makes Lambda return the whole batch. Leaving it
-        out of the answer would mean that it is done.
+        A record without a name gets an empty one, which makes Lambda redeliver the whole batch. If the response left it out,
+        the record would count as done.
         """
         identifiers = [*dict.fromkeys(map(self.identifier, records))]
         if not identifiers:
             return {"batchItemFailures": []}
-        if self.restarts:  # Everything after the first record returns with it, so only the first must be in the answer.
+        if self.restarts:  # later records are redelivered with the first one, so it is enough
             identifiers = identifiers[:1] + [identifier for identifier in identifiers[1:] if identifier]
         return {"batchItemFailures": [{"itemIdentifier": _in_answer(identifier)} for identifier in identifiers]}
 
     def _refusal(self, reason: str) -> ConfigurationError:
         return ConfigurationError(
-            f"This event is no batch of {self.name}: it {reason}. Nothing was taken; give each event source its own decorator."
+            f"This event isn't a batch of {self.name}: it {reason}. Nothing was processed. Use the decorator of the "
+            "event's own source."
         )
 
 
@@ -119,7 +123,7 @@ def _in_answer(identifier: Identifier) -> object:
 
 
 def field_at(record: Any, *path: str) -> Any:
-    """What is found in a record by these keys, one within the other; None if anything on the way is missing."""
+    """Return the value at a path of keys in a record, or None if any part is missing."""
     for key in path:
         if not isinstance(record, dict):
             return None

@@ -1,10 +1,10 @@
 """The workers of a batch. The same loop runs in the calling thread, in several threads, or in tasks.
 
-A worker takes a record, has it processed, says how it ended, and takes the next one. With `group_by` it takes a group instead.
-`order` decides which it may take. This module adds the lock, the deadline, and what happens when the program is to end.
+A worker takes a record, or with `group_by` a unit, has it processed, and ends it. `order` decides which record is next. This
+module adds the lock, the deadline, and the exit.
 
-What is no `Exception` ends the batch: SystemExit, KeyboardInterrupt and, for an asynchronous function, the cancellation of the whole
-batch. Then nothing more is taken, what is under way ends, and it is raised from the handler.
+SystemExit, KeyboardInterrupt, and the cancellation of an async batch end the batch. No more records are taken, the records
+in progress end, and then the handler raises the exception.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from onewrite.batch.order import Lanes, SecondTries, Unit
+from onewrite.batch.order import Lanes, Retries, Unit
 from onewrite.batch.report import Result
 from onewrite.core.flow import Meter, meter
 from onewrite.errors import ConfigurationError
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
-# What is done with what a worker has taken, and the results. It raises only what ends the batch.
+# A function that processes a taken number and returns the results. It raises only to end the batch.
 Process: TypeAlias = Callable[[int], Mapping[int, Result]]
 AsyncProcess: TypeAlias = Callable[[int], Awaitable[Mapping[int, Result]]]
 
-# How many times the slowest record so far must fit into the time that is left. The next one may be slower, and after the
-# last one the answer must still be sent.
+# The factor by which the slowest record so far must fit into the time left. The next one can be slower, and the response
+# must still be sent afterward.
 _SAFETY_FACTOR = 1.5
 
 
 class _ThisThread(threading.local):
-    """The event loop of this thread."""
+    """The event loop of each thread."""
 
     runner: asyncio.Runner | None = None
 
@@ -44,7 +44,7 @@ _this_thread = _ThisThread()
 
 
 class Deadline:
-    """Whether there is time for more. `time_left` is in seconds, and None if there is no deadline."""
+    """The time limit of a batch. `time_left` returns seconds, and is None if there is no deadline."""
 
     def __init__(self, time_left: Callable[[], float] | None, margin: float) -> None:
         self.is_known = time_left is not None
@@ -62,10 +62,10 @@ class Deadline:
 
 
 class Batch:
-    """What the workers of one batch share. `results` are those of its records by their positions, of which some are `settled`.
+    """The shared state of one batch's workers. `results` has the results by record position.
 
-    A worker takes the position of a record; or, from `count` on, the number of a unit. `tries_again`: a deferred record is tried
-    again, by itself, as soon as the one before it is in.
+    A worker takes a record's position or, from `count` on, a unit's number. With `tries_again`, a deferred record is retried
+    alone as soon as its predecessor is settled.
     """
 
     def __init__(self, lanes: Lanes, deadline: Deadline, count: int, units: Sequence[Unit], *, tries_again: bool) -> None:
@@ -74,28 +74,28 @@ class Batch:
         self.requests = 0
         self.exit: BaseException | None = None
         self._lanes, self._deadline, self._count, self._units = lanes, deadline, count, units
-        self._second_tries = SecondTries() if tries_again else None
+        self._retries = Retries() if tries_again else None
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
-        """What to process next. None: nothing, or nothing until something else ends."""
+        """Return the next number to process, or None if there is none until another one ends."""
         with self._lock:
             if self._deadline.is_known and not self._lanes.is_empty and self._deadline.is_over:
                 self._lanes.close()
             number = self._lanes.take()
-            if self._second_tries is not None and number is not None:
+            if self._retries is not None and number is not None:
                 if number < self._count:
-                    self._second_tries.begin(number)
+                    self._retries.begin(number)
                 else:
                     for position in self._units[number - self._count].positions:
-                        self._second_tries.begin(position)
+                        self._retries.begin(position)
             return number
 
     def end(self, number: int, results: Mapping[int, Result]) -> None:
-        """What was taken has ended. `results` are those of the records of which nothing is left to do."""
+        """End a number. `results` are those of the finished records."""
         with self._lock:
             retries: list[int] = []
-            is_settled, tries = True, self._second_tries
+            is_settled, tries = True, self._retries
             for position, result in results.items():
                 self.results[position] = result
                 if result.settled:
@@ -140,7 +140,7 @@ def work(batch: Batch, process: Process) -> None:
 
 async def awork(batch: Batch, process: AsyncProcess) -> None:
     counter = Meter()
-    meter.set(counter)  # Each task has a context of its own, which ends with it.
+    meter.set(counter)  # each task has its own context, which ends with it
     try:
         while (number := batch.take()) is not None:
             batch.end(number, await process(number))
@@ -151,7 +151,7 @@ async def awork(batch: Batch, process: AsyncProcess) -> None:
 
 
 def in_threads(batch: Batch, process: Process, workers: int) -> None:
-    """The calling thread is one of the workers. Each of the others has a copy of its context."""
+    """Process the batch in threads. The calling thread is one of the workers; each other one has a copy of its context."""
     threads: list[threading.Thread] = []
     try:
         for _ in range(workers - 1):
@@ -160,7 +160,7 @@ def in_threads(batch: Batch, process: Process, workers: int) -> None:
             threads.append(thread)
         work(batch, process)
         _join(threads)
-    except BaseException as error:  # no more threads can be started, or Ctrl-C while this one waits
+    except BaseException as error:  # no more threads can be started, or Ctrl-C during the wait
         batch.stop(error)
         _join(threads)
 
@@ -171,8 +171,10 @@ def _join(threads: list[threading.Thread]) -> None:
 
 
 def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
-    """The event loop stays open for the next batch in this thread, because asynchronous clients are bound to their loop."""
-    import asyncio  # noqa: PLC0415  # only handlers of asynchronous functions need it, and boto3 does not import it
+    """Process the batch in tasks. The event loop stays open for this thread's next batch, because async clients are bound to
+    their loop.
+    """
+    import asyncio  # noqa: PLC0415  # only async handlers need it, and boto3 doesn't import it
 
     async def all_workers() -> None:
         await asyncio.gather(*(awork(batch, process) for _ in range(workers)))
@@ -181,36 +183,39 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
 
 
 def run_in_loop(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run an asynchronous function to its end in the event loop of this thread."""
-    runner = runner_of_this_thread()
+    """Run an async function to its end in this thread's event loop."""
+    runner = thread_runner()
     try:
         return runner.run(function(), context=copy_context())
     except BaseException:
-        # The loop was left, by Ctrl-C or by an exit of a task, and tasks of this batch may still be in it. The next batch has another one.
+        # Ctrl-C or a task's exit has left the loop with tasks of this batch in it, so the next batch gets another loop.
         _this_thread.runner = None
         runner.close()
         raise
 
 
-def runner_of_this_thread() -> asyncio.Runner:
-    """The same at each call, so what was made in its event loop can be used again."""
+def thread_runner() -> asyncio.Runner:
+    """Return this thread's event loop, the same on each call, so that clients bound to it can be reused."""
     import asyncio  # noqa: PLC0415  # as in in_tasks
 
-    with suppress(RuntimeError):  # there is none, as it should be
+    with suppress(RuntimeError):  # the error that no loop is running, as expected
         asyncio.get_running_loop()
         raise ConfigurationError(
-            "The handler of an async function or of an AsyncRelay runs its own event loop, and one is running here already: "
-            "call it with `await asyncio.to_thread(handler, event, context)`, or await handler.aprocess(record) or handler.each(message)."
+            "The handler of an async function or an AsyncRelay runs its own event loop, but a loop is already running "
+            "here. Call it with `await asyncio.to_thread(handler, event, context)`, or await handler.aprocess(record) "
+            "or handler.each(message)."
         )
     if _this_thread.runner is None:
         _this_thread.runner = asyncio.Runner()
-        # When the thread ends its loop is collected, and asyncio warns of a loop that is still open then.
+        # When the thread ends, its loop is garbage-collected, and asyncio warns about a loop that is still open.
         weakref.finalize(_this_thread.runner, _this_thread.runner.get_loop().close)
     return _this_thread.runner
 
 
 def is_inner_cancellation(error: BaseException) -> bool:
-    """Whether something that the current task has awaited was cancelled, and not the task itself, as by a time limit around it."""
+    """Return whether a CancelledError comes from an awaited task rather than from the current task's own cancellation, as by
+    a timeout.
+    """
     import asyncio  # noqa: PLC0415  # as in in_tasks
 
     if not isinstance(error, asyncio.CancelledError):

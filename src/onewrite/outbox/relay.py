@@ -18,7 +18,7 @@ from logging import ERROR, WARNING
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.batch.workers import is_inner_cancellation, runner_of_this_thread
+from onewrite.batch.workers import is_inner_cancellation, thread_runner
 from onewrite.core.clock import random_name, random_share, wall_clock
 from onewrite.core.flow import Flow, FlowStep, Wait, adrive, aperform, drive, perform
 from onewrite.core.label import OUTBOX
@@ -283,7 +283,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
             if isinstance(relay, Relay):
                 report = _pass_of(relay, event, within)
             else:
-                report = runner_of_this_thread().run(apass(event, within))
+                report = thread_runner().run(apass(event, within))
         except OnewriteError:
             raise
         except Exception as error:

@@ -28,7 +28,7 @@ from itertools import takewhile
 from math import ceil, inf
 from typing import NamedTuple, TypeAlias
 
-from onewrite.batch.order import MOST
+from onewrite.batch.order import MAX_CALL_SIZE
 from onewrite.batch.report import Result
 from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
 from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, size_of
@@ -235,7 +235,7 @@ class WorkerState:
 
     def __init__(self, limits: Limits, *, visibility: int, is_fifo: bool) -> None:
         self._limits, self._visibility, self._is_fifo = limits, visibility, is_fifo
-        self._lines = WaitingLines(MOST if limits.has_groups else 1)
+        self._lines = WaitingLines(MAX_CALL_SIZE if limits.has_groups else 1)
         self._max_ahead = max(_MIN_AHEAD, limits.slots)
         self.slots = Slots(limits)
         self._deferrals = Deferrals(limits.backoff)
