@@ -89,7 +89,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str, codes: tuple[int, .
     code = main([*arguments, "--json"])
     printed = capsys.readouterr()
     assert code in codes, (arguments, code, printed.err)
-    assert "fault of onewrite" not in printed.err
+    assert "bug in onewrite" not in printed.err
     assert "Traceback" not in printed.err
     return json.loads(printed.out) if code in (0, 5) and printed.out else None
 

@@ -70,7 +70,7 @@ def test_a_guarded_write_between_the_look_and_the_repair_wins(
 
     monkeypatch.setattr(repair, "_write", after_another)
     assert place.run(*act, "--yes") == 1
-    assert "Another writer changed the entity meanwhile, and nothing was written" in capsys.readouterr().err
+    assert "Another writer changed the entity in the meantime, so nothing was written" in capsys.readouterr().err
     assert apply(place, ledger, MESSAGES[-1], FRESH) in (["Duplicate", "Duplicate"], ["Stale", "Duplicate"])
     monkeypatch.undo()
 

@@ -50,7 +50,7 @@ def test_each_verb_is_listed_with_a_whole_sentence(
 def test_an_unknown_verb_is_told_those_there_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--table", "orders"]) == 2
     listed = ", ".join(sorted(VERBS))
-    assert capsys.readouterr().err.startswith(f"onewrite: {name!r} is no verb. The verbs are {listed}.")
+    assert capsys.readouterr().err.startswith(f"onewrite: {name!r} isn't a verb. The verbs are {listed}.")
 
 
 @pytest.mark.parametrize(
@@ -69,37 +69,40 @@ def test_an_unknown_option_is_told_where_the_options_are(command: str, capsys: p
     verb, option, *_ = command.split()
     assert main(command.split()) == 2
     told = capsys.readouterr().err
-    assert told.startswith(f"onewrite: {option} is no option here.")
-    assert told.endswith(f"`onewrite {verb} --help` shows what it takes.\n")
+    assert told.startswith(f"onewrite: {option} isn't an option of this verb.")
+    assert told.endswith(f"For usage, run `onewrite {verb} --help`.\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["doctor", "--sample", "0"], "--sample 0: give a whole number from 1 to 10000."),
-        (["doctor", "--sample", "many"], "--sample many: give a whole number from 1 to 10000."),
-        (["doctor", "--sample=many"], "--sample many: give a whole number from 1 to 10000."),
-        (["steps", "--older-than", "-1"], "--older-than -1: give a number from 0 on."),
-        (["inspect", "--in-sequence", "x"], "--in-sequence x: give a whole number."),
-        (["steps", "--table"], "--table: give a value after it."),
-        (["steps", "--json=3"], "--json is a switch: give it without a value."),
-        (["steps", "--colour"], "--colour is no option here."),
-        (["steps", "--tabl", "orders"], "--tabl is no option here. Did you mean --table?"),
-        (["steps", "extra", "more"], "extra more: there is nothing that takes this."),
-        (["dance"], "'dance' is no verb. The verbs are clear, doctor, forget,"),
-        (["--loud"], "--loud is no option here."),
-        (["inspect", "--table", "orders"], "--key is missing: give --key JSON."),
-        (["forget", "--key", "k"], "--message is missing: give --message ID."),
-        (["worker"], "MODULE:HANDLER is missing: give it, or set ONEWRITE_WORKER_HANDLER."),
-        (["worker", "a:b"], "--queue-url is missing: give --queue-url VALUE, or set ONEWRITE_WORKER_QUEUE_URL."),
-        (["worker", "a:b", "--queue-url", "u", "--in-flight", "0"], "--in-flight 0: give a whole number from 1 to 10000."),
-        (["relay", "--poll", "soon"], "--poll soon: give a number from 0.01 to 86400."),
-        (["relay", "--metrics", "emf", "--metrics", "x"], "--metrics emf x: give one of emf, opentelemetry."),
+        (["doctor", "--sample", "0"], "--sample 0: expected a whole number from 1 to 10000."),
+        (["doctor", "--sample", "many"], "--sample many: expected a whole number from 1 to 10000."),
+        (["doctor", "--sample=many"], "--sample many: expected a whole number from 1 to 10000."),
+        (["steps", "--older-than", "-1"], "--older-than -1: expected a number from 0 on."),
+        (["inspect", "--in-sequence", "x"], "--in-sequence x: expected a whole number."),
+        (["steps", "--table"], "--table needs a value after it."),
+        (["steps", "--json=3"], "--json doesn't take a value. Pass it alone."),
+        (["steps", "--colour"], "--colour isn't an option of this verb."),
+        (["steps", "--tabl", "orders"], "--tabl isn't an option of this verb. Did you mean --table?"),
+        (["steps", "extra", "more"], "extra more isn't an argument of this verb."),
+        (["dance"], "'dance' isn't a verb. The verbs are clear, doctor, forget,"),
+        (["--loud"], "--loud isn't an option of this verb."),
+        (["inspect", "--table", "orders"], "--key is missing. Pass --key JSON."),
+        (["forget", "--key", "k"], "--message is missing. Pass --message ID."),
+        (["worker"], "MODULE:HANDLER is missing. Pass it, or set ONEWRITE_WORKER_HANDLER."),
+        (["worker", "a:b"], "--queue-url is missing. Pass --queue-url VALUE, or set ONEWRITE_WORKER_QUEUE_URL."),
+        (
+            ["worker", "a:b", "--queue-url", "u", "--in-flight", "0"],
+            "--in-flight 0: expected a whole number from 1 to 10000.",
+        ),
+        (["relay", "--poll", "soon"], "--poll soon: expected a number from 0.01 to 86400."),
+        (["relay", "--metrics", "emf", "--metrics", "x"], "--metrics emf x: expected one of emf, opentelemetry."),
         (
             ["relay", "--table", "orders", "--outbox", "o", "--to", "u", "--once", "--skip", ""],
-            "--skip is empty: give --skip ID.",
+            "--skip is empty. Pass --skip ID.",
         ),
-        (["relay", ""], "[MODULE:RELAY] is empty: give it."),
+        (["relay", ""], "[MODULE:RELAY] is empty. Pass it."),
         (["doctor", "nowhere_to_be_found"], "there is no module 'nowhere_to_be_found'"),
     ],
 )
@@ -156,7 +159,7 @@ def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong
     assert may_be_empty == {"inspect --source", "forget --source", "set-mark --source"}
     monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "maybe")
     assert main(["worker", "a:b", "--queue-url", "u"]) == 2
-    assert "ONEWRITE_WORKER_LEAN maybe: give true or false." in capsys.readouterr().err
+    assert "ONEWRITE_WORKER_LEAN maybe: expected true or false." in capsys.readouterr().err
 
 
 def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +171,10 @@ def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_question_that_nobody_answers_is_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     _end_with(monkeypatch, Abort())
     assert main(STEPS) == 1
-    assert capsys.readouterr().err == "onewrite: Nobody answered, and nothing was done. With --yes nobody is asked.\n"
+    assert (
+        capsys.readouterr().err
+        == "onewrite: The question got no answer, so nothing was done. To skip the question, pass --yes.\n"
+    )
 
 
 def test_a_closed_stdin_answers_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +184,7 @@ def test_a_closed_stdin_answers_no_question(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr(sys, "stdin", None)
     assert main() == 1
     sys.stdin.close()
-    assert "onewrite: Nobody answered, and nothing was done." in capsys.readouterr().err
+    assert "onewrite: The question got no answer" in capsys.readouterr().err
 
 
 def test_without_argv_the_arguments_of_the_process_are_used(

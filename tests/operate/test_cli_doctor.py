@@ -23,9 +23,9 @@ from onewrite.operate.doctor import DoctorReport
 from onewrite.operate.doctor.checks import examine
 from onewrite.operate.doctor.facts import Facts, Module, ModuleStore, Queue, TableDescription, Unread
 from onewrite.testing.servers.engines import REGION
-from order_history import create_table as create_order_history
-from order_history import feed, handle
-from order_history.__main__ import deliveries
+from order_history import create_table as create_order_history  # pyright: ignore[reportMissingImports]
+from order_history import feed, handle  # pyright: ignore[reportMissingImports]
+from order_history.__main__ import deliveries  # pyright: ignore[reportMissingImports]
 from tests.engines.stores import create_table, create_table_with_outbox
 
 DAY = 86_400
@@ -190,14 +190,14 @@ def test_where_nothing_may_be_read_the_exit_code_is_1(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "Say what to look at"),
-        (["--table", "t", "--collection", "mongodb://h/d.c"], "not both"),
-        (["--queue", "orders"], "--queue orders: give the URL of an SQS queue"),
+        ([], "Pass at least one of --queue"),
+        (["--table", "t", "--collection", "mongodb://h/d.c"], "Pass either --table"),
+        (["--queue", "orders"], "--queue orders: expected the URL of an SQS queue"),
         (["--collection", "mongodb://h"], "mongodb://HOST/DATABASE.COLLECTION"),
-        (["not a module"], "is no name of a module"),
+        (["not a module"], "expected a module's name"),
         (["json:nothing"], "has no 'nothing'"),
-        (["json"], "json has no guarded store and no handler. Name the store"),
-        (["json:"], "'json:' is not of the form module:name"),
+        (["json"], "json has no guarded store or handler. Name the store"),
+        (["json:"], "expected module:name"),
     ],
 )
 def test_what_cannot_be_run_as_it_was_asked_for_is_exit_code_2(
@@ -314,12 +314,12 @@ def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
     stores = (ModuleStore("the table orders", SeenIds(timedelta(days=2))),)
     table = TableDescription("orders", ("id",), replicas=("eu-west-2",))
     lines = [*report(Facts(queue=QUEUE, table=table, sample=DENIED, module=Module("shop", stores))).lines()]
-    assert lines[0] == "Errors: a message may be lost, or take effect twice"
+    assert lines[0] == "Errors: a message can be lost or take effect twice"
     headings = [line for line in lines if line in ("Warnings", "Not read", "Passed", "Not checked")]
     assert headings == ["Warnings", "Not read", "Passed", "Not checked"]
     assert lines[1].startswith("  ledger-retention: SeenIds of the table orders remembers a message for 2 days")
     text = " ".join(" ".join(lines).split())
-    assert "Why: A message that is delivered after the ledger has forgotten it takes effect again." in text
+    assert "Why: If a message is delivered after the ledger has forgotten it, it takes effect again." in text
     assert "the permission dynamodb:DescribeTable is missing. An error occurred Checks that need it: ttl," not in text
     assert "Checks that need it: erased-ledgers" in text
 

@@ -144,7 +144,7 @@ def test_a_table_is_read_to_its_last_page(place: Place, capsys: pytest.CaptureFi
 def test_what_is_not_listed_is_counted(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "_MOST", 2)
+    monkeypatch.setattr(steps, "_MAX_LISTED", 2)
     for n in range(4):
         place.begin(n, at=START - n)
     found = listed(capsys, place)

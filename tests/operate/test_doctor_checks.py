@@ -131,10 +131,10 @@ def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | N
 
 def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has_a_shorter_ledger_tombstone_or_ttl() -> None:
     facts = Facts(queue=replace(WITH_DEAD, fifo=True), dead_letters=LONG_DEAD)
-    late = "Redrive dead letters within {} of when they were sent: what is redriven later may take effect again."
+    late = "Redrive dead letters within {} of the time they were sent. A later redrive can take effect again."
     default = replace(facts, module=module(SeenIds(), tombstones=Tombstones(timedelta(days=15))))
     assert late.format("14 days") in checked("ledger-retention", default).text
-    assert "18 days in all" in checked("ledger-retention", default).text
+    assert "18 days in total" in checked("ledger-retention", default).text
     assert late.format("15 days") in checked("tombstone-retention", default).text
     ttl = replace(facts, expiry=("expiresAt",), sample=sample(entity("e"), e=NOW + 16 * DAY))
     assert late.format("16 days") in checked("ttl", ttl).text
@@ -190,7 +190,7 @@ def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
     facts = Facts(function=FUNCTION, feeds=(MSK,), module=replace(module(SeenIds()), kafka_answers=True))
     (finding,) = checked("partial-failures", facts).findings
     assert finding.what.startswith(f"The event source mapping from {MSK.source} lacks provisioned mode, and ")
-    assert "Leave out provisioned_mode=True" in finding.do
+    assert "Remove provisioned_mode=True" in finding.do
     assert "ProvisionedPollerConfig" in finding.do
     other = replace(facts, feeds=(replace(MSK, provisioned=True),))
     assert " lacks ReportBatchItemFailures, and " in checked("partial-failures", other).findings[0].what

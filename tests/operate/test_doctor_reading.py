@@ -424,7 +424,7 @@ def test_a_subclass_of_a_store_is_found() -> None:
 
 
 def test_a_module_without_a_store_or_handler_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"shop has no guarded store and no handler\. Name the store"):
+    with pytest.raises(ConfigurationError, match=r"shop has no guarded store or handler\. Name the store"):
         read_module("shop", module_of(a=7))
 
 

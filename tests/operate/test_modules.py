@@ -106,7 +106,7 @@ def test_nothing_else_is_called(name: str) -> None:
     named = find(f"shop_of_makers:{name}")
     assert named is getattr(sys.modules["shop_of_makers"], name)
     assert sys.modules["shop_of_makers"].calls == []
-    with pytest.raises(ConfigurationError, match="neither a guarded store nor a ledger"):
+    with pytest.raises(ConfigurationError, match="expected a guarded store or a ledger"):
         ledger_of(f"shop_of_makers:{name}")
 
 
@@ -115,10 +115,10 @@ def test_nothing_else_is_called(name: str) -> None:
     [
         (
             "broken",
-            r"shop_of_makers:broken\(\) fails: KeyError: 'ORDERS_TABLE'\. Nothing was looked at and nothing was done",
+            r"shop_of_makers:broken\(\) fails: KeyError: 'ORDERS_TABLE'\. Nothing was read or written",
         ),
         ("leaves", r"shop_of_makers:leaves\(\) fails: SystemExit: no\."),
-        ("at_once", r"shop_of_makers:at_once cannot be made: KeyError: 'QUEUE_URL'\."),
+        ("at_once", r"shop_of_makers:at_once can't be created: KeyError: 'QUEUE_URL'\."),
     ],
 )
 def test_what_it_raises_is_explained_with_its_traceback(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def test_a_module_that_cannot_be_imported_is_a_failure_that_says_so(
     assert main([each.replace("{}", bad) for each in arguments]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert f"onewrite: The module bad_{bad} cannot be imported: " in printed.err
+    assert f"onewrite: The module bad_{bad} can't be imported: " in printed.err
     assert told in printed.err.splitlines()[-1]
 
 
@@ -177,9 +177,13 @@ def test_failures_outside_and_inside_are_distinguished(
     for error, code, told in (
         (EndpointConnectionError(endpoint_url="http://nowhere"), 1, "The database or the network fails"),
         (OSError("no route"), 1, "The database or the network fails"),
-        (NoCredentialsError(), 1, "There are no credentials for AWS: set AWS_PROFILE"),
-        (ParamValidationError(report="too short"), 2, "This cannot be asked of the database: Parameter validation failed"),
-        (KeyError("ours"), 1, "This is a fault of onewrite, and not of the database: KeyError"),
+        (NoCredentialsError(), 1, "There are no AWS credentials. Set AWS_PROFILE"),
+        (
+            ParamValidationError(report="too short"),
+            2,
+            "The database rejected the request as invalid: Parameter validation failed",
+        ),
+        (KeyError("ours"), 1, "This is a bug in onewrite, not a failure of the database: KeyError"),
     ):
 
         def fails(*_: Any, error: Exception = error) -> Any:
@@ -200,7 +204,8 @@ def test_a_table_or_a_collection_that_does_not_exist_is_not_there(
     place = {"table": "missing", "collection": "mongodb://host/shop.missing"}[kind]
     assert main(["steps", f"--{kind}", place]) == 3
     printed = capsys.readouterr()
-    assert (printed.out, f"There is no {'such ' * (kind == 'table')}{kind} " in printed.err) == ("", True)
+    told = {"table": "The table doesn't exist here", "collection": "There is no collection shop.missing here"}[kind]
+    assert (printed.out, told in printed.err) == ("", True)
 
 
 @pytest.mark.parametrize("number", ["-5", "-0", "7"])
@@ -242,11 +247,9 @@ def test_every_verb_has_its_options_under_the_same_names(
         assert capsys.readouterr().out.startswith("onewrite ")
 
 
-def test_the_commands_for_the_night_run_as_they_stand_on_the_page(
-    store: GuardedTable, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_of_the_runbook_run_as_printed(store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-    commands = re.findall(r"^\|[^|]*\| `onewrite ([^`]*)` \|", page, re.MULTILINE)
+    commands = re.findall(r"^onewrite ([^#\n]*?) +# [^\n]*\?$", page, re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["inspect", "steps", "relay", "doctor"]
     store.record(Message("evt-42"), Key={"id": "o-1"})
     for command in commands:
@@ -260,7 +263,7 @@ def test_the_commands_for_the_night_run_as_they_stand_on_the_page(
 
 def test_an_index_that_the_table_does_not_have_is_a_wrong_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["relay", "--table", "orders", "--outbox", "o", "--index", "none", "--stuck"]) == 2
-    text = "onewrite: This cannot be asked of the database: The table does not have the specified index: none\n"
+    text = "onewrite: The database rejected the request as invalid: The table does not have the specified index: none\n"
     assert capsys.readouterr().err == text
 
 
@@ -291,9 +294,9 @@ def test_a_reader_that_goes_ends_nothing_with_a_complaint(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("shell", "module", "code", "told"),
     [
-        ("exec {} > /dev/full", STORE, 1, "onewrite: The output cannot be written: [Errno 28] No space left on device\n"),
+        ("exec {} > /dev/full", STORE, 1, "onewrite: The output can't be written: [Errno 28] No space left on device\n"),
         ("exec {} >&- 2>&-", STORE, 1, ""),
-        ("PYTHONIOENCODING=ascii exec {}", "", 2, "onewrite: \\xe9 has no guarded store and no handler."),
+        ("PYTHONIOENCODING=ascii exec {}", "", 2, "onewrite: \\xe9 has no guarded store or handler."),
     ],
 )
 @pytest.mark.few(1)

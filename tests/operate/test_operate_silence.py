@@ -111,8 +111,8 @@ def test_an_interrupted_write_leaves_a_line_for_the_audit(reads_only: Endpoint, 
     code, log, _ = end_of([*arguments[:-3], "--operator", "ann", *arguments[-3:]], reads_only.is_asked, number)
     line, last = log.splitlines()
     assert 'set-mark of {"id": "e"} (ow_@s: 1 becomes' in line
-    assert "ended by KeyboardInterrupt before a response arrived, and may have been written." in line
-    assert line.endswith("It was asked for by ann.")
+    assert "ended by KeyboardInterrupt before a response arrived, so it is unknown whether it was written." in line
+    assert line.endswith("Requested by ann.")
     assert (last, code) == ("onewrite: Interrupted by a signal.", 130)
 
 
@@ -124,4 +124,4 @@ def test_a_write_without_a_response_leaves_the_same_line(
     monkeypatch.setattr(stores, "_READ_AWS", 0.3)
     with log_as_it_was():
         assert main(command("set-mark", "dynamodb", reads_only.host)) == 1
-    assert "ended by ReadTimeoutError before a response arrived, and may have been written." in caplog.text
+    assert "ended by ReadTimeoutError before a response arrived, so it is unknown whether it was written." in caplog.text

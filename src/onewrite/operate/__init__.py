@@ -1,9 +1,10 @@
-"""The `onewrite` command: a file or a folder for each verb, and what verbs share. It needs packages that the library does not need.
+"""The `onewrite` command: a module or package for each verb, and what the verbs share. It needs packages that the library
+doesn't.
 
-- `image.py` is one image of an entity, with everything of ours in it, in no engine's words. `dynamodb.py` and `mongodb.py` make it, scan for it, and write
-  only what is still as it was read. `stores.py` makes them from the command line, whose shared options are in `options.py`.
-- `report.py` says it: text, JSON, exit codes, and the log of what was done.
-- `inspect.py` and `repair.py` (`forget`, `set-mark`, `clear`) look at entities and mend them, by `answers.py` and `changes.py`.
+- `image.py` is an engine-neutral image of an entity. `dynamodb.py` and `mongodb.py` read it, scan for it, and write only if
+  the entity is unchanged. `stores.py` creates them from the command line, whose shared options are in `options.py`.
+- `report.py` prints text or JSON, chooses the exit code, and logs what was done.
+- `inspect.py` and `repair.py` (`forget`, `set-mark`, `clear`) show and repair entities, with `answers.py` and `changes.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code, which docs/cli.md explains.
+    """Run the command and return its exit code. docs/cli.md lists the codes.
 
-    Without `argv` the command is the whole process, and takes over its signals. A program that calls this with an `argv` of its own
-    keeps its signal handlers, except while a worker runs in the main thread.
+    Without `argv`, the command owns the process and handles its signals. A program that passes its own `argv` keeps its
+    signal handlers, except while a worker runs in the main thread.
     """
     early_signals = EarlySignals()
     if argv is not None:
@@ -37,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _make_usable()
         code = _run(arguments, early_signals)
         early_signals.finish(code)
-    except KeyboardInterrupt:  # while it starts
-        sys.stderr.write("onewrite: Interrupted by a signal.\n")
+    except KeyboardInterrupt:  # a signal during startup
+        sys.stderr.write("onewrite: Interrupted by a signal. Nothing was done.\n")
         code = INTERRUPTED
     finally:
         end_at_last(code)
@@ -46,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_usable() -> None:
-    """What is written to a stream that is closed is lost, nobody answers there, and a character that an encoding lacks becomes an escape."""
+    """Make the standard streams usable: a closed one discards output and has no input, and characters outside its encoding
+    become escapes.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
@@ -57,7 +60,7 @@ def _make_usable() -> None:
 
 def _run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     try:
-        from onewrite.operate.app import run  # noqa: PLC0415  # it imports Typer, which may be missing and is slow
+        from onewrite.operate.app import run  # noqa: PLC0415  # it imports Typer, which is slow and can be missing
 
         return run(arguments, early_signals)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What a delivery of a message would get from an entity, and why. The ledgers themselves judge. Pure."""
+"""The outcome that a message would have on an entity, and the reason, judged by the ledgers themselves. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from onewrite.core.step import make_step_error
 from onewrite.core.write import NO_STEP, Image, Write
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
-from onewrite.operate.image import EntityImage, EntityLedger, held_ledgers, kept_as, moved_here, sets_of_texts
+from onewrite.operate.image import EntityImage, EntityLedger, find_text_sets, held_ledgers, kept_as, moved_here
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """A message, the moment at which it is asked about, and which ledgers are asked."""
+    """A question about a message: the time to judge it at, and the ledgers to ask."""
 
     message: Message
     now: float
     attribute: str | None = None
-    in_sequence: int | None = None  # marks are those of an InSequence that begins with this number
-    ledger: Ledger | None = None  # that of a store; without it the labels tell
+    in_sequence: int | None = None  # the marks belong to an InSequence with this first number
+    ledger: Ledger | None = None  # a store's ledger; without it, the labels decide
 
 
 class Prediction(NamedTuple):
-    """What a delivery gets from a store with this ledger. `outcome` is its name, as "Duplicate"."""
+    """The outcome for a store with this ledger. `outcome` is its name, such as "Duplicate"."""
 
     ledger: str
     attribute: str
@@ -44,12 +44,14 @@ class Prediction(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the entity has something of this very message, or of its source."""
+        """Whether the entity has something of this message or its source."""
         return self.outcome not in ("Applied", "Deferred", "InvalidMessage", "LedgerMismatch")
 
 
 def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
-    """One answer for each ledger that a store may have, given what the operator says and the entity shows; for a new one, where it shows none."""
+    """Return a prediction for each ledger that a store could use, according to the operator and the entity. If the entity
+    shows none, it is for a new ledger.
+    """
     if inquiry.ledger is not None:
         return [judge(image, inquiry.ledger, inquiry.message, inquiry.now)]
     new, sets = make_label_name(""), _sets_of(image, inquiry.message)
@@ -60,7 +62,7 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
         candidates += [ledger for ledger in ledgers if ledger.attribute in sets and ledger not in candidates]
     else:
         candidates = [ledger for ledger in ledgers if ledger.attribute == inquiry.attribute]
-    if inquiry.in_sequence is not None:  # That store counts, whatever others have left here.
+    if inquiry.in_sequence is not None:  # an InSequence store counts, whatever else is in the entity
         with_label = [ledger for ledger in candidates if is_ours(ledger.attribute)]
         with_marks = [ledger for ledger in with_label if ledger.marks or ledger.version is not None]
         candidates = with_marks or with_label or new_ledgers
@@ -68,21 +70,27 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
 
 
 def _sets_of(image: EntityImage, message: Message) -> list[str]:
-    """Where a `MessageIds`, which has no label, may keep the message: in whatever handlers use by hand, and in each set that has this id."""
+    """Return the attributes in which a `MessageIds`, which has no label, could hold the message: the usual attribute and
+    each set with this id.
+    """
     own = cast("Remember", MessageIds().entry(message, 0).own)
     marks = {own.mark, *own.aliases}
     named = [BY_HAND] if BY_HAND in image.fields else []
-    return [*named, *[name for name, ids in sets_of_texts(image).items() if name != BY_HAND and not marks.isdisjoint(ids)]]
+    return [*named, *[name for name, ids in find_text_sets(image).items() if name != BY_HAND and not marks.isdisjoint(ids)]]
 
 
 def _answers_of(
     image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]
 ) -> Iterator[Prediction]:
-    """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
+    """Yield the predictions of a ledger. A caller's own set doesn't show which stores look into it. If that matters, there
+    are two predictions.
+    """
     sets = [MessageIds(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
     try:
         choices = stores_ledgers(ledger, ledgers, inquiry.in_sequence)
-    except LedgerMismatch as error:  # it keeps out what has no step open, which tells more of its message
+    except (
+        LedgerMismatch
+    ) as error:  # a mismatch blocks every message without an open step, and it explains more than the message's own answer
         answer = judge(image, SeenIds(name=ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
         why = str(error) if answer.outcome == "LedgerMismatch" else answer.why
         yield answer._replace(ledger="", why=why)
@@ -94,7 +102,7 @@ def _answers_of(
         for also in sets:
             try:
                 looking = replace(cast("Any", choice), also=(*cast("tuple[Ledger, ...]", choice.also), also))
-            except ConfigurationError:  # no store is made so
+            except ConfigurationError:  # no store can have these ledgers
                 continue
             second = judge(image, looking, inquiry.message, inquiry.now)
             if second.outcome != answer.outcome:
@@ -103,7 +111,7 @@ def _answers_of(
 
 
 def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
-    """The ledgers that a store may have which writes there: the one of the label, with all that came before in its also=."""
+    """Return the ledgers that a store could have here: the label's ledger, with all earlier ones in its also=."""
     own = kept_as(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in moved_here(ledgers, ledger.attribute):
@@ -117,16 +125,16 @@ def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequenc
             return [MessageIds(own.attribute, also=also)]
         case SeenIds():
             return [SeenIds(own.retention, name=name, readable=own.readable, also=also)]
-        case _:  # both keep marks, and nobody has said which it is
+        case _:  # both kinds keep marks, and the operator didn't say which this is
             marks = HighWaterMark(name=name, also=also)
             try:
                 return [marks, InSequence(name=name, also=also)]
-            except ConfigurationError:  # no store is made so
+            except ConfigurationError:  # no store can have these ledgers
                 return [marks]
 
 
 def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> Prediction:
-    """What a store with this ledger answers."""
+    """Return the outcome for a store with this ledger."""
     try:
         outcome, why = _outcome(image, ledger.entry(message, now), message, now)
     except (LedgerMismatch, InvalidMessage) as error:
@@ -135,7 +143,7 @@ def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> P
 
 
 def _code_of(ledger: Ledger) -> str:
-    """The ledger as the user's code makes it, as far as the entity shows that."""
+    """Return the ledger as code, as far as the entity shows its arguments."""
     match ledger:
         case SeenIds():
             argument = "retention=None" if ledger.retention is None else f"{ledger.layout.removesuffix(' text')}"
@@ -149,15 +157,15 @@ def _code_of(ledger: Ledger) -> str:
 
 
 def _outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> tuple[str, str]:
-    """As the engines have it of an entity that has refused a write."""
+    """Return the outcome and its reason, as the engines determine them after a refused write."""
     if "" in image.steps:
         raise make_step_error()
     is_gone = TOMBSTONE in image.fields
     stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, null_is_absent=True)
     refusal = judge_message(Write(message, {}, now, entry, NO_STEP), stored)
     if refusal is None:
-        return "Applied", "nothing here keeps it out. If your own condition holds, it takes effect"
-    if isinstance(refusal, Busy | Uncertain):  # the ledger is not asked
+        return "Applied", "no ledger here refuses it. If your own condition holds, it takes effect"
+    if isinstance(refusal, Busy | Uncertain):  # an open step decides before the ledger
         return _explain(refusal, "")
     reasons = [_reason(image, change) for change in entry.changes if change.judge(message, image.lookup, None) is not None]
     return _explain(refusal, "; ".join(reasons))
@@ -166,9 +174,12 @@ def _outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> 
 def _explain(outcome: Outcome, reasons: str) -> tuple[str, str]:
     match outcome:
         case Busy():
-            reason = f"a worker has begun a step of it, and its lease lasts until {moment(outcome.until)}"
+            reason = f"a worker has begun a step of it, with a lease until {moment(outcome.until)}"
         case Uncertain():
-            reason = f"a step of it was begun at {moment(outcome.since)}, and never finished. Look its effect up by the key {outcome.key}"
+            reason = (
+                f"a step of it was begun at {moment(outcome.since)} and never finished. Look up its effect with the key "
+                f"{outcome.key}"
+            )
         case Gone():
             reason = "the entity was deleted, and its tombstone refuses every message"
         case Deferred():

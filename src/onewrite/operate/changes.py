@@ -1,4 +1,4 @@
-"""What `forget`, `set-mark` and `clear` change of an entity, and what would take effect again, or never, after it. Pure."""
+"""The changes that `forget`, `set-mark`, and `clear` make, and their consequences for messages. Pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from onewrite.operate.image import (
     EntityImage,
     EntityLedger,
     as_read,
+    find_text_sets,
     held_ledgers,
     kept_as,
     moved_here,
     read_id,
-    sets_of_texts,
     without,
 )
 from onewrite.operate.options import sequence_of
@@ -36,36 +36,36 @@ from onewrite.operate.report import NothingToDo, count_of
 
 Drop = tuple[Slot, tuple[str | bytes, ...]]
 
-_MOST_HINTS = 10
+_MAX_HINTS = 10
 
-_NAME_IT = "A message is known by its id together with its source and its parts, which its line in the log shows: give --source and --part if it has any."
+_NAME_IT = (
+    "A message's ID is unique only with its source and parts. Its log line shows them: pass --source and "
+    "--part if it has any."
+)
 _FORGETS_WRITER = (
-    "The token of the last write goes as well. Otherwise that write could be called Applied, if its response was lost just now, although "
-    "nothing remembers it. If it landed, it may be called Duplicate instead."
+    "The token of the last write is removed too. Otherwise that write, if its response was just lost, could "
+    "count as Applied although no ledger remembers it. If it landed, it can count as Duplicate instead."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A edit, and what to say of it: what it changes in the entity, and what that means for messages."""
+    """An edit with its description: the changes in the entity, and the consequences for messages."""
 
     edit: Edit
     changes: tuple[str, ...]
     effects: tuple[str, ...]
 
 
-# --- forget -------------------------------------------------------------------------------------------------------------
-
-
 def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
-    """Let a message take effect once more."""
+    """Plan an edit after which a message takes effect once more."""
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     _check_alive(image)
     choices = _choices(ledgers, inquiry.attribute)
     holders = [(ledger, drops) for ledger in choices if (drops := _drops(ledger, ledgers, inquiry))]
     if len(holders) > 1:
         names = " and ".join([repr(ledger.attribute) for ledger, _ in holders])
-        raise CannotRepair(f"The ledgers {names} both hold the message: say with --attribute which of them shall forget it.")
+        raise CannotRepair(f"The ledgers {names} both hold the message. Choose the one to change with --attribute.")
     if not holders:
         _check_answerable(choices, inquiry)
         for answer in answers_to(image, inquiry):
@@ -73,7 +73,7 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
                 raise CannotRepair(f"No ledger here can forget {full_name(inquiry.message)}: {_told(answer)}.")
         hint = " ".join(hints(image, inquiry) or (_NAME_IT,))
         raise NothingToDo(
-            f"No ledger of {image.name} holds {full_name(inquiry.message)}: there is nothing to forget. {hint}"
+            f"No ledger of {image.name} holds {full_name(inquiry.message)}, so there is nothing to forget. {hint}"
         )
     ((ledger, drops),) = holders
     family = [ledger, *moved_here(ledgers, ledger.attribute)]
@@ -82,7 +82,7 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     after = without(image, edit)
     answer = judge(after, stores_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
     if not answer.is_applied:
-        raise CannotRepair(f"That would not help: a delivery would still get {answer.outcome}, because {answer.why}.")
+        raise CannotRepair(f"Forgetting it wouldn't help: a delivery would still be {answer.outcome}, because {answer.why}.")
     others = [other for other in answers_to(after, replace(inquiry, attribute=None)) if other.is_known]
     changes = tuple(
         [
@@ -91,19 +91,21 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
             for member in members
         ]
     )
-    return Repair(edit, changes, tuple(_effects_of_forgetting(image, inquiry.message, drops, others)))
+    return Repair(edit, changes, tuple(_describe_forgetting(image, inquiry.message, drops, others)))
 
 
 def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
-    """The message under other sources and parts, or as a CloudEvent of this id, where a ledger holds it so or a step of it is open.
+    """Return the message's other names in the entity: with another source or part, or as a CloudEvent, as a ledger or an
+    open step holds it.
 
-    A ledger may keep no more than hashes. So this tries what the entity shows: the sources and parts of marks, readable ids and steps, and the
-    texts and numbers of its own fields, because the source of a message most often is the key of what it changes.
+    A ledger can hold only hashes. So this tries every name that the entity shows: sources and parts of marks, readable IDs,
+    steps, and the texts and numbers of its own fields, because a message's source is usually the key of the entity that it
+    changes.
     """
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     steps: list[Message] = []
     for value in image.steps.values():
-        with suppress(LedgerMismatch):  # a damaged one, of which `inspect` tells
+        with suppress(LedgerMismatch):  # `inspect` reports damaged ledgers
             steps.append(read_step(value).message)
     pairs = [
         *_shown_sources(ledgers),
@@ -125,7 +127,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
                 continue
             try:
                 message = Message(own_id, source=source, sequence=inquiry.message.sequence, parts=parts)
-            except InvalidMessage:  # a field that is too long for a source
+            except InvalidMessage:  # the field is too long for a source
                 continue
             variant = replace(inquiry, message=message)
             is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
@@ -135,7 +137,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
 
 
 def _ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:
-    """What was asked for, and the id of the message that `cloudevent()` makes of an event of this id."""
+    """Return the given id, and the id that `cloudevent()` makes of an event with this id."""
     own_id = inquiry.message.id
     return (own_id, cloudevent_key(source, own_id)) if source else (own_id,)
 
@@ -149,33 +151,35 @@ def _shown_sources(ledgers: list[EntityLedger]) -> Iterator[tuple[str, tuple[str
 
 
 def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
-    """What is to be given besides, if the entity does not know a message that should be known."""
+    """Return options to add if the entity doesn't know a message that it should know."""
     message = inquiry.message
     lines = list[str]()
-    for namesake in known_as(image, inquiry)[:_MOST_HINTS]:
+    for namesake in known_as(image, inquiry)[:_MAX_HINTS]:
         parts = [f"--part {quote(part)}" for part in namesake.parts]
         options = [f"--source {quote(namesake.source)}", *parts] if namesake.source or parts else ["no --source"]
-        if namesake.id != message.id:  # a CloudEvent's
+        if namesake.id != message.id:  # it is a CloudEvent's
             options = [f"--message {quote(namesake.id)}", *options]
-        lines.append(f"It knows {full_name(replace(namesake, sequence=None))}: for that one give {' '.join(options)}.")
+        lines.append(
+            f"The entity knows {full_name(replace(namesake, sequence=None))}. For that message, pass {' '.join(options)}."
+        )
     if lines:
         return tuple(lines)
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     sources = {mark.source for ledger in ledgers for mark in ledger.marks}
     if sources and message.source not in sources:
-        examples = ", ".join([repr(source) for source in sorted(sources)[:_MOST_HINTS]])
-        more = f" and {len(sources) - _MOST_HINTS} more" if len(sources) > _MOST_HINTS else ""
-        return (f"The entity has marks of the sources {examples}{more}, and none of {message.source!r}.", _NAME_IT)
+        examples = ", ".join([repr(source) for source in sorted(sources)[:_MAX_HINTS]])
+        more = f" and {len(sources) - _MAX_HINTS} more" if len(sources) > _MAX_HINTS else ""
+        return (f"The entity has marks of the sources {examples}{more}, but none of {message.source!r}.", _NAME_IT)
     return () if message.source else (_NAME_IT,)
 
 
 def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityLedger]:
-    """The ledgers in which something may be changed."""
+    """Return the ledgers that can be changed."""
     for ledger in ledgers:
         if ledger.attribute == attribute and ledger.moved_to:
             raise CannotRepair(
-                f"The ledger of {attribute!r} has moved to {ledger.moved_to!r}: give --attribute {ledger.moved_to}. What it still holds is looked "
-                "into from there."
+                f"The ledger in {attribute!r} has moved to {ledger.moved_to!r}, where stores still look into the old one. "
+                f"Pass --attribute {ledger.moved_to}."
             )
     choices = [
         ledger
@@ -184,14 +188,14 @@ def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityL
     ]
     if not choices:
         where = "the entity" if attribute is None else repr(attribute)
-        raise CannotRepair(f"There is no ledger in {where}. `onewrite inspect` shows what there is.")
+        raise CannotRepair(f"There is no ledger in {where}. To see what there is, run `onewrite inspect`.")
     for ledger in choices:
-        kept_as(ledger)  # raises where another version of the format, or a later onewrite, has written it
+        kept_as(ledger)  # raises if another format version or a later onewrite wrote it
     return choices
 
 
 def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: Inquiry) -> list[Drop]:
-    """The marks of the message, in every spelling and in every set that some store may look into."""
+    """Return the message's marks, in every spelling and in every set that a store could look into."""
     drops: list[Drop] = []
     for family_ledger in (stored_ledger, *moved_here(ledgers, stored_ledger.attribute)):
         for ids in family_ledger.sets:
@@ -202,45 +206,44 @@ def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: In
 
 
 def _check_answerable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
-    """Raise where a ledger cannot say whether it holds the message, or cannot forget a single one."""
+    """Raise CannotRepair if a ledger can't tell whether it holds the message, or can't forget a single one."""
     for stored_ledger in choices:
         ledger = kept_as(stored_ledger)
         if isinstance(ledger, HighWaterMark):
             source = f" --source {inquiry.message.source}" if inquiry.message.source else ""
             source += "".join([f" --part {part}" for part in inquiry.message.parts])
             raise CannotRepair(
-                f"The ledger {stored_ledger.attribute!r} keeps one mark for each source and no single messages, so it cannot forget one. To let "
-                f"messages of a source take effect again, move its mark back: onewrite set-mark{source} --sequence N, where N is the one before the first of "
-                "them. All that come after it take effect again then, if they are delivered again."
+                f"The ledger {stored_ledger.attribute!r} keeps one mark per source, not single messages, so it can't forget "
+                f"one. To let messages of a source take effect again, move its mark back: onewrite set-mark{source} "
+                "--sequence N, where N is the number before the first of them. Every later message then takes effect again "
+                "if it is redelivered."
             )
 
 
 def _told(answer: Prediction) -> str:
-    return f"{answer.ledger or 'a store'} in {answer.attribute} answers {answer.outcome}, because {answer.why}"
+    return f"{answer.ledger or 'a store'} in {answer.attribute} returns {answer.outcome}, because {answer.why}"
 
 
-def _effects_of_forgetting(
-    image: EntityImage, message: Message, drops: list[Drop], others: list[Prediction]
-) -> Iterator[str]:
-    yield f"The next delivery of {full_name(message)} takes effect again, once. If its first effect is still there, it will be there twice."
+def _describe_forgetting(image: EntityImage, message: Message, drops: list[Drop], others: list[Prediction]) -> Iterator[str]:
+    yield (
+        f"The next delivery of {full_name(message)} takes effect again, once. If its first effect is still there, "
+        "it happens twice."
+    )
     if others:
-        yield f"Some stores still keep it out: {'; '.join(map(_told, others))}."
+        yield f"Some stores still refuse it: {'; '.join(map(_told, others))}."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
         yield (
-            f"{image.layout.place_of(slot)} holds the id alone, which counts for every source: message {message.id!r} of any other source "
-            "takes effect again as well."
+            f"{image.layout.place_of(slot)} holds the ID alone, which counts for every source. So message "
+            f"{message.id!r} of any other source takes effect again too."
         )
     if _token(image):
         yield _FORGETS_WRITER
 
 
-# --- set-mark -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class TargetMark:
-    """The mark that a source shall have: a text as the operator writes it, or None to remove it."""
+    """A source's new mark, as the operator wrote it, or None to remove it."""
 
     source: str
     parts: tuple[str, ...]
@@ -249,16 +252,17 @@ class TargetMark:
 
 
 def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
-    """Move the mark of a source, back or on, or remove it."""
+    """Plan an edit that moves a source's mark, or removes it."""
     _check_alive(image)
-    ledger = _ledger_of_marks(held_ledgers(image, now, target.attribute), target.attribute)
+    ledger = _choose_mark_ledger(held_ledgers(image, now, target.attribute), target.attribute)
     if not target.source:
-        raise CannotRepair("A mark belongs to a source. Name it with --source; onewrite inspect shows the entity's sources.")
+        raise CannotRepair("A mark belongs to a source. Pass --source; onewrite inspect shows the entity's sources.")
     slot = mark_slot(ledger.attribute, target.source, target.parts)
     before = image.slots.get(slot, ABSENT)
     if before is not ABSENT and type(before) not in (int, str):
         raise CannotRepair(
-            f"{image.layout.place_of(slot)} holds {before!r}, which is no mark: another writer uses it. Repair it by hand."
+            f"{image.layout.place_of(slot)} holds {before!r}, which isn't a mark, so another writer uses this field. "
+            "Repair it by hand."
         )
     _check_no_step(image, ledger.attribute, target)
     mark = None if target.value is None else as_mark(image, target.value, before)
@@ -272,27 +276,27 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     )
     was = "nothing" if before is ABSENT else repr(before)
     becomes = "is removed" if mark is None else f"becomes {mark!r}"
-    effects = _effects_of_mark(target, before, mark)
+    effects = _describe_moved_mark(target, before, mark)
     return Repair(
         edit, (f"{image.layout.place_of(slot)}: {was} {becomes}",), (*effects, *([_FORGETS_WRITER] if edit.removes else []))
     )
 
 
-def _ledger_of_marks(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
+def _choose_mark_ledger(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
     candidates = [ledger for ledger in _choices(ledgers, attribute) if isinstance(kept_as(ledger), HighWaterMark)]
     if not candidates:
         raise CannotRepair(
-            "There is no ledger of marks, as HighWaterMark and InSequence keep them. The others keep single messages: `onewrite forget` "
-            "lets one of these take effect again."
+            "There is no ledger of marks, as HighWaterMark and InSequence keep them. The other ledgers keep single "
+            "messages. To let one take effect again, run `onewrite forget`."
         )
     if len(candidates) > 1:
         names = " and ".join([repr(ledger.attribute) for ledger in candidates])
-        raise CannotRepair(f"There are ledgers of marks in {names}: say with --attribute which one is meant.")
+        raise CannotRepair(f"There are ledgers of marks in {names}. Choose one with --attribute.")
     return candidates[0]
 
 
 def as_mark(image: EntityImage, text: str, before: object) -> int | str:
-    """The operator's text as a mark that compares with the one that is there."""
+    """Return the operator's text as a mark that is comparable with the current one."""
     sequence = sequence_of(text)
     if isinstance(before, str):
         is_number = isinstance(sequence, int) and sequence >= 0 and is_sortable(before)
@@ -301,14 +305,15 @@ def as_mark(image: EntityImage, text: str, before: object) -> int | str:
             before.isdigit() and (len(before), True) != (len(mark), mark.isdigit())
         ):
             raise CannotRepair(
-                f"The mark is {before!r}, and {text!r} does not compare with it. Give it in the same spelling, with as many digits."
+                f"The mark is {before!r}, and {text!r} doesn't compare with it. Use the same spelling, with as many digits."
             )
         return mark
     if isinstance(sequence, str) and before is not ABSENT:
-        raise CannotRepair(f"The mark is the number {before}, and {text!r} is none: give a number.")
+        raise CannotRepair(f"The mark is the number {before}, but {text!r} isn't a number. Pass a number.")
     if isinstance(sequence, int) and abs(sequence) > image.layout.largest:
         raise CannotRepair(
-            f"{image.layout.engine} cannot store {text}: give onewrite.sortable({text}), which is {sortable(abs(sequence))!r}."
+            f"{image.layout.engine} can't store {text} exactly. Pass onewrite.sortable({text}), which is "
+            f"{sortable(abs(sequence))!r}."
         )
     return sequence
 
@@ -317,25 +322,33 @@ def _moves_on(before: object, mark: int | str | None) -> bool:
     return before is ABSENT or (mark is not None and cast("int", mark) > cast("int", before))
 
 
-def _effects_of_mark(target: TargetMark, before: object, mark: int | str | None) -> Iterator[str]:
+def _describe_moved_mark(target: TargetMark, before: object, mark: int | str | None) -> Iterator[str]:
     of = f"of source {target.source!r}" + "".join([f", part {part!r}" for part in target.parts])
     if mark is None:
-        yield f"Every sequence {of} up to {before!r} takes effect again if it is delivered again."
-        yield "InSequence waits for the first number of the source again: until that comes, all others are Deferred."
+        yield f"Every sequence {of} up to {before!r} takes effect again if it is redelivered."
+        yield "InSequence waits for the source's first number again. Until it arrives, all others are Deferred."
     elif before is ABSENT:
-        yield f"Every sequence {of} up to {mark!r} is refused from now on, as Duplicate or Stale, whether it has taken effect or not."
+        yield (
+            f"Every sequence {of} up to {mark!r} is refused from now on, as Duplicate or Stale, even if it hasn't taken "
+            "effect."
+        )
     elif _moves_on(before, mark):
-        yield f"{_span(before, mark)} {of}: each is refused from now on, as Duplicate or Stale, and never takes effect if it has not yet."
+        yield (
+            f"{_span(before, mark)} {of}: refused from now on, as Duplicate or Stale. Those that haven't taken effect "
+            "never will."
+        )
     else:
-        yield f"{_span(mark, before)} {of}: each takes effect again if it is delivered again."
+        yield f"{_span(mark, before)} {of}: each takes effect again if it is redelivered."
     if mark is not None:
         yield (
-            f"InSequence waits for {mark + 1} next." if isinstance(mark, int) else "HighWaterMark takes what sorts after it."
+            f"InSequence waits for {mark + 1} next."
+            if isinstance(mark, int)
+            else "HighWaterMark accepts every later sequence."
         )
 
 
 def _span(low: object, high: object) -> str:
-    """The sequences after `low`, up to `high`."""
+    """Return a description of the sequences after `low`, up to `high`."""
     if isinstance(low, int) and isinstance(high, int):
         return f"Sequence {high}" if low + 1 == high else f"Sequences {low + 1} to {high}"
     return f"The sequences after {low!r} up to {high!r}"
@@ -347,31 +360,29 @@ def _check_no_step(image: EntityImage, attribute: str, target: TargetMark) -> No
         is_same = step.message.source == target.source and step.message.parts == target.parts
         if is_same and step.ledger == attribute:
             raise CannotRepair(
-                f"The {full_name(step.message)} has a step open, and could not finish it if the mark were moved: let it finish "
-                "first, or release it. `onewrite steps` lists open steps."
+                f"The {full_name(step.message)} has an open step, which it couldn't finish after this change. Wait until it "
+                "is finished, or release it. To list open steps, run `onewrite steps`."
             )
 
 
-# --- clear --------------------------------------------------------------------------------------------------------------
-
-
 def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
-    """Empty a ledger."""
+    """Plan an edit that empties a ledger."""
     _check_alive(image)
     ledgers = held_ledgers(image, now, attribute)
     ledger = _to_clear(ledgers, attribute)
     if any(read_step(step).ledger == ledger.attribute for step in image.steps.values()):
         raise CannotRepair(
-            "A step of this ledger is open: let it finish first, or release it. `onewrite steps` lists open steps."
+            "A step of this ledger is open. Wait until it is finished, or release it. To list open steps, run "
+            "`onewrite steps`."
         )
     fields = [name for name in image.fields_of(ledger.attribute) if name != ledger.attribute]
     if not fields:
-        raise NothingToDo(f"The ledger {ledger.attribute!r} holds nothing.")
-    # The label goes last: without it nobody would know what the others are. One that sends older stores to another ledger stays.
+        raise NothingToDo(f"The ledger {ledger.attribute!r} is already empty.")
+    # The label goes last, because it identifies the rest. A label that sends older stores to another ledger stays.
     last = [] if ledger.moved_to else [ledger.attribute]
     edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last, *_token(image)))
     return Repair(
-        edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(image, ledger, ledgers))
+        edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_describe_clearing(image, ledger, ledgers))
     )
 
 
@@ -383,36 +394,38 @@ def _to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedge
     ]
     if len(candidates) > 1:
         names = ", ".join([repr(ledger.attribute) for ledger in candidates])
-        raise CannotRepair(f"There are several ledgers: {names}. Say with --attribute which of them is to be cleared.")
+        raise CannotRepair(f"There are several ledgers: {names}. Choose one with --attribute.")
     if not candidates:
         where = "in the entity" if attribute is None else f"in {attribute!r}"
-        raise CannotRepair(f"There is no label of a ledger {where}, so nothing there is known to be onewrite's.")
+        raise CannotRepair(f"There is no ledger label {where}, so nothing there is known to be onewrite's.")
     if not candidates[0].moved_to:
-        kept_as(candidates[0])  # raises where a later onewrite has written it
+        kept_as(candidates[0])  # raises if a later onewrite wrote it
     return candidates[0]
 
 
-def _effects_of_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[EntityLedger]) -> Iterator[str]:
+def _describe_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[EntityLedger]) -> Iterator[str]:
     if ids := sum([len(id_set.ids) for id_set in ledger.sets]):
-        yield f"{count_of(ids, 'id is', 'ids are')} forgotten: each of their messages takes effect again if it is delivered again."
+        yield (
+            f"{count_of(ids, 'id is', 'ids are')} forgotten. Each of their messages takes effect again if it is redelivered."
+        )
     for mark in ledger.marks:
-        yield from _effects_of_mark(TargetMark(mark.source, mark.parts, None), mark.mark, None)
+        yield from _describe_moved_mark(TargetMark(mark.source, mark.parts, None), mark.mark, None)
     earlier = [former.attribute for former in moved_here(ledgers, ledger.attribute) if former.ledgers]
-    if ledger.ledgers and (others := [*earlier, *sets_of_texts(image)]):
-        yield f"What {', '.join(map(repr, others))} may hold of them stays: a store that looks there, by its also=, still refuses it."
-    yield "That includes what waits in queues and dead-letter queues, and what somebody replays."
-
-
-# --- what they have in common -------------------------------------------------------------------------------------------
+    if ledger.ledgers and (others := [*earlier, *find_text_sets(image)]):
+        yield (
+            f"Marks in {', '.join(map(repr, others))} stay. Stores with that ledger in also= still refuse those messages."
+        )
+    yield "This includes messages in queues and dead-letter queues, and replays."
 
 
 def _check_alive(image: EntityImage) -> None:
     if TOMBSTONE in image.fields:
         raise CannotRepair(
-            "The entity was deleted, and its tombstone refuses every message whatever the ledger says. The database removes it by its TTL."
+            "The entity was deleted, and its tombstone refuses every message, whatever the ledger holds. The "
+            "database's TTL removes the tombstone."
         )
 
 
 def _token(image: EntityImage) -> tuple[str, ...]:
-    """Return the field that holds the token of the last write, if there is one."""
+    """Return the field with the token of the last write, if there is one."""
     return (TOKEN,) if TOKEN in image.fields else ()

@@ -1,4 +1,4 @@
-"""A table as the verbs see it: images of its items, one scan, and writes that land only on what was read."""
+"""A table as the verbs see it: images of its items, a scan, and writes that land only on an unchanged item."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_v
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import Edit, EntityImage, Layout
 
-# Fields that one condition may ask about. It has 300 operators at most, of which each takes two, and 4 KB, of which each takes 16 bytes.
-_MOST_AT_ONCE = 140
-_FEWEST_AT_ONCE = 20
+# The maximum number of fields in one condition. DynamoDB allows 300 operators, two per field, and 4 KB, 16 bytes per field.
+_MAX_FIELDS = 140
+_MIN_FIELDS = 20
 _OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
 _IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>r\d)")
 _LAST = re.compile(rf"{PREFIX}[lot]")
 
 
-def _spelling_of(value: Mapping[str, Any]) -> str | None:
+def _raw_spelling(value: Mapping[str, Any]) -> str | None:
     number = Decimal(value["N"]) if "N" in value else None
     return value.get("S") if number is None else str(int(number)) if number == int(number) else None
 
 
-LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, is_made_by, _spelling_of, has_token=True, largest=10**38 - 1)
+LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, is_made_by, _raw_spelling, has_token=True, largest=10**38 - 1)
 
 
 class TableStore:
-    """The items of a table, by its plain client."""
+    """The items of a table, read with its plain client."""
 
     def __init__(self, client: Any, table_name: str) -> None:
         self.target, self.name = client, table_name
         self._table = {"TableName": table_name}
 
     def key(self, text: str) -> dict[str, Any]:
-        """The typed key that is written as JSON: {"orderId": "o-1"}. Bytes are {"B": "base64"}, as in AWS's own tools."""
+        """Return the typed key of a JSON text: {"orderId": "o-1"}. Bytes are {"B": "base64"}, as in AWS's tools."""
         try:
             key: object = json.loads(text, parse_float=Decimal)
             if isinstance(key, dict) and key:
@@ -56,29 +56,34 @@ class TableStore:
         except (ValueError, TypeError, ArithmeticError):
             pass
         raise ConfigurationError(
-            f"""--key {text}: give the whole key of an item as JSON, as in '{{"orderId": "o-1"}}', with bytes as {{"B": "base64"}}."""
+            f"""--key {text}: expected the whole key of an item as JSON, for example '{{"orderId": "o-1"}}', with bytes as """
+            '{"B": "base64"}.'
         )
 
     def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]:
-        """The item of that typed key as it is now; None if there is none."""
+        """Return the item with this typed key, or None."""
         try:
             response = yield Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True})
         except ClientError as error:
             if read_error_code(error) != "ValidationException":
                 raise
-            raise ConfigurationError(f"--key names no item of the table {self.name}: {read_error_text(error)}") from error
+            raise ConfigurationError(
+                f"--key doesn't name an item of the table {self.name}: {read_error_text(error)}"
+            ) from error
         return image_of(response["Item"], tuple(key)) if "Item" in response else None
 
     def scan(self, attribute: str) -> TableScan:
         return TableScan(self.name, attribute)
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
-        """The requests of an edit. There are several only where one cannot name all that is to be removed."""
+        """Return the requests of an edit. There are several only if one can't name every removed field."""
         target = {**self._table, "Key": dict(image.key)}
         return [Call("update_item", (), {**target, **_expressions(image, part)}) for part in _parts(edit)]
 
     def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
-        """Send the requests, one by one, and stop at the first that meets a changed item. Returns how many were done."""
+        """Send the requests one by one, and stop at the first that finds a changed item. Return the number of successful
+        requests.
+        """
         calls = self.calls(image, edit)
         for index, call in enumerate(calls):
             try:
@@ -90,12 +95,12 @@ class TableStore:
         return len(calls)
 
     def to_json(self, call: Call) -> Any:
-        """A request as JSON has it. Bytes are in base64, as in AWS's own tools."""
+        """Return a request as JSON, with bytes in base64, as in AWS's tools."""
         return {call.method: json.loads(json.dumps(call.kwargs, default=lambda value: b64encode(value).decode()))}
 
 
 class TableScan:
-    """Goes through a table once, page by page. `attribute`: only items that have it count."""
+    """A single pass over a table, page by page. With `attribute`, only items that have it count."""
 
     def __init__(
         self,
@@ -107,15 +112,15 @@ class TableScan:
     ) -> None:
         self._keys = tuple(keys)
         self._table = {"TableName": table_name}
-        # Where the next page begins; empty at the beginning of the table, and None behind its end.
+        # The start of the next page: empty at the start of the table, and None after its end.
         self._start: Mapping[str, Any] | None = {}
-        # Reads are eventually consistent, at half the price: a write of the last second may be missed.
+        # Reads are eventually consistent, at half the price. A write of the last second can be missed.
         self._request: dict[str, Any] = {} if size is None else {"Limit": size}
         if attribute is not None:
             self._request |= {"FilterExpression": "attribute_exists(#a)", "ExpressionAttributeNames": {"#a": attribute}}
 
     def next(self) -> Flow[list[EntityImage] | None]:
-        """The items of the next page, which may have none; None at the end."""
+        """Return the items of the next page, possibly none, or None at the end."""
         if self._start is None:
             return None
         if not self._keys:
@@ -128,7 +133,7 @@ class TableScan:
 
 
 def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
-    """The image of an item of typed values. It is put in order, so the same item always makes the same requests."""
+    """Return the image of an item of typed values. It is sorted, so that the same item always produces the same requests."""
     item = {name: _sorted_members(item[name]) for name in sorted(item)}
     fields = plain_values(item)
     sizes = {name: item_size({name: value}) for name, value in fields.items()}
@@ -156,7 +161,7 @@ def _sorted_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
-    """The steps whose marks stand in the set, as stores see them. Something else in the set's place is shown as a step of no mark."""
+    """Return the open steps by their marks. If the set contains something else, show it as a step without a mark."""
     marks: object = fields.get(STEPS, frozenset[object]())
     if not isinstance(marks, AbstractSet):
         return {"": marks}
@@ -165,7 +170,7 @@ def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _slot_of(name: str) -> Slot:
-    """The slot that stands in the attribute of that name, if it is one of a ledger; otherwise the name itself."""
+    """Return the slot in this attribute if it belongs to a ledger, or else the name itself."""
     if match := _OF_SOURCE.fullmatch(name):
         return Slot(match["group"], match["key"])
     match = _IN_RING.fullmatch(name)
@@ -173,11 +178,11 @@ def _slot_of(name: str) -> Slot:
 
 
 def key_text(key: Mapping[str, Any]) -> str:
-    """A key of plain values, as `--key` takes it."""
+    """Return a key of plain values as `--key` takes it."""
 
     def encode(value: Any) -> object:
         if isinstance(value, Decimal):
-            return int(value) if value == int(value) else {"N": str(value)}  # a float of JSON's would lose digits
+            return int(value) if value == int(value) else {"N": str(value)}  # a JSON float would lose digits
         return {"B": b64encode(read_bytes(value)).decode()}
 
     return json.dumps(dict(key), default=encode)
@@ -192,12 +197,12 @@ def _key_value(value: Any) -> object:
 
 
 def _parts(edit: Edit) -> list[Edit]:
-    """The edit in as many requests as it takes. Labels and the token go last: until then they say whose the rest is."""
-    if len(edit.as_read) <= _MOST_AT_ONCE:
+    """Return the edit in as few requests as possible. Labels and the token go last, because they identify the rest."""
+    if len(edit.as_read) <= _MAX_FIELDS:
         return [edit]
     first_names = [name for name in edit.removes if not _LAST.fullmatch(name)]
     always = tuple([name for name in edit.as_read if name not in first_names])
-    room = max(_FEWEST_AT_ONCE, _MOST_AT_ONCE - len(always))
+    room = max(_MIN_FIELDS, _MAX_FIELDS - len(always))
     chunks = [tuple(first_names[n : n + room]) for n in range(0, len(first_names), room)]
     last_names = tuple([name for name in edit.removes if name not in first_names])
     parts = [Edit((*always, *chunk), chunk) for chunk in chunks]
@@ -205,7 +210,7 @@ def _parts(edit: Edit) -> list[Edit]:
 
 
 def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
-    """The condition, and the update, of one request."""
+    """Return the condition and the update of one request."""
     words = Placeholders()
     conditions: list[str] = []
     for name in edit.as_read:
@@ -218,7 +223,7 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
     sets = [f"{words.name(locate_slot(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
     clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
     condition = " AND ".join(conditions)
-    check_limits("ConditionExpression", condition, "this entity has too many ledgers for it")
+    check_limits("ConditionExpression", condition, "this entity has too many ledgers for one condition")
     return {
         "UpdateExpression": merge_update(None, clauses),
         "ConditionExpression": condition,

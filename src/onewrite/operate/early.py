@@ -1,9 +1,9 @@
-"""What the command needs before it imports anything slow: its handlers of signals, and the packages that may be missing.
+"""Signal handlers and missing packages: what the command needs before its slow imports.
 
-Importing Typer, boto3 and the user's module takes a second, and many on a busy machine. Without a handler, a SIGTERM during that time would end a
-worker with a failure; to process 1 of a container the kernel would not even deliver it.
+Importing Typer, boto3, and the user's module takes a second, or more on a busy machine. Without a handler, a SIGTERM during
+that time would end a worker with a failure. The kernel wouldn't even deliver it to process 1 of a container.
 
-`worker` and `relay` finish what is in progress at a signal. Every other verb is interrupted by it, and ends at once.
+`worker` and `relay` finish the work in progress at a signal. A signal interrupts every other verb at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from onewrite.core.forking import STOP_SIGNALS, handle_stop_signals, undone_in_c
 
 logger = logging.getLogger("onewrite")
 
-# The top-level modules that the extras install. If another module is missing, our remedy would not help, so the error is raised.
+# The top-level modules that the extras install. For any other missing module our remedy wouldn't help, so the error is
+# raised.
 EXTRAS = frozenset(
     {
         "boto3",
@@ -34,49 +35,49 @@ EXTRAS = frozenset(
         "typer",
     }
 )
-DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after their SIGTERM
-_LAST_WORDS = 1.0  # seconds after the drain, in which whoever ends in order says what has not ended
-INTERRUPTED = 130  # the exit code, as shells have it
-AT_ONCE = 1.0  # seconds from a signal to the end of a verb that is interrupted
-_LAST_SECONDS = 10.0  # for what flushes logs and metrics when the process ends
+DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after SIGTERM
+_LAST_WORDS = 1.0  # seconds after the drain, for an orderly exit to report what hasn't ended
+INTERRUPTED = 130  # the exit code that shells use
+AT_ONCE = 1.0  # seconds from a signal to the end of an interrupted verb
+_LAST_SECONDS = 10.0  # for flushing logs and metrics at exit
 
 
 def end_at_last(code: int, seconds: float = _LAST_SECONDS) -> None:
-    """End the process in a while, should a thread that the user's code has left behind keep it from ending by itself."""
+    """End the process after a while, in case a thread of the user's code keeps it alive."""
     timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()
 
 
 def leave(code: int) -> None:
-    """End the process at once. An orderly end of the interpreter would wait for the threads of code that hangs."""
+    """End the process at once. An orderly exit would wait for hanging threads."""
     end_at_last(code)
     logging.shutdown()
     os._exit(code)
 
 
 def interrupt() -> None:
-    """Stop what the main thread does."""
+    """Interrupt the main thread."""
     raise KeyboardInterrupt
 
 
 class EarlySignals:
-    """Remembers a SIGTERM or SIGINT until there is something to be stopped."""
+    """Remembers a SIGTERM or SIGINT until there is something to stop."""
 
     def __init__(self) -> None:
-        self.owns_process = False  # The process has nothing else to do, and may be ended.
+        self.owns_process = False  # the process has no other purpose, so it can be ended
         self._has_received = False
         self._code = INTERRUPTED
         self._stop: Callable[[], None] | None = None
         self.kept = ExitStack()
 
     def catch(self) -> None:
-        """Handle the signals from now until the process ends, whatever its worker does in between."""
+        """Handle the signals from now on until the process ends, even if its worker changes the handlers."""
         self.owns_process = True
         put_handlers_back = handle_stop_signals(self._handle)
         for number in STOP_SIGNALS:
-            # Late in its shutdown the interpreter puts the default action back, except for a signal that is ignored. Without
-            # this, a signal in the last milliseconds would turn the exit code 0 into a death by that signal.
+            # Late in its shutdown the interpreter restores the default action, except for an ignored signal. Without this, a
+            # signal in the last milliseconds would turn the exit code 0 into a death by signal.
             atexit.register(signal.signal, number, signal.SIG_IGN)
 
         def put_back() -> None:
@@ -86,35 +87,35 @@ class EarlySignals:
         self.kept.enter_context(undone_in_children(put_back))
 
     def pass_on(self, stop: Callable[[], None], *, within: float | None = None) -> None:
-        """Call `stop` at a signal, and at once if one has arrived already.
+        """Call `stop` at a signal, or at once if one has already arrived.
 
-        `within`: the process ends so many seconds after the signal at the latest, whatever it does then.
+        The process ends at most `within` seconds after the signal.
         """
         if within is not None and self.owns_process:
             self._limit(within)
-        self._stop = stop  # before the look at `_has_received`, so a signal between the two lines is not missed
+        self._stop = stop  # set before `_has_received` is read, so that a signal between the two lines isn't missed
         if self._has_received:
             stop()
 
     def drain(self, seconds: float) -> None:
-        """End the process so many seconds after a signal at the latest, whatever is silent then: the user's module, a table, or a broker."""
-        text = "Not everything has ended within %g seconds of a signal: what is not settled comes again"
+        """End the process at most this many seconds after a signal, even if the user's module, a table, or a broker hangs."""
+        text = "Not everything ended within %g seconds of the signal. Unsettled messages will be redelivered"
 
         def say() -> None:
-            end_at_last(self._code, _LAST_WORDS)  # What hangs may hold the lock of a log.
+            end_at_last(self._code, _LAST_WORDS)  # the hanging code can hold a log's lock
             logger.error(text, seconds)
 
         if self.owns_process:
             self._limit(seconds + _LAST_WORDS, say)
 
     def finish(self, code: int) -> None:
-        """The command is done, and a signal no longer changes its exit code."""
+        """Fix the exit code: the command is done, and a signal no longer changes it."""
         self._code, self._stop = code, None
 
     def _limit(self, seconds: float, say: Callable[[], None] = lambda: None) -> None:
-        """Python calls a handler between two instructions of the main thread, and a lookup of a name, for one, is a single instruction.
+        """Wait in another thread for the byte that C itself sends at a signal.
 
-        So another thread waits for the byte that C itself sends at a signal.
+        Python calls a signal handler only between two instructions of the main thread, and one instruction can hang.
         """
         reader, writer = socket.socketpair()
         writer.setblocking(False)
@@ -133,7 +134,7 @@ class EarlySignals:
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self._has_received:
-            os._exit(self._code)  # The second signal does not wait, not even for an import that hangs.
+            os._exit(self._code)  # a second signal doesn't wait, not even for an import that hangs
         self._has_received = True
         if self._stop is not None:
             self._stop()

@@ -1,4 +1,4 @@
-"""An entity as it was read, in no engine's words. An engine makes it, and everything here is told from it. Pure."""
+"""An engine-neutral image of an entity as it was read, and everything that follows from it. Pure."""
 
 from __future__ import annotations
 
@@ -37,51 +37,51 @@ from onewrite.message import Message
 
 
 class CannotRepair(OnewriteError):
-    """What was asked for would do harm, or would not help: nothing was written."""
+    """The requested repair would do harm or wouldn't help. Nothing was written."""
 
 
 class Layout(NamedTuple):
-    """How an engine keeps slots. `has_token`: each guarded write leaves its token in the entity."""
+    """An engine's way of storing slots. `has_token`: each guarded write leaves its token in the entity."""
 
     engine: str
-    field_of: Callable[[Slot], str]  # the top-level attribute or field in which a slot stands
-    place_of: Callable[[Slot], str]  # the same, with the way to it
+    field_of: Callable[[Slot], str]  # returns the top-level attribute or field of a slot
+    place_of: Callable[[Slot], str]  # returns the slot's full path
     is_made_by: Callable[[str, str], bool]  # (attribute, name of a field)
     spelling_of: Callable[
         [Any], str | None
-    ]  # the text by which consumers spell a raw value in a source; None if they may differ
+    ]  # returns the text that consumers use for a raw source value, or None if consumers can differ
     has_token: bool
     largest: int  # the largest number that it stores exactly
 
 
 @dataclass(frozen=True, slots=True)
 class EntityImage:
-    """One entity. `fields` are its top-level fields, `slots` what stands in each place, both in no engine's types.
+    """One entity. `fields` are its top-level fields, `slots` the contents by place, both in neutral types.
 
-    `sizes` are bytes of top-level fields, `slot_sizes` those of slots. `raw` is for the engine that has read it.
+    `sizes` are bytes of top-level fields, and `slot_sizes` those of slots. `raw` is for the engine that read it.
     """
 
     layout: Layout
-    key: Mapping[str, Any]  # as the engine writes it in a request
+    key: Mapping[str, Any]  # in the engine's request format
     name: str  # the key as `--key` takes it
     fields: Mapping[str, object]
     slots: Mapping[Slot, object]
     lookup: Lookup
-    steps: Mapping[str, object]  # those that are open, by their marks in hexadecimal
+    steps: Mapping[str, object]  # open steps, by their marks in hexadecimal
     sizes: Mapping[str, int]
     slot_sizes: Mapping[Slot, int]
     size: int
     raw: Mapping[str, Any] = field(repr=False)
 
     def fields_of(self, attribute: str) -> tuple[str, ...]:
-        """The top-level fields of the ledger, the outbox or the set of ids that is known by this one."""
+        """Return the top-level fields of the ledger, outbox, or ID set with this attribute."""
         if attribute == OUTBOX.label:
             return tuple([name for name in OUTBOX if name in self.fields])
         return tuple([name for name in self.fields if self.layout.is_made_by(attribute, name)])
 
     @property
     def our_fields(self) -> tuple[str, ...]:
-        """All top-level fields that are not the user's own."""
+        """Return the top-level fields that aren't the user's own."""
         return tuple([name for name in self.fields if is_ours(name)])
 
     def bytes_of(self, names: tuple[str, ...]) -> int:
@@ -90,9 +90,9 @@ class EntityImage:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What a verb changes in an entity, all on the condition that the fields `as_read` are still as they were read, or absent.
+    """A verb's changes to an entity, on condition that the fields `as_read` are unchanged or still absent.
 
-    `removes` are whole top-level fields, `unsets` single slots, `drops` members of a set, `sets` new values of a slot.
+    `removes` are top-level fields, `unsets` single slots, `drops` members of a set, `sets` new values of slots.
     """
 
     as_read: tuple[str, ...]
@@ -103,15 +103,15 @@ class Edit:
 
 
 class EntityScan(Protocol):
-    """Goes through a store once, page by page."""
+    """A single pass over a store, page by page."""
 
     def next(self) -> Flow[list[EntityImage] | None]:
-        """The entities of the next page, which may have none; None at the end."""
+        """Return the entities of the next page, possibly none, or None at the end."""
         ...
 
 
 class EntityStore(Protocol):
-    """What verbs ask of a table or collection. `target` is the client that its flows are run with."""
+    """A table or collection for the verbs. `target` is the client that runs its flows."""
 
     target: Any
     name: str
@@ -119,17 +119,15 @@ class EntityStore(Protocol):
     def key(self, text: str) -> dict[str, Any]: ...
     def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]: ...
 
-    def scan(self, attribute: str) -> EntityScan: ...  # the entities that have the attribute
+    def scan(self, attribute: str) -> EntityScan: ...  # over the entities that have the attribute
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]: ...
-    def write(
-        self, image: EntityImage, edit: Edit
-    ) -> Flow[int]: ...  # how many of these calls found the entity as it was read
-    def to_json(self, call: Call) -> Any: ...  # as JSON has it
+    def write(self, image: EntityImage, edit: Edit) -> Flow[int]: ...  # the number of calls that found the entity unchanged
+    def to_json(self, call: Call) -> Any: ...  # in JSON
 
 
 def without(image: EntityImage, edit: Edit) -> EntityImage:
-    """The entity as a delivery would meet it without the members that the edit drops."""
+    """Return the entity without the members that the edit drops, as a delivery would find it."""
     drops = dict(edit.drops)
 
     def lookup(slot: Slot) -> object:
@@ -144,7 +142,7 @@ _READABLE_ID = re.compile(r"@(?P<name>[^/]*)/(?P<id>.*)", re.DOTALL)
 
 
 class IdSet(NamedTuple):
-    """A set of ids in one slot. `ledger` keeps its ids so; `span`: when they were written, unless they are kept forever."""
+    """A set of IDs in one slot, kept by `ledger`. `span` is when they were written, unless they are kept forever."""
 
     slot: Slot
     place: str
@@ -165,7 +163,7 @@ class SourceMark(NamedTuple):
 
 
 class Foreign(NamedTuple):
-    """Something in a place of the ledger that no ledger has put there."""
+    """Foreign content in a ledger's place."""
 
     place: str
     kind: str
@@ -174,15 +172,15 @@ class Foreign(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntityLedger:
-    """What stands in the ledger that is known by `attribute`. `label` is None for a set that is kept by hand.
+    """The contents of the ledger with this `attribute`. `label` is None for a caller's own set.
 
-    `text` is what stands in the place of the label, whoever has put it there.
+    `text` is the content in the label's place, whoever wrote it.
     """
 
     attribute: str
     label: LabelledLedger | None
     text: object
-    is_named: bool  # by what the entity shows, and not by the operator alone
+    is_named: bool  # the entity shows it, not only the operator
     sets: tuple[IdSet, ...]
     marks: tuple[SourceMark, ...]
     foreign: tuple[Foreign, ...]
@@ -194,7 +192,7 @@ class EntityLedger:
 
     @property
     def is_new(self) -> bool:
-        """Would a store that writes there be the first?"""
+        """Whether a store with this ledger would be the first to write it."""
         return self.text is ABSENT and is_label_name(self.attribute)
 
     @property
@@ -204,7 +202,7 @@ class EntityLedger:
 
     @property
     def ledgers(self) -> tuple[Ledger, ...]:
-        """Those that have left something here, whatever the label says."""
+        """The ledgers that have left something here, whatever the label is."""
         ledgers: list[Ledger] = [id_set.ledger for id_set in self.sets]
         name = ledger_name(self.attribute)
         if self.marks:
@@ -213,13 +211,14 @@ class EntityLedger:
 
 
 def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[EntityLedger]:
-    """All ledgers that the entity names, and what stands at the attributes that are asked for, in the order of their attributes.
+    """Return every ledger that the entity names or the operator asks for, sorted by attribute.
 
-    A ledger is named where anything stands in the place of its label, by the label of one that has moved there, and by its open steps.
+    An entity names a ledger by any content in its label's place, by the label of a ledger that moved there, and by its open
+    steps.
     """
     labels = {label.attribute: label for label in kept_ledgers(image.fields.items())}
     steps = [found_step(image.name, value).step for value in image.steps.values()]
-    names = [BY_HAND] if BY_HAND in sets_of_texts(image) else []
+    names = [BY_HAND] if BY_HAND in find_text_sets(image) else []
     names += [name for name in image.fields if is_label_name(name)]
     names += [label.moved_to for label in labels.values() if label.moved_to is not None]
     names += [step.ledger for step in steps if isinstance(step, Step)]
@@ -228,8 +227,8 @@ def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[Ent
     return [_ledger_at(image, now, name, labels.get(name), is_named=name in named) for name in attributes]
 
 
-def sets_of_texts(image: EntityImage) -> dict[str, frozenset[str]]:
-    """The caller's own attributes that may be sets of ids, as handlers keep them by hand, and `MessageIds`."""
+def find_text_sets(image: EntityImage) -> dict[str, frozenset[str]]:
+    """Return the caller's attributes that could be sets of IDs, as handlers keep them by hand or in a `MessageIds`."""
     return {
         slot.group: cast("frozenset[str]", content)
         for slot, content in image.slots.items()
@@ -242,7 +241,7 @@ def _ledger_at(
     image: EntityImage, now: float, attribute: str, label: LabelledLedger | None, *, is_named: bool
 ) -> EntityLedger:
     text = image.slots.get(Slot(attribute), ABSENT) if is_ours(attribute) else ABSENT
-    # Nothing is concluded from what another version has written.
+    # Conclude nothing from another version's content.
     is_legible = not is_other_version(text)
     contents = [*_contents(image, attribute, now)] if is_legible else []
     if label is None and is_legible and text is not ABSENT:
@@ -260,7 +259,7 @@ def _ledger_at(
 
 
 def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Foreign]:
-    """What stands in the slots of a ledger, except for its label, in the order of their places."""
+    """Yield the contents of a ledger's slots, except for its label, in the order of their places."""
     if not is_ours(attribute):
         if Slot(attribute) in image.slots:
             yield _ids(image, Slot(attribute), MessageIds(attribute))
@@ -276,7 +275,7 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
         elif match := _RING.fullmatch(rest):
             with suppress(
                 ConfigurationError, OverflowError, ValueError
-            ):  # a name that looks like ours, and is of no span that we take
+            ):  # a name similar to ours, with a span that no ledger uses
                 retention = int(match["count"]) * UNITS[match["unit"]] if match["unit"] else MAX_SQS_RETENTION
                 ledger = SeenIds(retention, name=name, readable=bool(match["text"]))
                 yield _ring_ids(image, slot, ledger, now)
@@ -296,7 +295,7 @@ def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIds, span: Spa
         isinstance(member, kind) for member in cast("frozenset[object]", content)
     ):
         return _foreign(image, slot)
-    ids = tuple(sorted(cast("frozenset[str]", content)))  # or bytes: all are of one kind
+    ids = tuple(sorted(cast("frozenset[str]", content)))  # or bytes: all of one type
     return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, image.slot_sizes[slot])
 
 
@@ -313,13 +312,13 @@ def _foreign(image: EntityImage, slot: Slot) -> Foreign:
 
 
 def named_by(key: str) -> tuple[str, tuple[str, ...]]:
-    """The source, and the parts, that stand in the name of a mark so."""
+    """Return the source and the parts in a mark's name."""
     source, *parts = key.split("%+")
     return unquote(source), tuple([unquote(part) for part in parts])
 
 
 class NamedId(NamedTuple):
-    """What a readable mark says. Without a source it counts for messages that have none, and by hand for all."""
+    """A readable mark. Without a source it counts for messages that have none; in a caller's own set, for all."""
 
     source: str
     parts: tuple[str, ...]
@@ -335,14 +334,14 @@ def read_id(text: str) -> NamedId:
 
 
 def moved_here(ledgers: list[EntityLedger], attribute: str) -> list[EntityLedger]:
-    """The ledgers whose labels say that they have moved to this attribute, at once or by way of another."""
+    """Return the ledgers whose labels name this attribute as their successor, directly or indirectly."""
     direct = [ledger for ledger in ledgers if ledger.moved_to == attribute and ledger.attribute != attribute]
     rest = [ledger for ledger in ledgers if ledger not in direct]
     return [*direct, *[indirect for ledger in direct for indirect in moved_here(rest, ledger.attribute)]]
 
 
 def kept_as(ledger: EntityLedger) -> Ledger:
-    """The ledger whose label stands there. Where there is none, it is the one that a store has which nobody told otherwise."""
+    """Return the ledger of the label. Without one, return the ledger that a store has by default."""
     if ledger.label is not None and ledger.moved_to is None:
         return ledger.label.ledger
     if ledger.text is not ABSENT:
@@ -353,10 +352,10 @@ def kept_as(ledger: EntityLedger) -> Ledger:
 def as_read(
     image: EntityImage, family: Iterable[EntityLedger], slots: Iterable[Slot] = (), fields: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """The fields that must still be as they were read, for a repair that looks at these ledgers and changes these slots and fields.
+    """Return the fields that must be unchanged for a repair that reads these ledgers and changes these slots and fields.
 
-    Every guarded write changes the entity's token. On an engine without tokens it changes one of the ledger's fields: there all of
-    them are among these. So none goes unseen.
+    Every guarded write changes the entity's token. On an engine without tokens it changes one of the ledger's fields, so all
+    of them are included. So no write goes unnoticed.
     """
     names, all_slots = [STEPS, TOMBSTONE], list(slots)
     if image.layout.has_token:
@@ -364,14 +363,14 @@ def as_read(
     for stored_ledger in family:
         all_slots.append(Slot(stored_ledger.attribute))
         for ledger in stored_ledger.ledgers if stored_ledger.moved_to else (kept_as(stored_ledger), *stored_ledger.ledgers):
-            all_slots.extend(_slots_of_sets(ledger))
+            all_slots.extend(_id_slots(ledger))
         if not image.layout.has_token:
             names.extend([*image.fields_of(stored_ledger.attribute), f"{make_name_prefix(stored_ledger.attribute)}@"])
     return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots), *fields]))
 
 
-def _slots_of_sets(ledger: Ledger) -> tuple[Slot, ...]:
-    """All slots in which it keeps ids, which are the same at any time."""
+def _id_slots(ledger: Ledger) -> tuple[Slot, ...]:
+    """Return all slots in which the ledger keeps IDs. They are the same at any time."""
     if not isinstance(ledger, SeenIds | MessageIds):
         return ()
     sets = cast("Remember", ledger.entry(Message("any"), 0).own).sets

@@ -1,4 +1,4 @@
-"""`onewrite inspect` shows what an entity holds for its ledgers, and what a delivery of a message would get. It only reads."""
+"""`onewrite inspect` shows an entity's ledgers and predicts a delivery's outcome. It only reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from onewrite.operate.stores import entity_of, store_of
 InSequence: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--in-sequence", metavar="FIRST", help="The marks are those of InSequence(first=FIRST), and not of HighWaterMark."
+        "--in-sequence", metavar="FIRST", help="The marks belong to InSequence(first=FIRST), not to HighWaterMark."
     ),
 ]
 LedgerName: TypeAlias = Annotated[
@@ -49,7 +49,7 @@ LedgerName: TypeAlias = Annotated[
     typer.Option(
         "--ledger",
         metavar=STORE,
-        help="Ask the ledger of this guarded store, or this ledger, or what this function makes, instead of the labels.",
+        help="Judge by this ledger, this guarded store's ledger, or this function's result, instead of the labels.",
     ),
 ]
 
@@ -71,9 +71,10 @@ def inspect(
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
-    """Show what an entity holds: ledgers with their ids and marks, pending events, open steps, a tombstone, and their bytes.
+    """Show what an entity holds: ledgers with their IDs and marks, pending events, open steps, a tombstone, and their bytes.
 
-    With --message it says what a delivery of that message would get, and why. It only reads. The exit code is 3 if there is no such entity.
+    With --message, also show the outcome of a delivery of that message, and the reason. This only reads. The exit code is 3
+    if there is no such entity.
     """
     options = locals()
     end(lambda: _inspect(options))
@@ -89,7 +90,7 @@ def _inspect(options: dict[str, Any]) -> int:
 
 
 def inspection(image: EntityImage, now: float, attribute: str | None, inquiry: Inquiry | None) -> dict[str, Any]:
-    """What there is, and what a delivery of the message that is asked about would get."""
+    """Return the entity's contents, and the outcome of a delivery of the inquiry's message."""
     ledgers = [
         ledger
         for ledger in held_ledgers(image, now, attribute)
@@ -141,7 +142,7 @@ def _id_set(id_set: IdSet) -> dict[str, Any]:
 
 
 def _id(mark: str | bytes) -> dict[str, Any]:
-    """A hash tells nothing but itself; a readable mark tells who sent the message."""
+    """Return a mark as JSON: its hash, or a readable mark's id, source, and parts."""
     if isinstance(mark, bytes):
         return {"hash": mark.hex()}
     named_id = read_id(mark)
@@ -156,7 +157,7 @@ def _outbox(image: EntityImage) -> dict[str, Any]:
     attribute = OUTBOX.label
     size = image.bytes_of(image.fields_of(attribute))
     fields = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
-    # Its list of events as it is.
+    # Show the list of events unchanged.
     content: dict[str, Any] = {
         name: value if isinstance(value, list | Mapping) else image.lookup(Slot(name)) for name, value in fields.items()
     }
@@ -212,13 +213,13 @@ def _tombstone(image: EntityImage) -> dict[str, Any] | None:
     return {"at": tombstone.at, "ttl": tombstone.ttl, "expires": tombstone.ttl in image.fields, "seconds": tombstone.seconds}
 
 
-_MOST = 20  # members of one set that a person is shown; --json has all of them
+_MAX_MEMBERS = 20  # members of a set in the text output; --json has all of them
 
 Document = Mapping[str, Any]
 
 
 def lines_of(document: Document, message: Message | None) -> Iterator[str]:
-    """The lines of `onewrite inspect`."""
+    """Yield the lines of `onewrite inspect`."""
     yield f"{document['entity']}: {document['bytes']} bytes, {_share(document['ours'], document['bytes'])} of them onewrite's"
     for ledger in document["ledgers"]:
         yield ""
@@ -234,7 +235,7 @@ def lines_of(document: Document, message: Message | None) -> Iterator[str]:
     if not any(
         [document["ledgers"], document["outboxes"], document["steps"], document["tombstone"], document["token_bytes"]]
     ):
-        yield "There is nothing of onewrite in it."
+        yield "The entity has nothing of onewrite."
     if message is not None:
         yield ""
         yield from _answers(document["answers"], message)
@@ -246,20 +247,24 @@ def _ledger_lines(ledger: Document, total: int) -> Iterator[str]:
     for id_set in ledger["sets"]:
         yield from _set_lines(id_set)
     if any(id_set["since"] for id_set in ledger["sets"]):
-        yield "  Some ids may be older than that, if the entity was not written to for long."
+        yield "  Some IDs can be older than that, if the entity was not written to for long."
     for mark in ledger["marks"]:
         yield f"  {_source_words(mark)}: {mark['mark']!r}, {mark['bytes']} bytes in {escape(mark['place'])}"
     for foreign in ledger["foreign"]:
-        yield f"  {escape(foreign['place'])} holds a {foreign['kind']}, which no ledger has put there"
+        yield f"  {escape(foreign['place'])} holds a {foreign['kind']}, which isn't a ledger's content"
 
 
 def _layout_words(ledger: Document) -> str:
     if ledger["moved_to"]:
-        return f"which has moved to {escape(ledger['moved_to'])}; what is left here counts for stores that name it in also="
+        return f"which has moved to {escape(ledger['moved_to'])}; the rest here counts for stores with this ledger in also="
     if ledger["other_version"]:
         return f"written by another version of onewrite, as {escape(ledger['other_version'])!r}"
     if ledger["kept"] is None:
-        return "without a label" if is_ours(ledger["attribute"]) else "without a label: maybe ids that are kept by hand"
+        return (
+            "without a label"
+            if is_ours(ledger["attribute"])
+            else "without a label, possibly a set of IDs that you keep yourself"
+        )
     return f"kept as {escape(ledger['kept'])!r}"
 
 
@@ -267,13 +272,13 @@ def _set_lines(id_set: Document) -> Iterator[str]:
     when = "never forgotten"
     if id_set["since"]:
         when = f"written between {id_set['since']} and {id_set['until']}"
-        when += "" if id_set["live"] else ": no store looks here any more, and the next write removes it"
+        when += "" if id_set["live"] else ": no store reads this set any longer, and the next write removes it"
     by_hand = ", kept by hand" if id_set["by_hand"] else ""
     yield f"  {escape(id_set['place'])}: {count_of(len(id_set['ids']), 'id')}{by_hand}, {id_set['bytes']} bytes, {when}"
-    for mark in id_set["ids"][:_MOST]:
+    for mark in id_set["ids"][:_MAX_MEMBERS]:
         of = f" of {_source_words(mark)}" if mark.get("source") or mark.get("parts") else ""
         yield f"    {mark['hash'] if 'hash' in mark else escape(mark['id'])}{of}"
-    if (more := len(id_set["ids"]) - _MOST) > 0:
+    if (more := len(id_set["ids"]) - _MAX_MEMBERS) > 0:
         yield f"    and {more} more, which --json shows"
 
 
@@ -290,9 +295,9 @@ def _outbox_lines(outbox: Document, total: int) -> Iterator[str]:
     pending = count_of(len(outbox["events"]), "event")
     due = f", due at {escape(outbox['due'])}" if outbox["due"] else ""
     yield f"{head}: {pending} pending{due}, {outbox['sent']} sent before: {_share(outbox['bytes'], total)}"
-    for event in outbox["events"][:_MOST]:
+    for event in outbox["events"][:_MAX_MEMBERS]:
         yield f"  number {event['number']}: {escape(event['type'])}, emitted at {escape(event['time'])} because of {escape(event['cause'])}"
-    if (more := len(outbox["events"]) - _MOST) > 0:
+    if (more := len(outbox["events"]) - _MAX_MEMBERS) > 0:
         yield f"  and {more} more, which --json shows"
 
 
@@ -300,7 +305,7 @@ def _steps(document: Document) -> Iterator[str]:
     if not document["steps"]:
         return
     yield ""
-    yield f"{count_of(len(document['steps']), 'step')} under way: {_share(document['step_bytes'], document['bytes'])}"
+    yield f"{count_of(len(document['steps']), 'open step')}: {_share(document['step_bytes'], document['bytes'])}"
     for step in document["steps"]:
         if "damaged" in step:
             yield f"  {step['damaged']}"
@@ -309,10 +314,11 @@ def _steps(document: Document) -> Iterator[str]:
         lease = f"begun at {step['begun']}, with a lease until {step['until']}"
         if step["unsent"]:
             lease = (
-                f"begun at {step['begun']}, and released at {step['until']} before its effect was sent: begin takes it over"
+                f"begun at {step['begun']} and released at {step['until']} before its effect was sent: the next begin takes "
+                "it over"
             )
         elif step["lease_is_over"]:
-            lease += ": nobody knows whether its effect happened"
+            lease += ": it is unknown whether its effect happened"
         yield f"  message {escape(step['message'])}{of}: {lease}, key {escape(step['key'])}, for the ledger {escape(step['ledger'])}"
 
 
@@ -331,9 +337,9 @@ def _answers(answers: list[Document], message: Message) -> Iterator[str]:
     if [(answer["ledger"], answer["attribute"], answer["outcome"]) for answer in answers] == [
         ("", make_label_name(""), "Applied")
     ]:
-        yield "No ledger is here yet, so a delivery would be Applied if your own condition holds."
+        yield "The entity has no ledger yet, so a delivery would be Applied if your own condition holds."
         return
-    yield f"A delivery of {full_name(message)} would get:"
+    yield f"The outcome of a delivery of {full_name(message)}:"
     for answer in answers:
         by = (
             f" from {answer['ledger']} in {escape(answer['attribute'])}"

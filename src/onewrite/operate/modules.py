@@ -1,4 +1,6 @@
-"""Finds what the command line names in the user's modules. To import one, or to call what it names, can fail, and then says so."""
+"""Lookup of objects that the command line names in the user's modules. Importing or calling them can fail, and the errors
+show that.
+"""
 
 from __future__ import annotations
 
@@ -31,23 +33,25 @@ _EXAMPLES = {
     STORE: "shop.stores:orders",
     MODULE: "shop.stores:orders",
 }
-_LEDGER_OF = attrgetter("_flows.ledger")  # a store has no public name for what only its own flows need
+_GET_LEDGER = attrgetter("_flows.ledger")  # a store keeps its ledger to its own flows
 
 
 class _NothingThereError(ConfigurationError):
-    """What the command line names is not there: the user's code has not failed."""
+    """The command line names something that isn't there. The user's code has not failed."""
 
 
 def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
-    """What `module:name` names, or returns if it is a function without arguments. The module may be in the current directory.
+    """Return the object that `module:name` names, or its result if it is a function without arguments. The module can be in
+    the current directory.
 
-    `form` is what the help calls the argument. `quiet`: what the module prints goes to where errors go, because the verb's output is for
-    a program.
+    `form` is the argument's name in the help. `quiet` sends the module's output to stderr, because the verb's own output is
+    for a program.
     """
     module, _, attribute = name.partition(":")
     if not _is_dotted(module) or not _is_dotted(attribute):
         raise ConfigurationError(
-            f"{form}: {name!r} is not of the form {(form if ':' in form else 'MODULE:NAME').lower()}, as {_EXAMPLES[form]} is."
+            f"{form}: expected {(form if ':' in form else 'MODULE:NAME').lower()}, for example {_EXAMPLES[form]}, got "
+            f"{name!r}."
         )
     content = _import(module, form, quiet=quiet)
 
@@ -57,26 +61,26 @@ def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
         except AttributeError as error:
             raise _NothingThereError(f"{form}: the module {module!r} has no {attribute!r}.") from error
 
-    value = _run_users(read, f"{name} cannot be made", quiet=quiet)  # a __getattr__ of the module may make it now
+    value = _run_users(read, f"{name} can't be created", quiet=quiet)  # a module's __getattr__ can create it now
     return _run_users(value, f"{name}() fails", quiet=quiet) if _is_maker(value) else value
 
 
 def find_module(name: str) -> ModuleType:
-    """The module of that name, which may be in the current directory."""
+    """Return the module of this name, which can be in the current directory."""
     if not _is_dotted(name):
-        raise ConfigurationError(f"{MODULE}: {name!r} is no name of a module, as shop.stores is.")
+        raise ConfigurationError(f"{MODULE}: expected a module's name, for example shop.stores, got {name!r}.")
     return _import(name, MODULE, quiet=True)
 
 
 def _is_maker(value: object) -> bool:
-    """Is it a plain function that needs no argument, and no handler? What it returns is meant then."""
+    """Return whether this is a plain function without required arguments, and not a handler. Its result is meant then."""
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType | MethodType) or handler_of(value) is not None:
         return False
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         return False
     parameters = inspect.signature(function).parameters.values()
-    return all(each.default is not each.empty for each in parameters)  # *arguments would wrap something that needs some
+    return all(each.default is not each.empty for each in parameters)  # *arguments would wrap a function that needs some
 
 
 def _is_dotted(name: str) -> bool:
@@ -93,34 +97,41 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
             return importlib.import_module(module)
         except ModuleNotFoundError as error:
             if f"{module}.".startswith(f"{error.name}."):
-                text = f"{form}: there is no module {error.name!r} in {folder} or among the installed packages."
+                text = (
+                    f"{form}: there is no module {error.name!r} in {folder} or among the installed packages. Run the command "
+                    "where the module is, or install it."
+                )
                 raise _NothingThereError(text) from error
             raise
 
-    return _run_users(import_it, f"The module {module} cannot be imported", quiet=quiet)
+    return _run_users(import_it, f"The module {module} can't be imported", quiet=quiet)
 
 
 def _run_users(act: Callable[[], T], failure: str, *, quiet: bool) -> T:
-    """Run code of the user's. What it raises is shown with its traceback, and `failure` says what failed."""
+    """Run the user's code. Print its exception with the traceback, and raise OutsideFailure with `failure` as the
+    description.
+    """
     try:
         with redirect_stdout(sys.stderr) if quiet else nullcontext():
             return act()
     except _NothingThereError:
         raise
-    except (Exception, SystemExit) as error:  # a script that exits with 0 when it is imported must not look like a success
+    except (Exception, SystemExit) as error:  # a script that exits with 0 on import must not look like a success
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in EXTRAS:
-            raise  # `main` says what to install
-        traceback.print_exception(error)  # the user's own code is to be mended
+            raise  # `main` names the package to install
+        traceback.print_exception(error)  # the user must fix their own code
         fault = f"{type(error).__name__}: {error}".removesuffix(".")
-        raise OutsideFailure(f"{failure}: {fault}. Nothing was looked at and nothing was done.") from error
+        raise OutsideFailure(
+            f"{failure}: {fault}. Nothing was read or written. Fix the module and repeat the command."
+        ) from error
 
 
 def ledger_of(name: str | None) -> Ledger | None:
-    """The ledger that `module:name` names, itself or by the store that has it."""
+    """Return the ledger that `module:name` names, directly or by its store."""
     if name is None:
         return None
     candidate = find(name, STORE)
-    ledger = candidate if hasattr(candidate, "entry") else _LEDGER_OF(candidate) if hasattr(candidate, "_flows") else None
+    ledger = candidate if hasattr(candidate, "entry") else _GET_LEDGER(candidate) if hasattr(candidate, "_flows") else None
     if ledger is None:
-        raise ConfigurationError(f"{name!r} is a {type(candidate).__name__}, and neither a guarded store nor a ledger.")
-    return ledger  # type: ignore[no-any-return]  # whatever the module has
+        raise ConfigurationError(f"{name!r}: expected a guarded store or a ledger, got a {type(candidate).__name__}.")
+    return ledger  # type: ignore[no-any-return]  # the module can have any type

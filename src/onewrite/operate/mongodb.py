@@ -1,4 +1,4 @@
-"""A collection as the verbs see it: images of its documents, one scan, and writes that land only on what was read."""
+"""A collection as the verbs see it: images of its documents, a scan, and writes that land only on an unchanged document."""
 
 from __future__ import annotations
 
@@ -26,47 +26,48 @@ from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.report import NotThere
 
 _GROUP = re.compile(rf"{PREFIX}(?:@|{RING_LAYOUT}r)")
-_AT_ONCE = 100  # documents of a page
+_AT_ONCE = 100  # documents in a page
 _DISPLAY_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
-# Every value becomes one that is written again as it stands there: a UUID of the old kind too, and a date after Python's last.
+# Read every value in a type that is written back unchanged, such as UUIDs of the legacy format and dates after Python's
+# last.
 _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
-# A text that is none, in a field of the user's or an _id, must not hide all other entities. It is shown only.
+# Invalid UTF-8 in a user's field or an _id must not hide the other entities. It is only shown.
 _LENIENT = STORED_CODEC.with_options(unicode_decode_error_handler="replace")
 
 
-def _spelling_of(value: object) -> str | None:
+def _raw_spelling(value: object) -> str | None:
     is_key = isinstance(value, str | int | bson.ObjectId) and not isinstance(value, bool | bson.Code)
     return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
 
 
-LAYOUT = Layout("MongoDB", attrgetter("group"), locate_slot, is_made_by, _spelling_of, has_token=False, largest=2**63 - 1)
+LAYOUT = Layout("MongoDB", attrgetter("group"), locate_slot, is_made_by, _raw_spelling, has_token=False, largest=2**63 - 1)
 
 
 class CollectionStore:
-    """The documents of a collection. It reads what a majority holds, and waits until a majority has what it writes."""
+    """The documents of a collection, with majority reads and majority writes."""
 
     def __init__(self, collection: Any) -> None:
         self.target = with_codec(require_majority(collection), _LENIENT)
         self.name = str(getattr(collection, "full_name", collection.name))
 
     def key(self, text: str) -> dict[str, Any]:
-        """The document that is named by extended JSON, as {"_id": {"$oid": "..."}}, or by its `_id` alone."""
+        """Return the document key of extended JSON, such as {"_id": {"$oid": "..."}}, or of a bare `_id`."""
         try:
             value: object = json_util.loads(text, json_options=_INPUT_JSON)
         except (ValueError, TypeError, BSONError):
             if text.lstrip().startswith(("{", "[")):
                 raise ConfigurationError(
-                    f"""--key {text}: give the _id of a document, plain or as JSON, as in '{{"_id": {{"$oid": "..."}}}}'."""
+                    f"""--key {text}: expected the _id of a document, plain or as JSON, for example '{{"_id": {{"$oid": "..."}}}}'."""
                 ) from None
-            value = text  # a bare text
+            value = text  # a bare string
         is_named = isinstance(value, dict) and cast("dict[str, Any]", value).keys() == {"_id"}
         return cast("dict[str, Any]", value) if is_named else {"_id": value}
 
     def read(self, key: Document) -> Flow[EntityImage | None]:
-        """The document as it is now; None if there is none."""
+        """Return the document, or None."""
         cursor = yield Call(
             "find", ({"_id": {"$eq": key["_id"]}},), {"limit": 1}
-        )  # an _id that looks like an operator is none
+        )  # an _id that looks like an operator isn't one
         documents: list[Document] = yield Do(list, (cursor,))
         return image_of(documents[0]) if documents else None
 
@@ -74,7 +75,7 @@ class CollectionStore:
         return CollectionScan(self.target.name, self.name, attribute)
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
-        """The one request of an edit."""
+        """Return the one request of an edit."""
         query = {
             **image.key,
             **{name: {"$eq": image.raw[name]} if name in image.raw else {"$exists": False} for name in edit.as_read},
@@ -88,26 +89,26 @@ class CollectionStore:
         return [Call("update_one", (query, {operator: change for operator, change in update.items() if change}))]
 
     def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
-        """Send the request. Returns how many were done: none, if the document is not as it was read."""
+        """Send the request. Return the number of successful requests: 0 if the document has changed."""
         (call,) = self.calls(image, edit)
         reply = yield call
         return int(reply.matched_count)
 
     def to_json(self, call: Call) -> Any:
-        """A request as JSON has it."""
+        """Return a request as JSON."""
         return {call.method: json.loads(json_util.dumps(call.args, json_options=_DISPLAY_JSON))}
 
 
 def key_text(key: Document) -> str:
-    """A document's `_id`, as `--key` takes it."""
+    """Return a document's `_id` as `--key` takes it."""
     return json_util.dumps({"_id": key["_id"]}, json_options=_DISPLAY_JSON)
 
 
 class CollectionScan:
-    """Goes once through the documents of a collection that have a field.
+    """A single pass over the documents that have a field.
 
-    Each page is a query of its own, which begins where the last one ended in the index on `_id`: a cursor would be closed by the
-    server where what is done with its documents is slow.
+    Each page is a query that starts where the last one ended in the index on `_id`. The server would close a cursor if the
+    documents are processed slowly.
     """
 
     def __init__(self, name: str, full_name: str, attribute: str) -> None:
@@ -116,28 +117,30 @@ class CollectionScan:
         self._last: Document | None = {}
 
     def next(self) -> Flow[list[EntityImage] | None]:
-        """The documents of the next page; None at the end."""
+        """Return the documents of the next page, or None at the end."""
         if self._last is None:
             return None
-        # Unlike a filter, this goes on to an _id of another type. The bound itself is in it, and may be read once more.
+        # Unlike a filter, this continues to an _id of another type. It includes the bound itself, which can be read again.
         start = {"min": self._last, "hint": [("_id", 1)]} if self._last else {}
         limit = _AT_ONCE + len(self._last)
         documents: list[Document] = yield Do(
             list, ((yield Call("find", (self._filter,), {"sort": [("_id", 1)], "limit": limit, **start})),)
         )
-        if not (documents or self._last):  # a collection that does not exist has no documents, and its query does not fail
-            # Those that the user may use are listed without a right on the database.
+        if not (documents or self._last):  # a query of a missing collection returns no documents instead of failing
+            # This lists the collections that the user can access, without a privilege on the database.
             names = yield Call("database.list_collection_names", (), {"authorizedCollections": True})
             if self._name not in names:
-                raise NotThere(f"There is no collection {self._full_name} here.")
-        bound = canonical(self._last, STORED_CODEC)  # Python has other ideas of which values are equal
+                raise NotThere(
+                    f"There is no collection {self._full_name} here. Check the database and collection in --collection."
+                )
+        bound = canonical(self._last, STORED_CODEC)  # Python's equality differs from MongoDB's
         fresh = [document for document in documents if canonical({"_id": document["_id"]}, STORED_CODEC) != bound]
         self._last = {"_id": documents[-1]["_id"]} if len(documents) == limit else None
         return [image_of(document) for document in fresh]
 
 
 def sample(most: int) -> Flow[list[EntityImage]]:
-    """Documents that MongoDB picks at random."""
+    """Return documents that MongoDB picks at random."""
     cursor = yield Call("aggregate", ([{"$sample": {"size": most}}],))
     return [image_of(document) for document in (yield Do(list, (cursor,)))]
 
@@ -162,13 +165,13 @@ def image_of(document: Document) -> EntityImage:
 
 
 def _neutral(document_lookup: Callable[[Slot], object], slot: Slot, value: object) -> object:
-    with suppress(TypeError):  # a member of a list that says it can be hashed, and cannot
+    with suppress(TypeError):  # a list's member can claim to be hashable and fail
         return document_lookup(slot)
     return value
 
 
 def _slots(document: Document) -> Iterator[tuple[Slot, Any]]:
-    """What stands in the document, with the way to it where a field has several slots."""
+    """Yield the document's contents by slot. A field can have several slots."""
     for name, value in document.items():
         if not isinstance(value, Mapping) or not _GROUP.fullmatch(name):
             yield Slot(name), value

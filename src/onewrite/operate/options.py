@@ -1,4 +1,4 @@
-"""The options that verbs have in common: one name and one meaning for each."""
+"""The shared options of the verbs: one name and one meaning for each."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
 
-Options: TypeAlias = Mapping[str, Any]  # what the command line says, by the names of the verb's arguments
+Options: TypeAlias = Mapping[str, Any]  # the values of the command line by the verb's argument names
 
 
 class MetricsKind(Enum):
-    """Where metrics go."""
+    """The destination of metrics."""
 
     EMF = "emf"
     OPENTELEMETRY = "opentelemetry"
 
 
 def option(verb: str, name: str, text: str, **more: Any) -> Any:
-    """An option that the environment may give too: the worker's --queue-url as ONEWRITE_WORKER_QUEUE_URL."""
+    """Return an option that the environment can set too: the worker's --queue-url as ONEWRITE_WORKER_QUEUE_URL."""
     return typer.Option(f"--{name}", envvar=f"ONEWRITE_{verb}_{name}".upper().replace("-", "_"), help=text, **more)
 
 
@@ -42,40 +42,40 @@ VersionOption: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
-# --- which store. A URL may hold a password, which the environment keeps from the list of processes ---------------------------
-
 
 def _table(more: str = "") -> Any:
-    return typer.Option("--table", metavar="NAME", envvar="ONEWRITE_TABLE", help=f"A table of DynamoDB.{more}")
+    return typer.Option("--table", metavar="NAME", envvar="ONEWRITE_TABLE", help=f"A DynamoDB table.{more}")
 
 
 def _collection(more: str = "") -> Any:
-    text = f"A collection of MongoDB: mongodb://HOST/DATABASE.COLLECTION.{more}"
+    text = f"A MongoDB collection: mongodb://HOST/DATABASE.COLLECTION.{more}"
     return typer.Option("--collection", metavar="URL", envvar="ONEWRITE_COLLECTION", help=text)
 
 
 TableName: TypeAlias = Annotated[str | None, _table()]
 CollectionUrl: TypeAlias = Annotated[str | None, _collection()]
-# For a verb that does nothing without one of them.
+# For verbs that need one of the two.
 RequiredTable: TypeAlias = Annotated[str | None, _table(" Required without --collection.")]
 RequiredCollection: TypeAlias = Annotated[str | None, _collection(" Required without --table.")]
-Region: TypeAlias = Annotated[str | None, typer.Option("--region", help="The region at AWS, if not the configured one.")]
+Region: TypeAlias = Annotated[str | None, typer.Option("--region", help="The AWS region, if not the configured one.")]
 EndpointUrl: TypeAlias = Annotated[
-    str | None, typer.Option("--endpoint-url", metavar="URL", help="Where the table is, if not at AWS.")
+    str | None, typer.Option("--endpoint-url", metavar="URL", help="The endpoint of DynamoDB, if not AWS's.")
 ]
 
-# --- which entity, and which message ------------------------------------------------------------------------------------
 
 Key: TypeAlias = Annotated[
     str,
-    typer.Option("--key", metavar="JSON", help='The entity: \'{"orderId": "o-1"}\', or an _id of MongoDB in extended JSON.'),
+    typer.Option("--key", metavar="JSON", help="""The entity: '{"orderId": "o-1"}', or a MongoDB _id in extended JSON."""),
 ]
 Attribute: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--attribute",
         metavar="NAME",
-        help="Where the label of the ledger stands, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or the attribute of MessageIds.",
+        help=(
+            "The attribute of the ledger's label, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or "
+            "the attribute of MessageIds."
+        ),
     ),
 ]
 _MESSAGE = typer.Option("--message", metavar="ID", help="The message's id.")
@@ -88,25 +88,29 @@ SequenceOption: TypeAlias = Annotated[
 ]
 Parts: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--part", metavar="NAME", help="The message's part, as of message.part(NAME). May be given several times."),
+    typer.Option(
+        "--part", metavar="NAME", help="The message's part, as in message.part(NAME). Repeat it for several parts."
+    ),
 ]
 Operator: TypeAlias = Annotated[
-    str | None, typer.Option("--operator", help="Who asks for it, for the log; by default the user of this process.")
+    str | None, typer.Option("--operator", help="Your name, for the log. The default is the user of this process.")
 ]
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Write. Without it nothing is written.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Write. Without this option nothing is written.")]
 
 _TEXT = "text:"
 
 
 def message_of(options: Options) -> Message:
-    """The message that the options name."""
+    """Return the message that the options name."""
     parts = tuple(options["part"] or ())
     sequence = None if options["sequence"] is None else sequence_of(options["sequence"])
     return Message(options["message"], source=options["source"], sequence=sequence, parts=parts)
 
 
 def sequence_of(text: str) -> int | str:
-    """The sequence as a message has it. A number that nobody would write so, such as 00042, is a text, and so is what says it."""
+    """Return the sequence as a message has it. A number with leading zeros, such as 00042, is text, and so is a value with
+    the prefix "text:".
+    """
     if text.startswith(_TEXT):
         return text.removeprefix(_TEXT)
     digits = text.removeprefix("-")
@@ -114,17 +118,20 @@ def sequence_of(text: str) -> int | str:
         return text
     try:
         number = int(text)
-    except ValueError as error:  # Python makes no number of some thousand digits
+    except ValueError as error:  # Python refuses to convert more than some thousand digits
         raise ConfigurationError(
-            f"--sequence has {len(digits)} digits: write {_TEXT} before it if the sequence is a text."
+            f"--sequence has {len(digits)} digits, which is too long for a number. If the sequence is text, write "
+            f"{_TEXT} before it."
         ) from error
     return number if text == str(number) else text
 
 
 def global_meter() -> Meter:
-    """The meter of `--metrics opentelemetry`."""
+    """Return the meter of `--metrics opentelemetry`."""
     try:
-        from opentelemetry.metrics import get_meter  # noqa: PLC0415  # a package that few have
+        from opentelemetry.metrics import get_meter  # noqa: PLC0415  # an optional package
     except ModuleNotFoundError as error:
-        raise ConfigurationError('--metrics opentelemetry needs a package: pip install "onewrite[opentelemetry]"') from error
+        raise ConfigurationError(
+            '--metrics opentelemetry needs a package. Run: pip install "onewrite[opentelemetry]"'
+        ) from error
     return get_meter("onewrite")

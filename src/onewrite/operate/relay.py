@@ -1,6 +1,6 @@
-"""`onewrite relay` runs a relay, or lists and settles what it cannot publish.
+"""`onewrite relay` runs a relay, or lists and settles the events that it can't publish.
 
-Each act of an operator asks first and then leaves a record in the log: what was done, and who asked for it.
+Each operator action asks first, and then logs what was done and who requested it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
 
 _option = partial(option, "RELAY")
-_SUMMARY = 60.0  # seconds between two lines that sum up
+_SUMMARY = 60.0  # seconds between two summary lines
 _OF_A_STORE = ("outbox", "index", "to", "table", "collection", "region", "endpoint_url")
 
 Name: TypeAlias = Annotated[
@@ -64,51 +64,56 @@ Name: TypeAlias = Annotated[
     typer.Argument(
         metavar=f"[{RELAY}]",
         envvar="ONEWRITE_RELAY",
-        help="Where the Relay is, or a function that makes it, as in shop.relays:orders. Without it, give --table or --collection.",
+        help=(
+            "The Relay, or a function that creates it, for example shop.relays:orders. Without it, pass --table or "
+            "--collection."
+        ),
     ),
 ]
 OutboxName: TypeAlias = Annotated[
     str | None,
-    _option("outbox", "Of a store: the name of its Outbox, as in shop/orders. Required with --table or --collection."),
+    _option("outbox", "The name of the store's Outbox, for example shop/orders. Required with --table or --collection."),
 ]
-Index: TypeAlias = Annotated[str | None, _option("index", "Of a table: the sparse index of its Outbox.")]
+Index: TypeAlias = Annotated[str | None, _option("index", "The sparse index of the table's Outbox.")]
 To: TypeAlias = Annotated[
     str | None,
     _option(
         "to",
-        "Of a store: where its events go: an SQS queue's URL, the ARN of an SNS topic or of an EventBridge bus. Required with --table or "
-        "--collection, unless you give --stuck, --skip or --restart.",
+        "The destination of the store's events: an SQS queue's URL, or the ARN of an SNS topic or EventBridge bus. "
+        "Required with --table or --collection, except with --stuck, --skip, or --restart.",
     ),
 ]
-Once: TypeAlias = Annotated[bool, _option("once", "Make one pass over all that is pending, and stop.")]
+Once: TypeAlias = Annotated[bool, _option("once", "Make one pass over all pending events, and stop.")]
 Poll: TypeAlias = Annotated[float, _option("poll", "Seconds between two passes.", min=0.01, max=86_400)]
 OlderThan: TypeAlias = Annotated[
-    float, _option("older-than", "Leave out what has waited for less than so many seconds.", min=0, max=1e9)
+    float, _option("older-than", "Skip events that have been pending for fewer seconds.", min=0, max=1e9)
 ]
 DrainSeconds: TypeAlias = Annotated[
-    float, _option("drain-seconds", "The most seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
+    float, _option("drain-seconds", "The maximum number of seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
 ]
 Metrics: TypeAlias = Annotated[
     list[MetricsKind] | None,
-    _option("metrics", "emf prints CloudWatch's metrics; opentelemetry counts on the global meter."),
+    _option("metrics", "emf prints CloudWatch metrics; opentelemetry counts on the global meter."),
 ]
-Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Lines of text, or one JSON object a line.")]
-LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The least level that is logged.", case_sensitive=False)]
+Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Text lines, or one JSON object per line.")]
+LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The minimum level to log.", case_sensitive=False)]
 Operator: TypeAlias = Annotated[
-    str | None, _option("operator", "Who asks for --skip or --restart, for the log; by default the user of this process.")
+    str | None,
+    _option("operator", "Your name, for the log of --skip or --restart. The default is the user of this process."),
 ]
-# An act is asked for each time that it is done, and never by the environment.
-Stuck: TypeAlias = Annotated[bool, typer.Option("--stuck", help="List what has waited for longest, and stop.")]
+# An operator action needs its option each time. The environment can't set it.
+Stuck: TypeAlias = Annotated[bool, typer.Option("--stuck", help="List the events that have been pending longest, and stop.")]
 Skip: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="ID", help="Skip that event, which must be its entity's oldest.")
+    str | None, typer.Option(metavar="ID", help="Skip the event with this ID, which must be its entity's oldest.")
 ]
 Restart: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="SOURCE", help="After a restore: number the events of that entity from 1 again, as another source's."
+        metavar="SOURCE",
+        help="After a restore from backup: number the events of this source from 1 again, under a new source.",
     ),
 ]
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask before skipping or restarting.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Don't ask before skipping or restarting.")]
 
 
 def relay(
@@ -137,10 +142,11 @@ def relay(
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
-    """Publish the events that a store's writes emit, until SIGTERM or Ctrl-C. What is under way then is finished.
+    """Publish the events that a store's writes emit, until SIGTERM or Ctrl-C. Then finish the work in progress.
 
-    --once ends with exit code 1 if something failed, and with 5 if the broker refused an event or an outbox cannot be read; so does
-    --stuck if it lists anything. Each option but those of an operator's acts may also be given by the environment: --to as ONEWRITE_RELAY_TO.
+    --once ends with exit code 1 if something failed, and with 5 if the broker refused an event or an outbox can't be read.
+    --stuck ends with 5 if it lists anything. The environment can set each option except the operator actions: --to as
+    ONEWRITE_RELAY_TO.
     """
     _start(**locals())
 
@@ -148,11 +154,11 @@ def relay(
 def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_level: Level, **options: Any) -> None:
     acts = [act for act in ("stuck", "skip", "restart") if options[act]]
     if len(acts) > 1:
-        raise ConfigurationError("Give one of --stuck, --skip and --restart, and not several.")
+        raise ConfigurationError("Pass only one of --stuck, --skip, and --restart.")
     sources = {each: context.get_parameter_source(each) for each in ("name", *_OF_A_STORE)}
     given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if "name" not in given and {"table", "collection"} & {*given}:
-        name = None  # that of the environment is for when no store is named
+        name = None  # the environment's RELAY is for a command without a store
     early: EarlySignals = context.obj
     if acts:
         early.pass_on(interrupt, within=AT_ONCE)
@@ -160,11 +166,11 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
         early.drain(options["drain_seconds"])
 
     def run_act() -> int:
-        level = Level.INFO if acts else log_level  # What was done is written at any level.
+        level = Level.INFO if acts else log_level  # log the operator's action at any level
         if early.owns_process:
             keep_log(log_format, level)
         relay = _chosen_relay(name, given, options, publishes=not acts)
-        log_to_stderr(log_format, level)  # for other loggers, unless the user's module has set up logging of its own
+        log_to_stderr(log_format, level)  # for other loggers, unless the user's module has configured logging
         if options["stuck"]:
             return list_stuck(relay, timedelta(seconds=options["older_than"]), as_json=options["as_json"])
         if options["skip"]:
@@ -177,18 +183,25 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
 
 
 def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
-    """The relay that a module has, or one that is made for a store."""
+    """Return a module's relay, or a new one for a store."""
     if name is None:
         for option_name in ("outbox", "to") if publishes and is_named(options) else ("outbox",) if is_named(options) else ():
             if options[option_name] is None:
-                raise ConfigurationError(f"Give --{option_name}: a store alone does not say it. See onewrite relay --help.")
+                raise ConfigurationError(
+                    f"Pass --{option_name}, because a store alone doesn't determine it. See onewrite relay --help."
+                )
         return relay_of(options, Outbox(options["outbox"] or "none", index=options["index"]), options["to"])
     for option_name in _OF_A_STORE:
         if option_name in given:
-            raise ConfigurationError(f"--{option_name.replace('_', '-')} does not go with {name}: the module says it.")
+            raise ConfigurationError(
+                f"Remove --{option_name.replace('_', '-')} or {name}: the module's Relay already determines it."
+            )
     candidate = find(name, RELAY, quiet=options["as_json"])
     if not isinstance(candidate, Relay):
-        raise ConfigurationError(f"{RELAY}: {name!r} is a {type(candidate).__name__}, and not an onewrite.outbox.Relay.")
+        raise ConfigurationError(
+            f"{RELAY}: {name!r} is a {type(candidate).__name__}. Name an onewrite.outbox.Relay, or a function that "
+            "returns one."
+        )
     return candidate
 
 
@@ -213,16 +226,16 @@ def _hooks(kinds: Sequence[MetricsKind]) -> list[OnPass]:
 
 
 class PassLog:
-    """A line for what was done since the last one, now and then. What was refused or failed has lines of its own, at once."""
+    """Logs a periodic summary of the passes. Refused events and failures have log lines of their own."""
 
     def __init__(self, hooks: Sequence[OnPass], clock: Callable[[], float] = time.monotonic) -> None:
         self._hooks, self._clock = hooks, clock
-        self._summed_up = -_SUMMARY  # so the first line comes at once
+        self._summed_up = -_SUMMARY  # makes the first summary immediate
         self._counts: Counter[str] = Counter()
         self._last = SweepReport()
 
     def count(self, sweep: SweepReport) -> None:
-        """After each pass."""
+        """Count one pass."""
         for hook in self._hooks:
             hook(sweep)
         self._counts.update(published=sweep.published, overtaken=sweep.overtaken)
@@ -231,7 +244,7 @@ class PassLog:
         self.sum_up()
 
     def sum_up(self, *, last: bool = False) -> None:
-        """Nothing is said where nothing was done."""
+        """Log a summary, unless there was nothing to do."""
         now = self._clock()
         if not +self._counts or (not last and now < self._summed_up + _SUMMARY):
             return
@@ -243,16 +256,13 @@ class PassLog:
         self._counts.clear()
 
 
-# --- What an operator does about events that are not published: lists them, skips one, restarts an entity -----------------
-
-
-_MOST = 1000  # entities of a kind that are listed
+_MAX_LISTED = 1000  # maximum number of listed entities of a kind
 
 
 def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
-    """What has waited for longest comes first, and what cannot be read, whose age is not known, last."""
-    waiting, broken = relay.waiting(older_than, most=_MOST + 1), relay.broken(most=_MOST + 1)
-    more = max(len(waiting), len(broken)) > _MOST
+    """List the entities with the longest-pending events first, and unreadable outboxes, whose age is unknown, last."""
+    waiting, broken = relay.waiting(older_than, most=_MAX_LISTED + 1), relay.broken(most=_MAX_LISTED + 1)
+    more = max(len(waiting), len(broken)) > _MAX_LISTED
     if as_json:
         stuck = [
             {
@@ -264,64 +274,67 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
                 "source": entity.event.source,
                 "entity": key_text(relay, entity.event.entity),
             }
-            for entity in waiting[:_MOST]
+            for entity in waiting[:_MAX_LISTED]
         ]
-        unread = [{"entity": key_text(relay, fault.entity), "why": str(fault.error)} for fault in broken[:_MOST]]
+        unread = [{"entity": key_text(relay, fault.entity), "why": str(fault.error)} for fault in broken[:_MAX_LISTED]]
         tell_json({"stuck": stuck, "unread": unread, "more": more})
     else:
-        tell([_line(entity) for entity in waiting[:_MOST]])
+        tell([_line(entity) for entity in waiting[:_MAX_LISTED]])
         tell(
             [
-                f"cannot be read  {escape(key_text(relay, fault.entity))}  {escape(str(fault.error))}"
-                for fault in broken[:_MOST]
+                f"unreadable  {escape(key_text(relay, fault.entity))}  {escape(str(fault.error))}"
+                for fault in broken[:_MAX_LISTED]
             ]
         )
         if more:
-            tell([f"There are more: {_MOST} of a kind are listed."])
+            tell([f"There are more. Only {_MAX_LISTED} of each kind are listed."])
     return Exit.FOUND if waiting or broken else Exit.DONE
 
 
 def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) -> int:
-    """Put an event of type onewrite.skipped in the place of one."""
+    """Replace an event with one of type onewrite.skipped."""
     stuck = next((entity for entity in relay.waiting(most=sys.maxsize) if entity.event.id == event_id), None)
     if stuck is None:
         raise NotThere(
-            f"No entity's oldest event is {event_id}: it is published by now, or waits behind the oldest one of its entity. --stuck "
-            "lists those that can be skipped."
+            f"No entity's oldest event is {event_id}. It has been published, or it waits behind its entity's oldest "
+            "event. To list the events that can be skipped, use --stuck."
         )
     tell([_line(stuck)])
-    if not (yes or typer.confirm("Consumers will be shown an event of type onewrite.skipped instead. Skip it?")):
+    if not (yes or typer.confirm("Consumers will receive an event of type onewrite.skipped instead. Skip it?")):
         return Exit.FAILED
     known = {"act": "skip", "type": stuck.event.type, "id": event_id, "source": stuck.event.source}
     with record_unknown_result(f"skip of {stuck.event.type} {event_id} of {stuck.event.source}", operator, known):
         replacement = relay.skip(source=stuck.event.source, id=event_id)
     if replacement is None:
-        raise NothingToDo("It was published meanwhile.")
+        raise NothingToDo("The event was published in the meantime, so nothing was skipped.")
     text = f"Skipped {stuck.event.type} {event_id}, number {replacement.sequence} of {replacement.source}."
     tell(f"{text}\nIts body was: {stuck.event.body}\n")
-    # The body too: what is skipped is nowhere else any more.
+    # Log the body too, because this is now its only copy.
     details = {**known, "number": replacement.sequence, "source": replacement.source, "body": stuck.event.body}
     record(f"{text} Its body was: {stuck.event.body}", operator, details)
     return Exit.DONE
 
 
 def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool) -> int:
-    """Number an entity's events from 1 again, under another source."""
+    """Number an entity's events from 1 again, under a new source."""
     outbox = relay.look(source)
     if outbox is None:
-        raise NotThere(f"There is no outbox of {source}: nothing was ever emitted there, or the entity is deleted.")
+        raise NotThere(
+            f"There is no outbox of {source}. Either nothing was emitted there, or the entity was deleted. Check the "
+            "source's spelling."
+        )
     tell(
         f"{outbox.source}: {outbox.sent} sent, {len(outbox.pending)} pending.\n"
-        "Do this after a restore from a backup, and only then. Consumers will be shown another source, whose events begin at number 1. "
-        "What is pending goes out under it, with new ids: consumers that had it before the restore take it for new.\n"
+        "Do this only after a restore from a backup. Consumers will see a new source, whose events begin at number 1. Pending events are published "
+        "under it with new IDs, so consumers apply them again if they had received them before the restore.\n"
     )
-    if not (yes or typer.confirm("Are the entity's writers and relays stopped, and shall it be restarted?")):
+    if not (yes or typer.confirm("Are the entity's writers and relays stopped? Restart it?")):
         return Exit.FAILED
     details = {"act": "restart", "source": outbox.source, "sent": outbox.sent, "pending": len(outbox.pending)}
     with record_unknown_result(f"restart of {outbox.source}", operator, details):
         new_source = relay.restart(source=source)
     if new_source is None:
-        raise NotThere("The entity was deleted meanwhile.")
+        raise NotThere("The entity was deleted in the meantime, so nothing was restarted.")
     text = f"Restarted {outbox.source}, of which {count_of(outbox.sent, 'event was', 'events were')} sent. Its source is now {new_source}."
     tell([text])
     record(text, operator, {**details, "restarted_as": new_source})

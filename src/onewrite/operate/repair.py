@@ -1,4 +1,4 @@
-"""`onewrite forget`, `set-mark` and `clear`: they show what they would change, and write it only with --yes."""
+"""`onewrite forget`, `set-mark`, and `clear`: they show a change, and write it only with --yes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def forget(
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
-    """Let one message take effect once more. It shows the request first, and writes only with --yes."""
+    """Let one message take effect once more. Show the request, and write only with --yes."""
     options = locals()
 
     def forget_message(image: EntityImage) -> Repair:
@@ -89,24 +89,24 @@ def set_mark(
         typer.Option(
             "--sequence",
             metavar="N",
-            help="The last sequence that counts as done, as a message has it. Required without --remove.",
+            help="The last sequence that counts as done. Required without --remove.",
         ),
     ] = None,
     remove: Annotated[
         bool,
-        typer.Option("--remove", help="Remove the mark, as if nothing of the source had come. Required without --sequence."),
+        typer.Option("--remove", help="Remove the mark, as if the source had sent nothing. Required without --sequence."),
     ] = False,
     yes: Yes = False,
     operator: Operator = None,
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
-    """Move the mark of a source back or on. It shows which sequences that lets in or drops, and writes only with --yes."""
+    """Move a source's mark. Show which sequences it affects, and write only with --yes."""
     options = locals()
 
     def move_mark(image: EntityImage) -> Repair:
         if (options["sequence"] is None) != options["remove"]:
-            raise ConfigurationError("Give --sequence, the mark's new value, or --remove.")
+            raise ConfigurationError("Pass --sequence with the new mark, or --remove.")
         target = TargetMark(options["source"], tuple(options["part"] or ()), options["sequence"], options["attribute"])
         return changes.set_mark(image, target, time.time())
 
@@ -126,20 +126,23 @@ def clear(
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
-    """Empty a ledger of an entity. It shows what would take effect again, and writes only with --yes."""
+    """Empty a ledger of an entity. Show which messages would take effect again, and write only with --yes."""
     options = locals()
     end(lambda: _change("clear", options, lambda image: changes.clear(image, options["attribute"], time.time())))
 
 
 def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Repair]) -> int:
-    """Show a change of an entity, and write it if that is asked for and the entity is still as it was shown."""
+    """Show a change of an entity. With --yes, write it if the entity is unchanged."""
     store = store_of(options)
     image = entity_of(store, options["key"])
     repair = plan_repair(image)
     effects = repair.effects
     if is_outbox_label(image.fields.get(OUTBOX.label)):
         effects += (
-            "This entity emits events. What takes effect once more emits once more: events with new ids and numbers, which consumers apply again.",
+            (
+                "This entity emits events. A repeated effect emits them again, with new IDs and numbers, so consumers "
+                "apply them again."
+            ),
         )
     requests = [store.to_json(call) for call in store.calls(image, repair.edit)]
     if not options["as_json"]:
@@ -151,14 +154,14 @@ def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Rep
         document = {"entity": image.name, "changes": repair.changes, "effects": effects, "requests": requests}
         tell_json({**document, "written": result == 0})
     elif result is None:
-        tell("\nNothing was written. To write this, give the same command --yes.\n")
+        tell("\nNothing was written. To write this, repeat the command with --yes.\n")
     elif result == 0:
         tell("\nWritten.\n")
     return result or 0
 
 
 def _shorten(value: Any, most: int = 5) -> Any:
-    """A request with its long lists cut, as a person reads it."""
+    """Return a request for display, with long lists shortened."""
     match value:
         case list():
             items = cast("list[Any]", value)
@@ -171,7 +174,7 @@ def _shorten(value: Any, most: int = 5) -> Any:
 
 
 def _write(act: str, operator: str | None, store: EntityStore, image: EntityImage, repair: Repair) -> int:
-    """Write it, and leave a record of what was done and who asked for it."""
+    """Write the change, and log what was done and who requested it."""
     log_to_stderr()
     total = len(store.calls(image, repair.edit))
     changed = "; ".join(repair.changes)
@@ -184,6 +187,8 @@ def _write(act: str, operator: str | None, store: EntityStore, image: EntityImag
     if count < total:
         clause = f"only {count} of {total} requests were made" if count else "nothing was written"
         return say(
-            f"Another writer changed the entity meanwhile, and {clause}: look at it again, without --yes.", Exit.FAILED
+            f"Another writer changed the entity in the meantime, so {clause}. Repeat the command without --yes to see "
+            "the current state.",
+            Exit.FAILED,
         )
     return 0

@@ -1,4 +1,4 @@
-"""`onewrite steps` lists the steps that were begun in a table or collection and are not finished. It only reads."""
+"""`onewrite steps` lists the open steps of a table or collection: begun and not finished. It only reads."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ from onewrite.operate.report import Exit, age, count_of, end, escape, is_plain, 
 from onewrite.operate.stores import store_of
 
 _option = partial(option, "STEPS")
-_MOST = 100  # steps that are listed: more are an incident, whose first ones say what it is
+_MAX_LISTED = 100  # maximum number of listed steps: more are an incident, and the first ones show the cause
 HEADINGS = ("age", "begun", "lease until", "message", "source", "key", "ledger", "entity")
 
-OlderThan: TypeAlias = Annotated[
-    float, _option("older-than", "Leave out what was begun less than so many seconds ago.", min=0)
-]
+OlderThan: TypeAlias = Annotated[float, _option("older-than", "Skip steps that were begun fewer seconds ago.", min=0)]
 
 
 class OpenStep(NamedTuple):
-    """A step, and the key of its entity as text."""
+    """An open step, with its entity's key as text."""
 
     entity: str
     step: Step
 
     def details(self) -> dict[str, Any]:
-        """For a program."""
+        """Return the step for a program."""
         step, message = self.step, self.step.message
         return {
             "message": message.id,
@@ -55,7 +53,7 @@ class OpenStep(NamedTuple):
         }
 
     def cells(self, now: float) -> tuple[str, ...]:
-        """For a person, in the order of the headings."""
+        """Return the step for a person, in the order of the headings."""
         step, message = self.step, self.step.message
         until = f"{moment(step.until)}{', not sent' if step.is_unsent else ''}"
         times = (age(max(0, now - step.since)), moment(step.since), until)
@@ -65,16 +63,16 @@ class OpenStep(NamedTuple):
 
 
 class Oldest:
-    """Counts open steps, and keeps those that were begun first: at most `most`, however many there are."""
+    """Counts open steps and keeps the oldest, at most `most`."""
 
     def __init__(self, most: int, begun_by: float) -> None:
         self._most, self._begun_by = most, begun_by
-        self._heap: list[tuple[float, int, OpenStep]] = []  # a heap, on top of which is the one that was begun last
+        self._heap: list[tuple[float, int, OpenStep]] = []  # a heap with the newest step on top
         self.count = 0
         self.damaged_count = 0
 
     def add(self, record: FoundStep) -> None:
-        """What cannot be read is told at once."""
+        """Count a step, or print at once that it can't be read."""
         if not isinstance(record.step, Step):
             self.damaged_count += 1
             sys.stderr.write(f"onewrite: {record.entity}: {record.step}\n")
@@ -85,7 +83,7 @@ class Oldest:
                 heapq.heappop(self._heap)
 
     def steps(self) -> list[OpenStep]:
-        """Those that were begun first come first."""
+        """The oldest steps, sorted by begin."""
         return [entry[2] for entry in sorted(self._heap, reverse=True)]
 
 
@@ -99,13 +97,13 @@ def steps(
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
-    """List the steps that were begun and are not finished, those first that were begun first. It reads all of the store.
+    """List open steps, which were begun and not finished, with the oldest first. This reads the whole store.
 
-    The exit code is 5 if it lists a step, or if an entity has something else where a step should be.
+    The exit code is 5 if it lists a step, or if an entity has something else in a step's place.
     """
     options = locals()
     now = time.time()
-    oldest = Oldest(_MOST, now - older_than if older_than else math.inf)  # a worker's clock may be ahead of this one
+    oldest = Oldest(_MAX_LISTED, now - older_than if older_than else math.inf)  # a worker's clock can be ahead of this one
 
     def list_steps() -> int:
         store = store_of(options)

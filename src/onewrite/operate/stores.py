@@ -1,6 +1,6 @@
-"""Makes what a verb needs of a table or collection that the command line names. No module of the user's is needed.
+"""Stores for the verbs, from a table or collection on the command line. No user module is needed.
 
-To relay, only the outbox in an entity must be known, and to find open steps nothing. Which ledger its writers have makes no
+A relay needs only the entity's outbox, and a search for open steps needs nothing. The ledger of the writers makes no
 difference.
 """
 
@@ -24,38 +24,38 @@ from onewrite.outbox.passes import StoredOutboxes
 from onewrite.outbox.relay import Publisher
 
 _ONE_STORE = (
-    "Give --table NAME or --collection mongodb://HOST/DATABASE.COLLECTION, and not both. ONEWRITE_TABLE and ONEWRITE_COLLECTION in the "
-    "environment count as well."
+    "Pass either --table NAME or --collection mongodb://HOST/DATABASE.COLLECTION. ONEWRITE_TABLE and "
+    "ONEWRITE_COLLECTION in the environment count too."
 )
-_NO_COLLECTION = (  # without what was given: it may hold a password
-    "A collection is given as mongodb://HOST/DATABASE.COLLECTION."
+_NO_COLLECTION = (  # without the value, which can contain a password
+    "--collection: expected mongodb://HOST/DATABASE.COLLECTION."
 )
-# Seconds to connect, and to wait for a response: an operator does not wait for as long as a service.
+# Seconds to connect, and to wait for a response. An operator waits for less time than a service.
 _CONNECT = 5.0
-_READ_AWS = 5.0  # a page of a scan is a megabyte at most
-_READ_MONGODB = 60.0  # a scan looks at any number of documents before it finds a page of those that it needs
-_open_clients: list[Any] = []  # of MongoDB: each has threads and connections of its own
+_READ_AWS = 5.0  # a page of a scan is at most a megabyte
+_READ_MONGODB = 60.0  # a scan can read many documents before it finds a page of matches
+_open_clients: list[Any] = []  # MongoDB clients, each with threads and connections
 _TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
 _USUAL_HOST = re.compile(r"https://sqs\.[^.]+\.amazonaws\.com(\.cn)?")
 
 
 def close_clients() -> None:
-    """Close what the verb has opened."""
+    """Close the clients that the verb opened."""
     while _open_clients:
         _open_clients.pop().close()
 
 
 def is_named(options: Options) -> bool:
-    """Do the options name a store?"""
+    """Return whether the options name a store."""
     return options["table"] is not None or options["collection"] is not None
 
 
 def store_of(options: Options) -> EntityStore:
-    """The table or collection that the options name."""
+    """Return the table or collection that the options name."""
     _check_named(options)
     table, collection = options["table"], options["collection"]
     if table is not None:
-        from onewrite.operate.dynamodb import TableStore  # noqa: PLC0415  # One engine does without the other's driver.
+        from onewrite.operate.dynamodb import TableStore  # noqa: PLC0415  # each engine works without the other's driver
 
         return TableStore(dynamodb_client(options["region"], options["endpoint_url"]), table)
     target = mongo_collection(collection)
@@ -65,19 +65,19 @@ def store_of(options: Options) -> EntityStore:
 
 
 def entity_of(store: EntityStore, key: str) -> EntityImage:
-    """The entity as it is now."""
+    """Return the entity's current image."""
     image = run(store.read(store.key(key)), store.target)
     if image is None:
-        raise NotThere(f"There is no entity {key} in {store.name}.")
+        raise NotThere(f"There is no entity {key} in {store.name}. Check --key, and --region or --endpoint-url.")
     return image
 
 
 def relay_of(options: Options, outbox: Outbox, to: str | None) -> Relay:
-    """The relay of the outboxes in a table or collection. `to` is where it publishes; without it, it cannot."""
+    """Return a relay for the outboxes of a table or collection. Without a destination `to`, it can't publish."""
 
     @dataclass(frozen=True, slots=True)
     class OutboxStore:
-        """As much of a store as a relay needs."""
+        """The part of a store that a relay needs."""
 
         outboxes: StoredOutboxes
 
@@ -92,7 +92,9 @@ def _outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
 
         return OfTable(dynamodb_client(options["region"], options["endpoint_url"]), table, outbox)
     if outbox.index is not None:
-        raise ConfigurationError("--index names an index of DynamoDB. MongoDB finds the one on ow_due by itself.")
+        raise ConfigurationError(
+            "--index names a DynamoDB index. Remove it: MongoDB uses the index on ow_due automatically."
+        )
     target = mongo_collection(collection)
     from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
 
@@ -100,8 +102,8 @@ def _outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
 
 
 def key_text(relay: Relay, entity: Mapping[str, Any]) -> str:
-    """The key of an entity in the relay's store, as `--key` takes it."""
-    # A relay keeps these to itself. A module's relay does not say of which engine it is.
+    """Return the key of an entity in the relay's store as `--key` takes it."""
+    # A relay doesn't show its store or engine.
     if type(attrgetter("_boxes")(relay)).__module__.startswith("onewrite.dynamodb"):
         from onewrite.operate.dynamodb import key_text as of_table  # noqa: PLC0415  # as above
 
@@ -112,7 +114,7 @@ def key_text(relay: Relay, entity: Mapping[str, Any]) -> str:
 
 
 def _check_named(options: Options) -> None:
-    """Raise unless the options name one store, before anything is connected."""
+    """Raise ConfigurationError unless the options name one store, before any connection is made."""
     if (options["table"] is None) == (options["collection"] is None):
         raise ConfigurationError(_ONE_STORE)
     if options["table"] is not None:
@@ -120,16 +122,18 @@ def _check_named(options: Options) -> None:
     _names_in(options["collection"])
     for name in ("region", "endpoint_url"):
         if options[name] is not None:
-            raise ConfigurationError(f"--{name.replace('_', '-')} goes with --table. A collection's URL says where it is.")
+            raise ConfigurationError(
+                f"--{name.replace('_', '-')} is for --table. Remove it: a collection's URL contains its address."
+            )
 
 
 def dynamodb_client(region: str | None, endpoint_url: str | None) -> Any:
-    """boto3's plain client, for the region and the endpoint that are given, or those of the environment."""
+    """Return boto3's plain client for the given region and endpoint, or the environment's."""
     return client("dynamodb", region, endpoint_url)
 
 
 def mongo_collection(url: str) -> Any:
-    """pymongo's Collection that is named by mongodb://HOST/DATABASE.COLLECTION."""
+    """Return pymongo's Collection for mongodb://HOST/DATABASE.COLLECTION."""
     from pymongo.errors import InvalidName  # noqa: PLC0415  # as above
 
     database, collection = _names_in(url)
@@ -138,13 +142,13 @@ def mongo_collection(url: str) -> Any:
     try:
         return client[database][collection]
     except InvalidName as error:
-        raise ConfigurationError(f"{_NO_COLLECTION} Here {error}.") from error
+        raise ConfigurationError(f"{_NO_COLLECTION} The problem: {error}.") from error
 
 
 def _names_in(url: str) -> tuple[str, str]:
     try:
         parts: SplitResult = urlsplit(url)
-    except ValueError:  # brackets that hold no address
+    except ValueError:  # brackets without an address
         raise ConfigurationError(_NO_COLLECTION) from None
     database, _, collection = unquote(parts.path.removeprefix("/")).partition(".")
     if not parts.scheme.startswith("mongodb") or not database or not collection:
@@ -158,13 +162,13 @@ def _mongo_client(url: str) -> Any:
 
     try:
         connection: MongoClient[dict[str, Any]] = MongoClient(url, **_patience(url))
-    except (PyMongoError, ValueError, OSError) as error:  # it names files, too
-        raise ConfigurationError(f"MongoDB cannot be reached by this URI: {error}") from error
+    except (PyMongoError, ValueError, OSError) as error:  # it also names files
+        raise ConfigurationError(f"MongoDB can't be reached by this URI: {error}") from error
     return connection
 
 
 def _patience(url: str) -> dict[str, Any]:
-    """How long to wait, where the URL does not say it. Options here outdo its."""
+    """Return the timeouts that the URL doesn't set. Options here would override the URL's."""
     names = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
     limits = {"serverSelectionTimeoutMS": _CONNECT, "connectTimeoutMS": _CONNECT, "socketTimeoutMS": _READ_MONGODB}
     return {name: int(1000 * seconds) for name, seconds in limits.items() if name.lower() not in names}
@@ -174,7 +178,7 @@ def _publisher(to: str, outbox: Outbox, options: Options) -> Publisher:
     match = _TARGET.fullmatch(to)
     if match is None:
         raise ConfigurationError(
-            f"--to {to}: give the URL of an SQS queue, or the ARN of an SNS topic or of an EventBridge bus."
+            f"--to {to}: expected the URL of an SQS queue, or the ARN of an SNS topic or EventBridge bus."
         )
     service, region, server = match.groups()
     if service == "sns":
@@ -185,29 +189,29 @@ def _publisher(to: str, outbox: Outbox, options: Options) -> Publisher:
 
 
 def queue_client(url: str, options: Options) -> Any:
-    """boto3's client for the region, or the endpoint, of the queue's URL."""
+    """Return boto3's client for the region or endpoint of the queue's URL."""
     match = _TARGET.fullmatch(url)
     if match is None or match[3] is None:
-        raise ConfigurationError(f"--queue {url}: give the URL of an SQS queue.")
+        raise ConfigurationError(f"--queue {url}: expected the URL of an SQS queue, as `aws sqs get-queue-url` prints it.")
     return _queue_client(match[3], options)
 
 
 def _queue_client(server: str, options: Options) -> Any:
     from onewrite.sqs.queue import region_of  # noqa: PLC0415  # as above
 
-    is_usual = _USUAL_HOST.fullmatch(server) is not None  # botocore knows it
+    is_usual = _USUAL_HOST.fullmatch(server) is not None  # botocore knows this host
     return client("sqs", region_of(server) or options["region"], None if is_usual else server)
 
 
 def function_client(name: str, options: Options) -> Any:
-    """boto3's client for the region in the function's ARN, or for the one that is given or configured."""
+    """Return boto3's client for the region in the function's ARN, or else the given or configured region."""
     parts = name.split(":")
     region = parts[3] if parts[0] == "arn" and len(parts) > 3 else options["region"]  # noqa: PLR2004  # arn:aws:lambda:REGION:...
     return client("lambda", region, options["endpoint_url"])
 
 
 def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
-    """boto3's client for a service. A request that finds no server, or no response in time, is not sent again."""
+    """Return boto3's client for a service. It doesn't retry if there is no server or no response in time."""
     import boto3  # noqa: PLC0415  # as above
     from botocore.config import Config  # noqa: PLC0415
     from botocore.exceptions import (  # noqa: PLC0415
@@ -222,17 +226,19 @@ def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
         if isinstance(caught_exception, ConnectTimeoutError | EndpointConnectionError | ReadTimeoutError):
             raise caught_exception
 
-    sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
+    sdk: Any = boto3  # without boto3-stubs, the types of its `client` function are unknown
     limits = Config(connect_timeout=_CONNECT, read_timeout=_READ_AWS)
     try:
         made = sdk.client(service, region_name=region, endpoint_url=endpoint_url, config=limits)
     except NoRegionError as error:
-        raise ConfigurationError(f"There is no region for {service}: give --region, or set AWS_DEFAULT_REGION.") from error
-    except (BotoCoreError, ValueError) as error:  # an endpoint or a profile that is missing or malformed
-        raise ConfigurationError(f"There is no client for {service}: {error}. Check --region and --endpoint-url.") from error
+        raise ConfigurationError(f"There is no region for {service}. Pass --region, or set AWS_DEFAULT_REGION.") from error
+    except (BotoCoreError, ValueError) as error:  # a missing or malformed endpoint or profile
+        raise ConfigurationError(
+            f"boto3 can't create a client for {service}: {error}. Check --region and --endpoint-url."
+        ) from error
     made.meta.events.register_first("needs-retry", give_up)
     return made
 
 
 def _nowhere(_: list[Outgoing]) -> None:
-    raise ConfigurationError("The relay has nowhere to publish to: give --to.")
+    raise ConfigurationError("The relay has no destination. Pass --to.")

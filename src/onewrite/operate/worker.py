@@ -24,8 +24,8 @@ from onewrite.operate.report import Level, LogFormat, keep_log, log_to_stderr
 logger = logging.getLogger("onewrite")
 
 _EVERY = 10.0  # seconds between two signs that threads can run
-_SLACK = 60.0  # seconds more than a message may take: until then the worker itself finds out what hangs, if it can
-_STDERR = 2  # its file descriptor, because Python's own file needs the interpreter
+_SLACK = 60.0  # extra seconds: until then the worker itself finds the hanging code, if it can
+_STDERR = 2  # the file descriptor, because Python's file object needs the interpreter
 
 _option = partial(option, "WORKER")
 
@@ -34,45 +34,51 @@ Name: TypeAlias = Annotated[
     typer.Argument(
         metavar=HANDLER,
         envvar="ONEWRITE_WORKER_HANDLER",
-        help="Where the handler is, or a function that makes it, as in shop.handlers:ship.",
+        help="The handler, or a function that creates it, for example shop.handlers:ship.",
     ),
 ]
-QueueUrl: TypeAlias = Annotated[str, _option("queue-url", "The queue, as `aws sqs get-queue-url` prints it.")]
+QueueUrl: TypeAlias = Annotated[str, _option("queue-url", "The queue's URL, as `aws sqs get-queue-url` prints it.")]
 Region: TypeAlias = Annotated[
-    str | None, _option("region", "The queue's region, if neither its URL nor the configuration says it.")
+    str | None, _option("region", "The queue's region, if neither its URL nor the configuration has it.")
 ]
-EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "Where SQS is, if not at AWS.")]
-Lean: TypeAlias = Annotated[bool, _option("lean", "Send the frequent requests without botocore: see docs/lean.md.")]
-InFlight: TypeAlias = Annotated[int, _option("in-flight", "How many messages are processed at a time.", min=1, max=10_000)]
+EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "The endpoint of SQS, if not AWS's.")]
+Lean: TypeAlias = Annotated[
+    bool,
+    _option(
+        "lean", "Send the frequent requests without botocore: https://github.com/onewrite/onewrite/blob/main/docs/lean.md."
+    ),
+]
+InFlight: TypeAlias = Annotated[int, _option("in-flight", "The number of messages to process at once.", min=1, max=10_000)]
 Timeout: TypeAlias = Annotated[
-    float, _option("timeout", "Seconds after which a message that has not ended is given back.", min=0.001, max=43_200)
+    float, _option("timeout", "Seconds after which an unfinished message is returned to the queue.", min=0.001, max=43_200)
 ]
 Wait: TypeAlias = Annotated[
-    int | None, _option("wait", "Seconds to wait for messages; by default 20, or 3 with --stop-when-empty.", min=0, max=20)
+    int | None,
+    _option("wait", "Seconds to wait for messages. The default is 20, or 3 with --stop-when-empty.", min=0, max=20),
 ]
 VisibilityTimeout: TypeAlias = Annotated[
     int | None,
     _option(
         "visibility-timeout",
-        "Seconds until a message that failed is redelivered, if not the queue's own.",
+        "Seconds until a failed message is redelivered, if not the queue's default.",
         min=1,
         max=43_200,
     ),
 ]
 DrainSeconds: TypeAlias = Annotated[
-    float, _option("drain-seconds", "The most seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
+    float, _option("drain-seconds", "The maximum number of seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
 ]
-StopWhenEmpty: TypeAlias = Annotated[bool, _option("stop-when-empty", "Stop when no more messages come.")]
+StopWhenEmpty: TypeAlias = Annotated[bool, _option("stop-when-empty", "Stop when the queue is empty.")]
 HealthPort: TypeAlias = Annotated[int | None, _option("health-port", "Serve /health and /metrics here.", min=1, max=65_535)]
 HealthHost: TypeAlias = Annotated[
-    str, _option("health-host", "The address to serve them at: 0.0.0.0 for probes from elsewhere.")
+    str, _option("health-host", "The address to serve them at: 0.0.0.0 for probes from other hosts.")
 ]
 Metrics: TypeAlias = Annotated[
     list[MetricsKind] | None,
-    _option("metrics", "emf prints CloudWatch's metrics; opentelemetry counts on the global meter."),
+    _option("metrics", "emf prints CloudWatch metrics; opentelemetry counts on the global meter."),
 ]
-Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Lines of text, or one JSON object a line.")]
-LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The least level that is logged.", case_sensitive=False)]
+Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Text lines, or one JSON object per line.")]
+LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The minimum level to log.", case_sensitive=False)]
 
 
 def worker(
@@ -98,14 +104,14 @@ def worker(
 ) -> None:
     """Run a handler that is decorated with @sqs_handler on the messages of a queue, and delete the settled messages.
 
-    After SIGTERM or Ctrl-C it finishes the messages in progress and stops. After a second one it stops at once. The environment can
-    set each option too: --queue-url as ONEWRITE_WORKER_QUEUE_URL, several values with spaces in between.
+    After SIGTERM or Ctrl-C it finishes the messages in progress and stops. After a second signal it stops at once. The
+    environment can set each option too: --queue-url as ONEWRITE_WORKER_QUEUE_URL.
     """
     _start(**locals())
 
 
 def _start(context: typer.Context, handler: str, queue_url: str, **options: Any) -> None:
-    del options["version"]  # It was printed, and nothing else would have been done.
+    del options["version"]  # its callback has printed it and exited
     early: EarlySignals = context.obj
     early.drain(options["drain_seconds"])
     style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
@@ -113,7 +119,7 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
     if early.owns_process:
         keep_log(style, level)
     function = find(handler, quiet=False)
-    log_to_stderr(style, level)  # for other loggers, unless the handler's module has set up logging of its own
+    log_to_stderr(style, level)  # for other loggers, unless the handler's module has configured logging
     with _explain_errors(style):
         options["on_outcome"] = hook_for(kinds or (), getattr(function, "__name__", ""))
         options["client"] = _client(queue_url, region, endpoint_url)
@@ -122,13 +128,13 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
 
 
 def _client(url: str, region: str | None, endpoint_url: str | None) -> Any:
-    from onewrite.sqs.queue import default_client  # noqa: PLC0415  # The other verbs do without botocore.
+    from onewrite.sqs.queue import default_client  # noqa: PLC0415  # the other verbs work without botocore
 
     return default_client(url, region=region, endpoint_url=endpoint_url)
 
 
 def run(handler: Any, url: str, options: dict[str, Any], early: EarlySignals) -> bool:
-    """Run a worker until it stops. False: its deadline came first, and something is still under way."""
+    """Run a worker until it stops. Return False if its deadline came first and some work is still in progress."""
     from onewrite.sqs import Worker  # noqa: PLC0415  # as above
 
     sqs_worker = Worker(url, handler, **options)
@@ -139,10 +145,10 @@ def run(handler: Any, url: str, options: dict[str, Any], early: EarlySignals) ->
 
 @contextmanager
 def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None, None, None]:
-    """End the process, and show where its threads stand, if no thread of Python's can run for so long: not even one that watches the others.
+    """End the process and print its threads' stacks if no Python thread can run for this long.
 
-    So does a regular expression that takes forever, because it never lets go of the interpreter's lock. Python has a thread of its own in
-    C for this. A process that was frozen for as long ends too.
+    A regular expression that takes forever is one cause, because it never releases the interpreter's lock. Python's
+    faulthandler watches from a C thread. A process that was frozen for as long ends too.
     """
     over = threading.Event()
 
@@ -157,12 +163,12 @@ def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None
         yield
     finally:
         over.set()
-        thread.join()  # It may be about to set the switch once more.
+        thread.join()  # it could be about to set the switch again
         faulthandler.cancel_dump_traceback_later()
 
 
 def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
-    """One hook for all kinds of metrics that are asked for."""
+    """Return one hook for all requested kinds of metrics."""
     hooks = [
         emf(function=name or None) if kind is MetricsKind.EMF else opentelemetry(global_meter(), function=name or None)
         for kind in kinds
@@ -177,20 +183,20 @@ def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
 
 @contextmanager
 def _explain_errors(style: LogFormat) -> Generator[None, None, None]:
-    """One line for what the operator has to mend."""
+    """Print errors that the operator must fix in one line, without a traceback."""
     try:
         yield
     except ConfigurationError as error:
         _tell(error, style)
         raise typer.Exit(2) from error
-    except OnewriteError as error:  # the worker is stuck, and threads that hang would keep the interpreter from ending
-        end_at_last(1)  # before anything is said: what hangs may hold the lock of a log
+    except OnewriteError as error:  # the worker is stuck, and hanging threads would keep the interpreter alive
+        end_at_last(1)  # before any output, because hanging code can hold a log's lock
         _tell(error, style)
         leave(1)
     except Exception as error:
         if style is LogFormat.TEXT:
             raise
-        logger.critical("The worker has ended by %s", type(error).__name__, exc_info=True)
+        logger.critical("The worker has ended with %s", type(error).__name__, exc_info=True)
         raise typer.Exit(1) from error
 
 

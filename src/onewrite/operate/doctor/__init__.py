@@ -1,6 +1,6 @@
-"""`onewrite doctor` says what is wrong with a set-up. It only reads.
+"""`onewrite doctor` finds problems of a setup. It only reads.
 
-`reading.py`, `amazon.py` and `mongodb.py` find the facts, `checks.py` judges them and is pure.
+`reading.py`, `amazon.py`, and `mongodb.py` read the facts. `checks.py` judges them and is pure.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from onewrite.operate.report import Exit, count_of, end, is_plain, tell, tell_js
 from onewrite.operate.stores import function_client, is_named, queue_client, store_of
 
 _WIDTH = 100
-_LONGEST = 4096  # characters of a sentence, which may quote names of the user's
+_MAX_SENTENCE = 4096  # characters of a sentence, which can quote the user's names
 _HEADINGS = {
-    "error": "Errors: a message may be lost, or take effect twice",
+    "error": "Errors: a message can be lost or take effect twice",
     "warning": "Warnings",
-    "notice": "To look at: it may be right as it is, and counts only with --strict",
+    "notice": "Notices: possibly intended, and counted only with --strict",
 }
 
 
 class DoctorReport:
-    """All checks, and what could not be read.
+    """All checks, and the facts that could not be read.
 
-    `strict`: do notices count as found, and checks that lacked a permission? `accepted`: checks whose findings do not count.
+    With `strict`, notices count as findings, and missing permissions as failures. Findings of the `accepted` checks don't
+    count.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class DoctorReport:
 
     @property
     def code(self) -> int:
-        """The exit code. With `strict`, a notice counts as found, and a missing permission as a failure."""
+        """The exit code. With `strict`, a notice counts as a finding, and a missing permission as a failure."""
         failures = [fact for fact in self._unread if fact.permission is None or self._strict]
         results = [result for result in self._checks if result.state != "not checked"]
         findings = [
@@ -63,7 +64,7 @@ class DoctorReport:
         return Exit.FOUND if findings else Exit.DONE
 
     def details(self) -> dict[str, object]:
-        """For a program."""
+        """Return the report for a program."""
         unread = [
             {"what": fact.what, "permission": fact.permission, "error": fact.error, "checks": self._needing(fact)}
             for fact in self._unread
@@ -72,11 +73,11 @@ class DoctorReport:
         return {"checks": checks, "unread": unread}
 
     def _needing(self, unread: Unread) -> list[str]:
-        """The checks that lacked it."""
+        """Return the checks that needed this fact."""
         return [result.check.code for result in self._checks if result.missing == unread]
 
     def lines(self) -> Iterator[str]:
-        """Findings first, the gravest before others; then what could not be read, and the checks that passed or were not made."""
+        """Yield the findings, with the gravest first, then the unread facts, the passed checks, and those not made."""
         for severity, heading in _HEADINGS.items():
             findings = [
                 (result.check.code, finding)
@@ -137,7 +138,7 @@ def _finding_lines(code: str, finding: DoctorFinding) -> Iterator[str]:
 def _wrap(indent: str, text: str) -> list[str]:
     inner = f"{indent}  "
     return wrap(
-        printable(text, _LONGEST),
+        printable(text, _MAX_SENTENCE),
         _WIDTH,
         initial_indent=indent,
         subsequent_indent=inner,
@@ -154,32 +155,34 @@ def doctor(
         str | None,
         typer.Argument(
             metavar=MODULE,
-            help="The module that has the guarded stores and handlers, as in shop.stores; or one of them, or a function that makes one: "
-            "shop.stores:orders.",
+            help=(
+                "The module with the guarded stores and handlers, for example shop.stores; or one store, or a function "
+                "that creates one: shop.stores:orders."
+            ),
         ),
     ] = None,
     *,
-    queue: Annotated[str | None, _option("queue", "The URL of the SQS queue that the handlers are fed from.")] = None,
+    queue: Annotated[str | None, _option("queue", "The URL of the SQS queue that feeds the handlers.")] = None,
     table: TableName = None,
     collection: CollectionUrl = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
-    function: Annotated[str | None, _option("function", "The name or the ARN of the Lambda function.")] = None,
-    sample: Annotated[int, _option("sample", "How many entities to read at the most.", min=1, max=10_000)] = 100,
+    function: Annotated[str | None, _option("function", "The Lambda function's name or ARN.")] = None,
+    sample: Annotated[int, _option("sample", "The maximum number of entities to read.", min=1, max=10_000)] = 100,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Count a notice as found, and a missing permission as a failure.")
+        bool, typer.Option("--strict", help="Count a notice as a finding, and a missing permission as a failure.")
     ] = False,
     accept: Annotated[
         list[str] | None,
-        typer.Option("--accept", metavar="CODE", help="Do not count what this check finds. May be given several times."),
+        typer.Option("--accept", metavar="CODE", help="Don't count this check's findings. Repeat it for several checks."),
     ] = None,
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
-    """Say what is wrong with a queue, a function, a table or collection, and guarded stores. It only reads.
+    """Find problems of a queue, a function, a table or collection, and guarded stores. This only reads.
 
-    The exit code is 0 if nothing was found, 5 if an error or a warning was found, and 1 if something cannot be read. A notice, and a
-    permission that is missing, are reported, and count only with --strict. What --accept names is reported, and never counts.
+    The exit code is 0 if nothing was found, 5 if an error or a warning was found, and 1 if something can't be read. Notices
+    and missing permissions count only with --strict. Findings of --accept never count.
     """
     options = locals()
 
@@ -201,12 +204,12 @@ def doctor(
                 console.print(Text(line, style="bold" if line[:1].isalpha() else ""), soft_wrap=True)
         return report.code
 
-    end(examine_setup, "The set-up cannot be read")
+    end(examine_setup, "The setup can't be read")
 
 
 def _facts(options: Options) -> Facts:
-    """Each argument is looked at, and a client is made for it, before anything is read for another one."""
-    # Each driver is imported only where it is needed: who uses one database may not have the other's.
+    """Return the facts. All arguments are checked, and all clients created, before anything is read."""
+    # Import a driver only if it is needed: a user of one database need not have the other's.
     module, queue, function = options["module"], options["queue"], options["function"]
     readers = list[Callable[[], Facts]]()
     if module is not None:
@@ -228,7 +231,7 @@ def _facts(options: Options) -> Facts:
     if is_named(options):
         readers.append(_store_reader(options))
     if not readers:
-        raise ConfigurationError("Say what to look at: --queue, --function, --table, --collection, or a MODULE.")
+        raise ConfigurationError("Pass at least one of --queue, --function, --table, --collection, or a MODULE.")
     facts = Facts()
     for reader in readers:
         new_facts = reader()

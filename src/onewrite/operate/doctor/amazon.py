@@ -32,11 +32,16 @@ from onewrite.operate.image import EntityImage
 
 AMAZON = Asking(lambda error: isinstance(error, BotoCoreError | ClientError), refused_by_aws)
 _REPORTS = "ReportBatchItemFailures"
-_WITH_FAILURES = (":sqs:", ":kinesis:", ":dynamodb:", ":kafka:")  # of these sources Lambda may read which records failed
+_WITH_FAILURES = (
+    ":sqs:",
+    ":kinesis:",
+    ":dynamodb:",
+    ":kafka:",
+)  # sources whose failed records Lambda can read from the response
 
 
 def read_queues(url: str) -> Reader[Facts]:
-    """The queue of that URL, and its dead-letter queue, which is in the same account and the same region."""
+    """Read the queue of a URL, and its dead-letter queue, which is in the same account and region."""
     queue = yield from _read_queue(url, f"the queue {url}")
     if not isinstance(queue, Queue) or queue.dead_letters is None:
         return Facts(queue=queue)
@@ -64,12 +69,12 @@ def _read_queue(url: str, what: str) -> Reader[Queue | Unread]:
 
 
 def read_function(name: str) -> Reader[Facts]:
-    """The function, and its event source mappings."""
+    """Read a function and its event source mappings."""
     what = f"the function {name}"
     call = Call("get_function_configuration", (), {"FunctionName": name})
     reply = yield Question(what, "lambda:GetFunctionConfiguration", call)
     if isinstance(reply, Unread):
-        # Where no server was reached, a further request would wait for one as long.
+        # If no server was reached, another request would wait as long.
         return Facts(function=reply, feeds=(yield from _read_feeds(name)) if reply.permission is not None else reply)
     function = Function(str(reply["FunctionName"]), int(reply["Timeout"]))
     return Facts(function=function, feeds=(yield from _read_feeds(name)))
@@ -91,7 +96,7 @@ def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
 
 
 def _source(mapping: Mapping[str, Any]) -> str:
-    """The ARN of what it reads. What is self-managed is Kafka, and has addresses instead."""
+    """Return the ARN that a mapping reads from. A self-managed source is Kafka, and has addresses instead."""
     if "SelfManagedEventSource" not in mapping:
         return str(mapping.get("EventSourceArn", ""))
     endpoints: Mapping[str, Any] = mapping["SelfManagedEventSource"].get("Endpoints") or {}
@@ -111,11 +116,11 @@ def _feed(mapping: Mapping[str, Any]) -> EventSourceMapping:
 
 
 def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts]:
-    """`most`: how many items are read at the most."""
+    """Read a table and at most `most` of its items."""
     what, target = f"the table {name}", {"TableName": name}
     reply = yield Question(what, "dynamodb:DescribeTable", Call("describe_table", (), target))
     if isinstance(reply, Unread):
-        is_refused = reply.permission is not None  # else the other requests would fail in the same way, one after the other
+        is_refused = reply.permission is not None  # otherwise every other request would fail in the same way
         expiry = (yield from _read_expiry(name)) if is_refused else reply
         return Facts(table=reply, expiry=expiry, sample=reply)
     table, expiry = _table(reply["Table"]), (yield from _read_expiry(name))

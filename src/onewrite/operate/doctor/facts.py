@@ -1,4 +1,4 @@
-"""What is known of a set-up. A fact is None if nobody asked for it, and `Unread` if it was asked for and could not be read. Pure."""
+"""The known facts of a setup. A fact is None if it wasn't requested, and `Unread` if it couldn't be read. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A fact that could not be read. `permission` is the one that is missing; None if there is another reason."""
+    """A fact that could not be read. `permission` is the missing permission, or None for another reason."""
 
     what: str
     error: str
@@ -34,7 +34,7 @@ Fact: TypeAlias = T | Unread | None
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue of SQS. Durations are seconds. `dead_letters` is the ARN of its dead-letter queue."""
+    """An SQS queue. Durations are in seconds. `dead_letters` is the ARN of its dead-letter queue."""
 
     name: str
     arn: str
@@ -42,12 +42,12 @@ class Queue:
     retention: int
     visibility: int
     dead_letters: str | None = None
-    receives: int | None = None  # deliveries before a message goes to the dead letters
+    receives: int | None = None  # deliveries before a message becomes a dead letter
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of Lambda. `timeout` is seconds."""
+    """A Lambda function. `timeout` is in seconds."""
 
     name: str
     timeout: int
@@ -55,19 +55,21 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class EventSourceMapping:
-    """An event source mapping: from where Lambda feeds the function. `window` is the batching window in seconds."""
+    """An event source mapping of the function. `window` is the batching window in seconds."""
 
-    source: str  # the ARN of a queue, a stream or a cluster of Kafka, or the address of another one
+    source: str  # the ARN of a queue, stream, or Kafka cluster, or another source's address
     window: int
     reports_failures: bool
     kafka: bool = False
-    provisioned: bool = False  # whether pollers are provisioned for it
+    provisioned: bool = False  # whether it has provisioned pollers
     enabled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """A secondary index. `included`: the attributes that it copies beside its keys; None if it copies all of them. `types` are those of the keys."""
+    """A secondary index. `included` are the attributes that it copies in addition to its keys, or None for all. `types` are
+    its keys' types.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -77,7 +79,9 @@ class TableIndex:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table of DynamoDB. `replicas` are the other regions of a global table, and `strong` says how they agree."""
+    """A DynamoDB table. `replicas` are the other regions of a global table, and `strong` is whether they are strongly
+    consistent.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -88,7 +92,7 @@ class TableDescription:
 
 @dataclass(frozen=True, slots=True)
 class EntitySample:
-    """Some entities of a table or collection. `now` is when they were read, `expires` when the database removes them, by their names.
+    """Some entities of a table or collection, read at `now`. `expires` is when the database removes them, by their names.
 
     Both are epoch seconds.
     """
@@ -100,7 +104,7 @@ class EntitySample:
 
 @dataclass(frozen=True, slots=True)
 class ModuleStore:
-    """A guarded store of the module. `place` names it, as in "the table orders"."""
+    """A guarded store of the module. `place` names it, for example "the table orders"."""
 
     place: str
     ledger: Ledger | None
@@ -110,9 +114,9 @@ class ModuleStore:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """The guarded stores of a module, or the one that is named.
+    """The guarded stores of a module, or the named one.
 
-    `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka.
+    `kafka_answers` is whether a Kafka handler returns a response instead of raising, or None if there is no Kafka handler.
     """
 
     name: str
@@ -122,33 +126,33 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that is known."""
+    """All facts of a setup."""
 
     queue: Fact[Queue] = None
     dead_letters: Fact[Queue] = None
     function: Fact[Function] = None
     feeds: Fact[tuple[EventSourceMapping, ...]] = None
     table: Fact[TableDescription] = None
-    collection: str | None = None  # as in "the collection orders"
+    collection: str | None = None  # for example "the collection orders"
     expiry: Fact[tuple[str, ...]] = None  # the attributes by which the database removes entities
     index_keys: Fact[tuple[tuple[str, ...], ...]] = None  # of a collection's indexes
-    refuses_ours: Fact[bool] = None  # whether a collection's validator refuses what a guarded write adds
+    refuses_ours: Fact[bool] = None  # whether a collection's validator refuses a guarded write's fields
     sample: Fact[EntitySample] = None
     module: Module | None = None
 
     @property
     def stores(self) -> tuple[ModuleStore, ...]:
-        """Those of the module."""
+        """The module's stores."""
         return () if self.module is None else self.module.stores
 
     @property
     def entities(self) -> tuple[EntityImage, ...]:
-        """Those of the sample."""
+        """The sample's entities."""
         sample = if_known(self.sample)
         return () if sample is None else sample.entities
 
     def unread(self) -> list[Unread]:
-        """What could not be read, each once."""
+        """The facts that could not be read, without repetition."""
         facts = [getattr(self, name) for name in self.__slots__]
         return list(dict.fromkeys([fact for fact in facts if isinstance(fact, Unread)]))
 
@@ -158,21 +162,23 @@ State: TypeAlias = Literal["passed", "found", "not checked"]
 
 
 class DoctorFinding(NamedTuple):
-    """An error may lose a message or let it take effect twice; a warning costs, delays or endangers; a notice may be right as it is."""
+    """A finding. An error can lose a message or apply it twice. A warning costs, delays, or endangers. A notice can be
+    intended.
+    """
 
     severity: Severity
     what: str
     why: str
     do: str
-    rests_on: str  # which facts it was concluded from
+    rests_on: str  # the facts that it follows from
 
 
-# A check yields what it finds, and returns a sentence about what it has compared.
+# A check yields its findings, and returns a sentence about what it compared.
 Findings: TypeAlias = Generator[DoctorFinding, None, str]
 
 
 class Check(NamedTuple):
-    """`code` never changes, so programs may rely on it."""
+    """A check. `code` never changes, so programs can rely on it."""
 
     code: str
     title: str
@@ -181,39 +187,39 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check that was made, or could not be. `text` is what it compared, or why it could not."""
+    """A check that was made, or that couldn't be. `text` is what it compared, or the reason."""
 
     check: Check
     state: State
     text: str
     findings: tuple[DoctorFinding, ...] = ()
-    missing: Unread | None = None  # what could not be read, if that is why
+    missing: Unread | None = None  # the unread fact, if that is the reason
 
 
 class NotCheckedError(Exception):
-    """A fact is missing without which the check says nothing."""
+    """The check needs a fact that is missing."""
 
     def __init__(self, why: str, missing: Unread | None = None) -> None:
         super().__init__(why)
         self.missing = missing
 
 
-def require(fact: Fact[T], giver: str) -> T:
-    """The fact. `giver` is the option that asks for it."""
+def require(fact: Fact[T], option: str) -> T:
+    """Return a fact, or raise NotCheckedError. `option` is the option that requests it."""
     if fact is None:
-        raise NotCheckedError(f"It needs {giver}.")
+        raise NotCheckedError(f"It needs {option}.")
     if isinstance(fact, Unread):
-        raise NotCheckedError(f"It needs {fact.what}, and {fact.reason}.", fact)
+        raise NotCheckedError(f"It needs {fact.what}, but {fact.reason}.", fact)
     return fact
 
 
 def if_known(fact: Fact[T]) -> T | None:
-    """The fact, where a check can do without it."""
+    """Return a fact, or None for a check that works without it."""
     return None if isinstance(fact, Unread) else fact
 
 
 def span(seconds: float) -> str:
-    """A duration as a person says it: 14 days, 90 seconds."""
+    """Return a duration in words: 14 days, 90 seconds."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length and seconds % length == 0:
             return count_of(int(seconds // length), unit)

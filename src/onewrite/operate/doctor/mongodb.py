@@ -1,4 +1,4 @@
-"""Reads the indexes of a collection of MongoDB, and some of its documents."""
+"""Reads the indexes of a MongoDB collection, and some of its documents."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MONGODB = Asking(lambda error: isinstance(error, PyMongoError), refused_by_mongo
 
 
 def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[Facts]:
-    """`most`: how many documents are read at the most."""
+    """Read a collection and at most `most` of its documents."""
     place = f"the collection {collection.name}"
     indexes = yield Question(f"the indexes of {place}", "listIndexes", Call("index_information"))
     if isinstance(indexes, Unread):
-        # Where no server was reached, a further request would wait for one as long.
+        # If no server was reached, another request would wait as long.
         rest = (yield from _read_sample(place, {}, most, clock)) if indexes.permission is not None else indexes
         return Facts(collection=place, expiry=indexes, index_keys=indexes, refuses_ours=indexes, sample=rest)
-    # The fields of TTL indexes, and how many seconds after the time in them a document expires.
+    # The fields of TTL indexes, and the seconds until a document expires after the time in them.
     ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
     after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}
     return Facts(
@@ -71,7 +71,7 @@ def _expires(document: Mapping[str, Any], expiry: Mapping[str, float]) -> float 
 
 
 def _times(value: object, path: Sequence[str]) -> Iterator[datetime]:
-    """The times that an index on this path has of a document: those in arrays too, of which TTL takes the first."""
+    """Yield the times that an index on this path has of a document, also from arrays. TTL uses the earliest."""
     if isinstance(value, list):
         for member in cast("list[object]", value):
             yield from _times(member, path)

@@ -1,6 +1,6 @@
-"""How facts are asked for, and what the user's module says. What is refused or fails is answered by `Unread` instead of being raised.
+"""Requests for facts, and the user's module. A refused or failed request returns `Unread` instead of raising.
 
-A reader is a generator that yields questions and is sent the answers.
+A reader is a generator that yields questions and receives the answers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from onewrite.core.flow import Flow, FlowStep, drive, performer
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.errors import ConfigurationError
 from onewrite.operate.doctor.facts import Module, ModuleStore, Unread
-from onewrite.operate.report import brief, error_of_aws
+from onewrite.operate.report import aws_error, brief
 
 T = TypeVar("T")
 
-# What AWS answers where a permission is missing: each service has a spelling of its own.
+# AWS's errors for a missing permission. Each service has its own.
 _REFUSED_BY_AWS = ("AccessDenied", "UnauthorizedOperation")
 _UNAUTHORIZED = 13  # MongoDB's code for a missing privilege
-_REFUSED_BY_ATLAS = 8000  # that of MongoDB Atlas
-_LONGEST = 300  # characters of an error
+_REFUSED_BY_ATLAS = 8000  # MongoDB Atlas's code
+_MAX_ERROR = 300  # characters of an error
 
 
 class Question(NamedTuple):
-    """A request that reads. `what` is said of it where it cannot be answered, and `permission` is the one that it needs."""
+    """A request that only reads. `what` describes it if it fails, and `permission` is the one that it needs."""
 
     what: str
     permission: str
@@ -41,13 +41,13 @@ Reader: TypeAlias = Generator[Question, Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Tells the errors of a service, its driver or the network, and among them those for lack of a permission."""
+    """A service's errors: its driver's, the network's, and those for a missing permission."""
 
     is_failure: Callable[[Exception], bool]
     is_refusal: Callable[[Exception], bool]
 
     def run(self, reader: Reader[T], target: object) -> T:
-        """What the reader has found, by this client."""
+        """Return what the reader finds with this client."""
         perform = performer(target)
 
         def answer(question: Question) -> Any:
@@ -56,14 +56,14 @@ class Asking:
             except Exception as error:
                 if not self.is_failure(error):
                     raise
-                text = brief(error)[:_LONGEST]
+                text = brief(error)[:_MAX_ERROR]
                 return Unread(question.what, text, question.permission if self.is_refusal(error) else None)
 
         return drive(reader, answer)
 
 
 def refused_by_aws(error: Exception) -> bool:
-    return any(spelling in error_of_aws(error).get("Code", "") for spelling in _REFUSED_BY_AWS)
+    return any(spelling in aws_error(error).get("Code", "") for spelling in _REFUSED_BY_AWS)
 
 
 def refused_by_mongodb(error: Exception) -> bool:
@@ -71,7 +71,7 @@ def refused_by_mongodb(error: Exception) -> bool:
 
 
 def questions_of(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
-    """The flow's requests as questions. The first that cannot be answered ends it."""
+    """Ask a flow's requests as questions. The first one without an answer ends it."""
     with closing(flow):
         try:
             step = next(flow)
@@ -84,38 +84,37 @@ def questions_of(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread
             return cast("T", end.value)
 
 
-# --- the guarded stores and the handlers in a module of the user's -----------------------------------------------------------
-
 _ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
 _STORES = ("Guarded", "AsyncGuarded")
 
 
 def read_module(name: str, content: object) -> Module:
-    """The stores and handlers among a module's own names, or the one that is named."""
+    """Return the stores and handlers among a module's own names, or the named one."""
     values = list(vars(content).values()) if isinstance(content, ModuleType) else [content]
     stores = list({id(value): value for value in values if _is_store(value)}.values())
     handlers = [handler for value in values if (handler := handler_of(value)) is not None]
     if not stores and not handlers:
         raise ConfigurationError(
-            f"{name} has no guarded store and no handler. Name the store, or a function without arguments that makes it, as in shop.stores:orders."
+            f"{name} has no guarded store or handler. Name the store, or a function without arguments that creates it, "
+            "for example shop.stores:orders."
         )
     kafka = [not handler.source.raises for handler in handlers if handler.source.name == "Kafka"]
     return Module(name, tuple(map(_store, stores)), any(kafka) if kafka else None)
 
 
 def _is_store(value: object) -> bool:
-    """Whether this is a guarded store of either engine, whose driver need not be installed."""
+    """Return whether this is a guarded store of either engine, whose driver need not be installed."""
     classes = type(value).__mro__
     return any(str(each.__module__).startswith(_ENGINES) and each.__name__.startswith(_STORES) for each in classes)
 
 
 def _store(store: Any) -> ModuleStore:
-    # A store keeps these to itself: nobody but the doctor needs them.
+    # A store keeps these to itself, because only the doctor needs them.
     flows = attrgetter("_flows")(store)
     ledger = None if flows.ledger is NO_LEDGER else flows.ledger
     outbox = getattr(getattr(store, "_outboxes", None), "outbox", None)
     if type(flows).__module__.startswith("onewrite.dynamodb"):
-        place = f"the table {str(flows.full_name).rpartition('/')[2]}"  # which may be an ARN
+        place = f"the table {str(flows.full_name).rpartition('/')[2]}"  # can be an ARN
     else:
         place = f"the collection {flows.target.name}"
     return ModuleStore(place, ledger, flows.tombstones, outbox)
