@@ -105,7 +105,7 @@ def test_the_wait_grows_with_each_attempt_up_to_five_minutes() -> None:
 
 
 @pytest.mark.parametrize("attempt", [None, "1", 1.0, True])
-def test_a_wrong_attempt_is_refused_even_if_the_record_is_settled(attempt: Any) -> None:
+def test_wrong_attempt_is_refused_if_the_record_is_settled(attempt: Any) -> None:
     result = message_handler(by_name)(lambda _: None).process("a")
     with pytest.raises(ConfigurationError, match="pass 1"):
         result.retry_after(attempt)

@@ -107,7 +107,7 @@ def test_any_other_return_is_a_type_error_of_the_record(unfit: str) -> None:
     ],
 )
 @pytest.mark.parametrize("group_by", [None, lambda message: message.id])
-def test_an_outcome_made_by_hand_that_nobody_can_use_fails_its_record_alone(answer: Any, what: str, group_by: Any) -> None:
+def test_unusable_handmade_outcome_fails_its_record_alone(answer: Any, what: str, group_by: Any) -> None:
     def each(messages: Any) -> list[Any]:
         [given] = messages if group_by else [messages]
         return [answer if given.id == "b" else Applied(given)]
@@ -150,7 +150,7 @@ def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
 # ---------------------------------------------------------------- what is not for the function
 
 
-def test_a_record_that_is_skipped_is_settled_and_holds_up_nobody(shop: Shop) -> None:
+def test_skipped_record_is_settled_and_holds_up_none(shop: Shop) -> None:
     handler = kinesis_handler(lambda record: Skip() if by_name(record).id == "b" else by_name(record))(shop)
     report = handler.run(kinesis("abc"))
     assert identifiers(report.response) == []
@@ -167,7 +167,7 @@ def parts(record: Any) -> list[Message]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_after_a_message_that_is_not_settled_the_rest_of_its_record_is_not_begun(asynchronous: bool) -> None:
+def test_record_stops_at_its_first_unsettled_message(asynchronous: bool) -> None:
     shop = Shop()
 
     def each(message: Message) -> Outcome:

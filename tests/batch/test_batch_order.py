@@ -50,7 +50,7 @@ class Counting:
 # ---------------------------------------------------------------- who is taken first
 
 
-def test_equal_sequences_keep_their_order_and_numbers_are_not_compared_with_texts() -> None:
+def test_equal_sequences_keep_order_and_types_are_never_compared() -> None:
     sequences: list[int | str] = ["b", 5, "a", 5, 1]
     mixed = [Message(str(number), "s", sequence) for number, sequence in enumerate(sequences)]
     assert lanes_and_order(mixed)[1] == [4, 1, 3, 2, 0]
@@ -64,14 +64,14 @@ def test_a_failure_holds_up_no_other_message_of_its_source() -> None:
     assert identifiers(sqs_handler(by_place)(each)(sqs(["a3", "a1", "a2"]))) == ["id-a1"]
 
 
-def test_the_order_of_a_fifo_queue_is_left_as_it_is() -> None:
+def test_order_of_a_fifo_queue_stays() -> None:
     counting = Counting()
     event = {"Records": [sqs_record(name, arn=FIFO, group="g") for name in ("a2", "a1")]}
     assert identifiers(sqs_handler(by_place)(counting)(event)) == ["id-a2", "id-a1"]
     assert counting.calls == ["a2"]
 
 
-def test_an_identity_that_is_slow_reads_no_further_than_there_is_time() -> None:
+def test_slow_identity_reads_no_further_than_time_allows() -> None:
     clock, read = Clock(), list[str]()
 
     def slow(record: Any) -> Message:
@@ -99,7 +99,7 @@ def counted(counting: Counting) -> Callable[[Message], Outcome]:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_what_was_deferred_is_tried_again_as_soon_as_its_predecessor_is_in(workers: int) -> None:
+def test_deferred_message_is_retried_after_its_predecessor(workers: int) -> None:
     counting = Counting()
     names = [f"{source}{number}" for number in (4, 2, 3, 1) for source in "abc"]
     report = sqs_handler(unread, max_workers=workers)(counted(counting)).run(sqs(names))
@@ -109,7 +109,7 @@ def test_what_was_deferred_is_tried_again_as_soon_as_its_predecessor_is_in(worke
     assert [result.record["body"] for result in report.results] == names  # each once, however often it was tried
 
 
-def test_it_is_tried_again_with_its_body_as_it_came_though_the_source_delivers_an_object() -> None:
+def test_retried_message_has_its_body_object_unchanged() -> None:
     counting = Counting()
 
     def each(message: Message) -> Outcome:
@@ -120,7 +120,7 @@ def test_it_is_tried_again_with_its_body_as_it_came_though_the_source_delivers_a
     assert counting.calls == ["a2", "a1", "a2"]
 
 
-def test_what_waits_for_a_message_that_is_not_there_comes_again_and_is_not_tried_for_ever() -> None:
+def test_message_waiting_for_an_absent_one_comes_again() -> None:
     counting = Counting()
     report = sqs_handler(unread)(counted(counting)).run(sqs(["a5", "a1", "a3", "b2"]))
     assert identifiers(report.response) == ["id-a5", "id-a3", "id-b2"]
@@ -162,7 +162,7 @@ def test_a_step_is_not_waited_for_within_the_batch(waits: Callable[[Message], An
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("sources", ["abcde", "abcdefghij"])
-def test_with_a_displacement_of_ten_no_message_comes_more_than_three_times(sources: str, seed: int) -> None:
+def test_displacement_of_ten_needs_at_most_three_deliveries(sources: str, seed: int) -> None:
     """A standard queue: what has failed is redelivered when its visibility timeout is over, behind ten others."""
     rng = random.Random(seed)
     places = [f"{source}{number}" for number in range(1, 100 // len(sources) + 1) for source in sources]

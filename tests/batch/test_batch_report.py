@@ -111,7 +111,7 @@ def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -
     assert (found["failed"], found["returned"], found["failures"], found["oldest_seconds"]) == (0, 0, [], 90.5)
 
 
-def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[logging.LogRecord]) -> None:
+def test_incomplete_batch_is_a_warning_that_names_failures(lines: list[logging.LogRecord]) -> None:
     event = fifo("a1", "x1", "x2", "g1")
     event["Records"][1]["attributes"]["ApproximateReceiveCount"] = "3"
     sqs_handler(by_name)(outcomes)(event)
@@ -154,7 +154,7 @@ STEPS: list[tuple[Answer, str]] = [
 
 
 @pytest.mark.parametrize(("answer", "said"), STEPS, ids=lambda each: type(each).__name__)
-def test_a_failure_by_a_step_says_what_is_to_be_done(answer: Answer, said: str, lines: list[logging.LogRecord]) -> None:
+def test_failure_by_a_step_names_the_remedy(answer: Answer, said: str, lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(lambda message: answer)(sqs(["m"]))
     name = type(answer).__name__
     assert lines[0].getMessage().endswith(f": 1 record, 1 failed; record id-m, message m, attempt 1: {said}")
@@ -175,7 +175,7 @@ def test_the_line_counts_each_record_once_whatever_it_has_returned(lines: list[l
     assert (found["applied"], found["duplicate"], found["rejected"], found["missing"]) == (5, 1, 1, 1)
 
 
-def test_of_several_outcomes_the_failure_names_the_one_that_needs_a_person(lines: list[logging.LogRecord]) -> None:
+def test_failure_names_the_outcome_that_needs_a_person(lines: list[logging.LogRecord]) -> None:
     answers = [Busy(Message("m"), SENT_AT), STEPS[2][0], Deferred(Message("m"), 2)]
     sqs_handler(by_name)(lambda message: answers)(sqs(["m"]))
     assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Uncertain"]
@@ -205,7 +205,7 @@ def test_every_source_names_its_records_and_tells_their_age(
     assert found["oldest_seconds"] == 2.0
 
 
-def test_the_age_is_the_oldest_records_and_counts_from_the_beginning_of_the_batch() -> None:
+def test_age_is_the_oldest_records_at_the_start() -> None:
     event = sqs(["a1", "a2"])
     event["Records"][1]["attributes"]["SentTimestamp"] = str(int(SENT_AT * 1000) - 7500)
     clock = Clock(SENT_AT)
@@ -224,7 +224,7 @@ def test_a_time_that_is_none_is_ignored(sent: Any) -> None:
 
 
 @pytest.mark.parametrize("attributes", [None, "text", {}, {"ApproximateReceiveCount": float("inf")}])
-def test_a_record_that_does_not_tell_its_attempt_fails_no_line(attributes: Any, lines: list[logging.LogRecord]) -> None:
+def test_record_without_its_attempt_fails_no_line(attributes: Any, lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", attributes=attributes), 7]})
     assert [failure["attempt"] for failure in details(lines[0])["failures"]] == [None, None]
 
@@ -243,7 +243,7 @@ def test_a_long_id_is_cut(lines: list[logging.LogRecord]) -> None:
 
 
 @pytest.mark.parametrize("sign", ["\n", "\x1b[2K", "\u2028", "\u202e"])
-def test_no_id_and_no_error_writes_a_line_of_its_own(sign: str, lines: list[logging.LogRecord]) -> None:
+def test_id_and_error_write_no_extra_line(sign: str, lines: list[logging.LogRecord]) -> None:
     forged = f"a{sign}ERROR onewrite: forged"
 
     def identity(record: Any) -> Message:
@@ -321,7 +321,7 @@ def test_the_users_code_is_told_from_what_is_installed(
     assert where.startswith(f"{Path(path).name}:2 fail" if is_users else own)
 
 
-def test_without_a_line_of_the_users_the_function_is_named_and_what_it_returned(lines: list[logging.LogRecord]) -> None:
+def test_function_and_result_are_named_without_a_users_line(lines: list[logging.LogRecord]) -> None:
     def each(message: Message) -> Any:
         return True
 
@@ -331,7 +331,7 @@ def test_without_a_line_of_the_users_the_function_is_named_and_what_it_returned(
     assert f"at test_batch_report.py:{line} " in lines[0].getMessage()
 
 
-def test_an_identity_of_ours_that_refuses_names_no_line_and_one_of_yours_does(lines: list[logging.LogRecord]) -> None:
+def test_only_a_users_identity_names_its_line(lines: list[logging.LogRecord]) -> None:
     sqs_handler(json_body(id="no"))(outcomes)(sqs(["x"]))
     assert lines[0].getMessage().endswith("InvalidMessage (Record id-x: its body isn't valid JSON (at character 0).)")
     sqs_handler(lambda record: record["none"])(outcomes)(sqs(["x"]))
@@ -353,9 +353,7 @@ def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.
 
 
 @pytest.mark.parametrize("step", ["identity", "function", "hook"])
-def test_no_body_is_ever_logged_even_where_an_exception_holds_one(
-    step: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_body_is_never_logged(step: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
     caplog.set_level(logging.DEBUG)
 
     def fail(*_: Any) -> Any:
@@ -395,7 +393,7 @@ def test_an_error_of_aws_is_known_by_its_code(response: Any, reason: str | None,
     assert (failure["error"], failure["reason"]) == ("ClientError", reason)
 
 
-def test_an_error_whose_response_cannot_be_read_fails_its_record_alone(lines: list[logging.LogRecord]) -> None:
+def test_error_with_an_unreadable_response_fails_its_record_alone(lines: list[logging.LogRecord]) -> None:
     class UnreadError(Exception):
         @property
         def response(self) -> Any:
@@ -426,9 +424,7 @@ def outcomes_of_all(messages: list[Message]) -> list[Any]:
     ],
     ids=["the batch", "a hook", "a group"],
 )
-def test_a_filter_that_fails_costs_the_line_and_not_the_batch(
-    handler: Any, lines_lost: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failing_filter_costs_the_line_alone(handler: Any, lines_lost: int, capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("onewrite")
     logger.addFilter(fails)
     try:

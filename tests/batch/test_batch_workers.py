@@ -50,7 +50,7 @@ def test_records_of_a_standard_queue_are_processed_in_threads() -> None:
     assert names(report) == list("abcdefgh")  # the results are in the batch's order
 
 
-def test_groups_of_a_fifo_queue_are_processed_in_threads_and_each_in_order() -> None:
+def test_threads_process_fifo_groups_each_in_order() -> None:
     started: list[str] = []
     barrier = Barrier(3)
 
@@ -78,7 +78,7 @@ def test_no_more_threads_are_at_work_than_were_allowed() -> None:
     assert most[0] <= 3
 
 
-def test_a_stream_is_processed_one_by_one_whatever_the_number_of_workers() -> None:
+def test_stream_is_processed_one_by_one() -> None:
     threads = set()
     handler = kinesis_handler(by_name, max_workers=5)(lambda _: threads.add(threading.current_thread()))
     handler(kinesis("abcdef"))
@@ -155,7 +155,7 @@ def test_a_single_record_is_processed_and_an_exit_is_raised() -> None:
         handler.process(b)
 
 
-def test_a_single_record_of_an_asynchronous_function_is_awaited_and_its_cancellation_is_raised() -> None:
+def test_single_asynchronous_record_is_awaited_and_its_cancellation_raised() -> None:
     async def each(message: Message) -> Outcome:
         if message.id == "b":
             await asyncio.sleep(TIMEOUT)
@@ -180,7 +180,7 @@ def test_a_single_record_of_an_asynchronous_function_is_awaited_and_its_cancella
     asyncio.run(caller())
 
 
-def test_where_no_thread_is_to_be_had_the_error_comes_out_and_those_at_work_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_comes_out_if_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     start, join = threading.Thread.start, threading.Thread.join
     started, waited_for = list[threading.Thread](), threading.Event()
 
@@ -313,7 +313,7 @@ def test_the_loop_of_a_thread_is_closed_after_it() -> None:
     assert loops[0].is_closed()
 
 
-def test_where_a_loop_is_running_the_handler_says_what_to_do() -> None:
+def test_handler_names_the_remedy_if_a_loop_is_running() -> None:
     handler = sqs_handler(by_name)(one)
 
     async def caller() -> None:
@@ -367,7 +367,7 @@ def test_an_exit_ends_a_batch_of_an_asynchronous_function(error: BaseException, 
     assert begun == ["f", "g"]  # nothing of the earlier batch is left in the loop
 
 
-def test_a_cancelled_task_of_the_functions_own_fails_its_record_alone() -> None:
+def test_functions_own_cancelled_task_fails_its_record_alone() -> None:
     async def each(message: Message) -> None:
         if message.id == "a":
             task = asyncio.ensure_future(asyncio.sleep(TIMEOUT))
@@ -396,7 +396,7 @@ def test_a_stopped_event_loop_leaves_nothing_to_the_next_batch() -> None:
     assert ended == ["e"]
 
 
-def test_a_second_ctrl_c_does_not_wait_for_a_task_that_holds_on() -> None:
+def test_second_ctrl_c_does_not_wait_for_a_task() -> None:
     async def hold_on() -> None:
         signal.raise_signal(signal.SIGINT)
         try:
@@ -425,7 +425,7 @@ def taking(clock: Clock, *seconds: float) -> Callable[[Message], None]:
     return each
 
 
-def test_no_record_is_taken_when_less_time_is_left_than_the_margin() -> None:
+def test_no_record_is_taken_within_the_margin() -> None:
     clock = Clock()
     handler = measure_by(sqs_handler(by_name, margin=2.0)(taking(clock, 0.5, 0.5, 0.5, 0.5)), clock)
     report = handler.run(sqs("abcd"), clock.until(3.2))
@@ -486,7 +486,7 @@ def test_a_context_without_a_deadline_stops_nothing(other: Any) -> None:
 # ---------------------------------------------------------------- what the workers share
 
 
-def test_a_message_that_was_refused_before_its_predecessor_was_in_is_tried_again_though_its_answer_comes_later() -> None:
+def test_refused_message_is_retried_after_a_late_answer() -> None:
     """Two threads: the second message was tried first, and the first one was done before that was known."""
     refused, is_in = threading.Event(), threading.Event()
     calls: list[str] = []

@@ -99,7 +99,7 @@ def test_every_link_of_a_page_to_a_file_leads_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_every_link_of_the_readme_is_absolute_for_pypi_shows_it_too_and_leads_to_a_file() -> None:
+def test_readmes_links_are_absolute_and_lead_to_files() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     at_home = f"{project['urls']['Homepage']}/blob/main/"
     targets = re.findall(r"\]\(([^)#\s]+)", (ROOT / "README.md").read_text())

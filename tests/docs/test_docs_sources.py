@@ -39,7 +39,7 @@ EVENTS: dict[str, Any] = {
 CASES = [(name, decorator, identity) for name, (decorator, cells) in ROWS.items() for identity in cells]
 
 
-def test_the_table_has_a_row_for_each_source_with_an_event() -> None:
+def test_table_has_a_row_for_each_source() -> None:
     assert ROWS.keys() == EVENTS.keys()
     assert {decorator for decorator, _ in ROWS.values()} == {
         name for name in onewrite.aws_lambda.__all__ if name.endswith("_handler")
@@ -47,9 +47,7 @@ def test_the_table_has_a_row_for_each_source_with_an_event() -> None:
 
 
 @pytest.mark.parametrize(("name", "decorator", "identity"), CASES)
-def test_a_row_settles_what_its_source_delivers_and_gives_a_redelivery_the_same_id(
-    name: str, decorator: str, identity: str
-) -> None:
+def test_row_gives_a_redelivery_the_same_id(name: str, decorator: str, identity: str) -> None:
     made = eval(identity, vars(onewrite.identity))  # noqa: S307  # our own page
     seen: list[Message] = []
     handler = getattr(onewrite.aws_lambda, decorator)(made)(seen.append)

@@ -52,7 +52,7 @@ def without(blocked: tuple[str, ...], statement: str) -> Any:
         ("sqs", ("boto3", "botocore"), "botocore", "botocore", "aws"),
     ],
 )
-def test_a_missing_driver_is_an_import_error_that_names_the_extra(
+def test_missing_driver_is_an_import_error_naming_the_extra(
     module: str, blocked: tuple[str, ...], missing: str, package: str, extra: str
 ) -> None:
     kind, name, text, hides_the_cause = without(blocked, f"import onewrite.{module}")
@@ -69,7 +69,7 @@ def test_what_needs_no_driver_is_imported_without_any(module: str) -> None:
     assert without(DRIVERS, f"import {module}") == []
 
 
-def test_an_import_of_somebody_else_that_fails_is_left_as_it_is() -> None:
+def test_foreign_failed_import_stays_as_it_is() -> None:
     theirs = ModuleNotFoundError("No module named 'shop'", name="shop")
     with pytest.raises(ModuleNotFoundError) as caught, installed_by("mongodb", "onewrite.mongodb"):
         raise theirs

@@ -151,7 +151,7 @@ def test_its_handler_runs_with_nothing_but_what_the_runtime_has(package: Path, t
     assert items == 1
 
 
-def test_a_layer_gives_the_library_to_code_that_does_not_bring_it(sdk: Path, tmp_path: Path) -> None:
+def test_layer_gives_the_library_to_other_code(sdk: Path, tmp_path: Path) -> None:
     make_package("--layer", "--output", tmp_path / "layer.zip")
     assert tops(tmp_path / "layer.zip") == {"python"}
     folder = unpacked(tmp_path / "layer.zip", tmp_path / "opt") / "python"
@@ -159,7 +159,7 @@ def test_a_layer_gives_the_library_to_code_that_does_not_bring_it(sdk: Path, tmp
 
 
 @pytest.mark.slow
-def test_wheels_are_those_of_the_functions_processor_whatever_this_machines_is(tmp_path: Path) -> None:
+def test_wheels_are_those_of_the_functions_processor(tmp_path: Path) -> None:
     downloaded(*PYMONGO, "--architecture", "arm64", "--output", tmp_path / "function.zip", MONGODB)
 
     assert {"bson", "dns", "onewrite", "pymongo", "stock.py"} <= tops(tmp_path / "function.zip")
@@ -231,7 +231,7 @@ def test_hashes_are_those_of_what_is_packed(private: Path, tmp_path: Path) -> No
     assert not (tmp_path / "function.zip").exists()
 
 
-def test_what_the_runtime_and_this_checkout_have_is_left_out_and_named(private: Path, tmp_path: Path) -> None:
+def test_packages_of_runtime_and_checkout_are_left_out(private: Path, tmp_path: Path) -> None:
     wheel(private, "shopkit", "1.0", says="private", requires="six")
     wheel(private, "six", "9.9", says="not Lambda's")
     wheel(private, "onewrite", "0.0.1", says="an old one")
@@ -248,7 +248,7 @@ def test_what_the_runtime_and_this_checkout_have_is_left_out_and_named(private: 
 # ---------------------------------------------------------------- what is yours
 
 
-def test_what_can_be_imported_is_packed_and_what_is_left_out_is_named(tmp_path: Path) -> None:
+def test_importable_packages_are_packed_and_others_named(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     files = {
         "__init__.py": "",
@@ -338,7 +338,7 @@ print(found.version, found.metadata["License-Expression"], found.metadata["Licen
     assert (folder / INFORMATION / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
-def test_outside_of_a_clone_it_says_in_a_line_to_clone_first(tmp_path: Path) -> None:
+def test_package_outside_of_a_clone_says_to_clone(tmp_path: Path) -> None:
     script = tmp_path / "infra" / "package.py"
     script.parent.mkdir()
     script.write_text((ROOT / "infra" / "package.py").read_text())

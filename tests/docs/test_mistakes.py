@@ -91,7 +91,7 @@ def test_whatever_may_be_an_identity_is_one(identity: Any) -> None:
 
 
 @pytest.mark.parametrize("decorator", DECORATORS)
-def test_a_decorator_without_an_identity_is_refused_when_lambda_calls_it(decorator: Any) -> None:
+def test_decorator_without_an_identity_is_refused_when_called(decorator: Any) -> None:
     unfinished = decorator(of_a_message)
     with pytest.raises(
         ConfigurationError, match=rf"its argument is missing. Write @{decorator.__name__}\(identity\) above the function"
@@ -110,7 +110,7 @@ def test_a_decorator_without_an_identity_is_refused_when_lambda_calls_it(decorat
         (lambda: untyped.sqs_handler(by_record)(Identifies), "Identifies is a class: expected a function of messages"),
     ],
 )
-def test_what_is_no_identity_and_what_is_no_function_is_refused_at_once(make: Callable[[], object], said: str) -> None:
+def test_wrong_identity_or_function_is_refused_at_once(make: Callable[[], object], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         make()
 
@@ -129,7 +129,7 @@ def test_what_is_no_identity_and_what_is_no_function_is_refused_at_once(make: Ca
         ((object(), SeenIds()), "has no update_item: give a boto3 Table"),
     ],
 )
-def test_what_is_no_table_is_refused_when_the_store_is_made(guard: Any, given: tuple[Any, Any], said: str) -> None:
+def test_wrong_table_is_refused_at_once(guard: Any, given: tuple[Any, Any], said: str) -> None:
     for more in ({}, {"table_name": "orders"}):
         with pytest.raises(ConfigurationError, match=said):
             guard(*given, **more)
@@ -147,7 +147,7 @@ def test_a_table_that_is_guarded_already_is_not_guarded_again(table: Any, collec
         GuardedCollection(GuardedCollection(collection, SeenIds()), SeenIds())
 
 
-def test_what_is_of_mongodb_and_no_collection_is_refused_when_the_store_is_made() -> None:
+def test_other_mongodb_object_is_refused_as_a_collection() -> None:
     with pymongo.MongoClient[dict[str, Any]]("localhost:1", connect=False) as client:
         for wrong, said in ((client, "A client has many collections"), (client.shop, "A database has many collections")):
             with pytest.raises(ConfigurationError, match=said):
@@ -168,7 +168,7 @@ def test_what_is_of_mongodb_and_no_collection_is_refused_when_the_store_is_made(
         ((object(), SeenIds()), "has no update_one"),
     ],
 )
-def test_what_is_no_collection_is_refused_when_the_store_is_made(guard: Any, given: tuple[Any, Any], said: str) -> None:
+def test_wrong_collection_is_refused_at_once(guard: Any, given: tuple[Any, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         guard(*given)
 
@@ -181,9 +181,7 @@ def test_what_is_no_collection_is_refused_when_the_store_is_made(guard: Any, giv
         ({"clock": 1.0}, "clock=1.0: give a function"),
     ],
 )
-def test_a_class_or_a_value_where_an_instance_belongs_is_refused_when_the_store_is_made(
-    table: Any, collection: Any, options: Any, said: str
-) -> None:
+def test_class_in_place_of_an_instance_is_refused(table: Any, collection: Any, options: Any, said: str) -> None:
     for make in (
         lambda: GuardedTable(table, SeenIds(), **options),
         lambda: GuardedCollection(collection, SeenIds(), **options),
@@ -203,7 +201,7 @@ def test_a_class_or_a_value_where_an_instance_belongs_is_refused_when_the_store_
         (boto3.client("dynamodb", region_name="eu-west-1"), "a low-level client together with table_name="),
     ],
 )
-def test_what_holds_no_inbox_is_refused_when_the_inbox_is_made(store: Any, said: str) -> None:
+def test_wrong_inbox_is_refused_at_once(store: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Inbox(store, consumer="billing", retention=timedelta(days=1))
 
@@ -250,7 +248,7 @@ OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("mistake", OF_TABLES)
-def test_a_wrong_call_of_a_table_is_refused_before_anything_is_written(mistake: str, table: Any) -> None:
+def test_wrong_call_of_a_table_is_refused_unsent(mistake: str, table: Any) -> None:
     call, said = OF_TABLES[mistake]
     with pytest.raises((ConfigurationError, InvalidMessage, InvalidUpdate), match=said):
         call(GuardedTable(table, SeenIds(), **MORE))
@@ -258,7 +256,7 @@ def test_a_wrong_call_of_a_table_is_refused_before_anything_is_written(mistake: 
 
 
 @pytest.mark.parametrize("mistake", OF_COLLECTIONS)
-def test_a_wrong_call_of_a_collection_is_refused_before_anything_is_written(mistake: str, collection: Any) -> None:
+def test_wrong_call_of_a_collection_is_refused_unsent(mistake: str, collection: Any) -> None:
     call, said = OF_COLLECTIONS[mistake]
     with pytest.raises((ConfigurationError, InvalidMessage, InvalidUpdate), match=said):
         call(GuardedCollection(collection, SeenIds(), **MORE))
@@ -283,7 +281,7 @@ def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
             relay(store, publish)
 
 
-def test_a_relay_takes_times_as_timedeltas_and_names_an_entity_once(table: Any) -> None:
+def test_relay_takes_timedeltas_and_one_entity(table: Any) -> None:
     relay: Any = Relay(GuardedTable(table, SeenIds(), **MORE), lambda _: None)
     with pytest.raises(ConfigurationError, match="older_than=5: give a timedelta"):
         relay.sweep(5)
@@ -314,7 +312,7 @@ WIDE = SeenIds(also=tuple(HighWaterMark(name=f"marks-{n}") for n in range(40)))
 
 
 @pytest.mark.parametrize("ledger", [MessageIds("my_ids" * 600), SeenIds(also=MessageIds("my_ids" * 600)), WIDE])
-def test_a_ledger_too_wide_for_an_expression_is_named_with_remedies(table: Any, ledger: Any) -> None:
+def test_ledger_too_wide_is_named_with_remedies(table: Any, ledger: Any) -> None:
     orders = GuardedTable(table, ledger)
     with pytest.raises(InvalidUpdate, match=r"DynamoDB takes 4096: .*give the ledgers shorter names, or name fewer.*also="):
         orders.record(Message("m", source="s", sequence=1), Key={"orderId": "o-1"})
@@ -340,7 +338,7 @@ def test_a_store_without_a_ledger_is_not_made_to_delete(table: Any, collection: 
     ],
 )
 @pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
-def test_a_key_that_can_name_no_entity_is_refused_when_the_collection_is_made(guard: Any, key: Any, said: str) -> None:
+def test_key_that_names_no_entity_is_refused(guard: Any, key: Any, said: str) -> None:
     with (
         mongomock_collection(asynchronous=guard is AsyncGuardedCollection) as made,
         pytest.raises(ConfigurationError, match=said),

@@ -225,9 +225,7 @@ def client_of_its_own(dynoxide: Dynoxide) -> Iterator[DynamoDBClient]:
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
 @pytest.mark.few(1, each="engine")
-def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
-    engine: str, ledger: Ledger, request: pytest.FixtureRequest
-) -> None:
+def test_calls_of_one_name_have_the_same_answers(engine: str, ledger: Ledger, request: pytest.FixtureRequest) -> None:
     client: Any = request.getfixturevalue("client_of_its_own" if engine == "dynoxide" else "mongo")
 
     def place(attempts: Callable[[], str]) -> Any:
@@ -243,7 +241,7 @@ def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
             assert one == other, f"seed {seed}, call {turn}"
 
 
-def test_two_entities_share_no_event_although_their_calls_have_one_name(
+def test_two_entities_share_no_event_under_one_call_name(
     mongo: Any, dynamo: DynamoDBClient, client_of_its_own: DynamoDBClient
 ) -> None:
     seams: Any = {"outbox": Outbox("shop"), "clock": lambda: NOW}
@@ -263,9 +261,7 @@ def test_two_entities_share_no_event_although_their_calls_have_one_name(
 
 
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
-def test_an_inbox_that_holds_the_token_of_another_call_does_not_say_that_this_one_was_applied(
-    engine: str, request: pytest.FixtureRequest
-) -> None:
+def test_inbox_with_anothers_token_shows_no_landing(engine: str, request: pytest.FixtureRequest) -> None:
     client: Any = request.getfixturevalue("client_of_its_own" if engine == "dynoxide" else "mongo")
     message, name, inbox_name = Message("m1"), next(_places), next(_places)
     kept: Any = {"consumer": "c", "retention": timedelta(days=14)}

@@ -165,7 +165,7 @@ def test_an_item_that_is_full_can_still_be_deleted(dynamo: Any, table: str) -> N
     assert orders.update_item(Message("m"), Key={"id": "e"}, **_ADD) == Gone(Message("m"))
 
 
-def test_a_number_that_boto3_cannot_read_hides_no_delete_no_redelivery_and_no_entity(dynamo: Any, table: str) -> None:
+def test_number_unreadable_for_boto3_hides_no_verdict(dynamo: Any, table: str) -> None:
     def orders() -> GuardedTable:  # each with a client that has not learned to read such a number
         resource = dynamo_resource(dynamo.meta.endpoint_url)
         return GuardedTable(resource.Table(table), SeenIds(), tombstones=TOMBSTONES)
@@ -188,7 +188,7 @@ def test_a_number_that_boto3_cannot_read_hides_no_delete_no_redelivery_and_no_en
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_answer_of_either_request_of_a_delete_leaves_a_clean_tombstone(dynamo: Any, table: str, lost: int) -> None:
+def test_delete_with_a_lost_answer_leaves_a_clean_tombstone(dynamo: Any, table: str, lost: int) -> None:
     shop = Items(dynamo, table)
     shop.deliver("create", "e")
     faults = shop.faulty()
@@ -203,7 +203,7 @@ def test_a_lost_answer_of_either_request_of_a_delete_leaves_a_clean_tombstone(dy
 
 @pytest.mark.parametrize("collation", [{"locale": "en", "alternate": "shifted"}, {"locale": "en", "strength": 2}], ids=repr)
 @pytest.mark.parametrize("of_collection", [True, False], ids=["of the collection", "of the call"])
-def test_what_stays_of_a_deleted_document_is_the_same_under_any_collation(
+def test_tombstone_is_the_same_under_any_collation(
     mongo: MongoClient[dict[str, Any]], collation: dict[str, Any], of_collection: bool
 ) -> None:
     own: Any = {"collation": collation} if of_collection else {}

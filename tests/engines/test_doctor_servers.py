@@ -76,9 +76,7 @@ def test_no_more_documents_are_read_than_were_asked_for(collection: Documents) -
         ("aggregate", "find", "sample"),
     ],
 )
-def test_what_may_not_be_read_is_told_and_the_rest_is_read(
-    collection: Documents, command: str, permission: str, fact: str
-) -> None:
+def test_doctor_names_what_it_may_not_read(collection: Documents, command: str, permission: str, fact: str) -> None:
     collection.insert_one({"_id": 1})
     with refused(collection, command):
         found = look(collection)

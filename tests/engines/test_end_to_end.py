@@ -271,7 +271,7 @@ def test_signal_finishes_current_work_and_returns_the_rest(workers: Workers, num
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
 @pytest.mark.parametrize(("drain", "signals"), [("0.5", 1), ("36000", 2)], ids=["deadline", "second_signal"])
-def test_hanging_handler_keeps_neither_process_nor_message(workers: Workers, drain: str, signals: int) -> None:
+def test_hanging_handler_ends_with_the_process_and_its_message_stays(workers: Workers, drain: str, signals: int) -> None:
     workers.options = ("--drain-seconds", drain, "--visibility-timeout", "3600")
     workers.queue.send(orders(1, random.Random(0)))
     workers.hold()

@@ -42,9 +42,7 @@ def bump(client: Any, table: str) -> Any:
 # ---------------------------------------------------------------- dynoxide
 
 
-def test_a_guarded_table_on_a_server_knows_its_own_lost_write(
-    dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str
-) -> None:
+def test_guarded_table_knows_its_own_lost_write(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
     faults = Faults(dynoxide.resource().Table(table))
     faults.lose_answer(1)
     faults.time_out(2)
@@ -97,9 +95,7 @@ def test_an_aiobotocore_client_meets_the_same_faults(dynoxide: Dynoxide, dynamo:
 # ---------------------------------------------------------------- mongod
 
 
-def test_a_lost_answer_of_mongodbs_shows_only_where_the_driver_may_not_retry(
-    mongod: Mongod, collection: Collection[dict[str, Any]]
-) -> None:
+def test_lost_answer_of_mongodb_shows_if_nothing_retries(mongod: Mongod, collection: Collection[dict[str, Any]]) -> None:
     faults = Faults(collection)
     faults.lose_answer(1)
     faults.lose_answer(2)

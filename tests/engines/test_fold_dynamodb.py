@@ -67,7 +67,7 @@ def messages(*numbers: int, source: str = "s") -> list[Message]:
 
 @pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
 @ledgers
-def test_a_lost_answer_is_applied_retried_for_the_whole_batch_and_its_redelivery_has_no_effect(
+def test_lost_answer_of_a_fold_is_applied_once(
     folding: Callable[[AnyLedger], Fold],
     ledger: AnyLedger,
     fault: Fault,
@@ -83,7 +83,7 @@ def test_a_lost_answer_is_applied_retried_for_the_whole_batch_and_its_redelivery
     assert dynamo_state(dynamo, table) == (3, ["s-1", "s-2", "s-3"])
 
 
-def test_a_lost_answer_of_the_second_round_is_applied_retried_too(
+def test_lost_answer_of_the_second_round_is_applied(
     folding: Callable[[AnyLedger], Fold], fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
 ) -> None:
     fold = folding(InSequence())

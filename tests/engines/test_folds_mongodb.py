@@ -112,7 +112,7 @@ def test_the_document_after_the_write_is_the_entity_of_all(collection: Documents
     ] * 2
 
 
-def test_what_does_not_fit_into_the_document_at_once_is_written_as_far_as_it_fits(collection: Documents) -> None:
+def test_fold_is_written_as_far_as_it_fits(collection: Documents) -> None:
     collection.insert_one({"_id": "e", "n": 0, "filling": "x" * 10 * MB})
     guarded = GuardedCollection(collection, SeenIds())
 
@@ -126,7 +126,7 @@ def test_what_does_not_fit_into_the_document_at_once_is_written_as_far_as_it_fit
     assert kinds(guarded.fold(messages(1, 2, 3), function)) == [Duplicate] * 3
 
 
-def test_a_request_that_is_too_large_to_be_sent_is_several(collection: Documents) -> None:
+def test_oversized_fold_is_several_requests(collection: Documents) -> None:
     guarded = GuardedCollection(collection, SeenIds())
 
     def function(fresh: list[Message]) -> dict[str, Any]:
@@ -137,9 +137,7 @@ def test_a_request_that_is_too_large_to_be_sent_is_several(collection: Documents
     assert len(collection.find_one({"_id": "e"})["page"]) == 12 * MB  # type: ignore[index]  # it is there
 
 
-def test_a_fold_in_a_transaction_is_written_with_it_or_not_at_all(
-    mongo: MongoClient[dict[str, Any]], collection: Documents
-) -> None:
+def test_fold_belongs_to_its_transaction(mongo: MongoClient[dict[str, Any]], collection: Documents) -> None:
     collection.insert_one({"_id": "e", "n": 0})
     guarded = GuardedCollection(collection, SeenIds())
     for ends, applied in (("abort_transaction", [1, 2]), ("commit_transaction", [1, 2]), ("commit_transaction", [3])):
@@ -181,7 +179,7 @@ def test_a_fold_that_is_lost_once_is_applied(
     assert mongo_state(collection).n == 3
 
 
-def test_a_fold_whose_answer_is_lost_twice_is_the_drivers_error_and_all_of_it_a_duplicate_afterwards(
+def test_fold_lost_twice_is_a_duplicate_afterwards(
     behind: Callable[[AnyLedger], GuardedCollection], mongo_proxy: MongoProxy, collection: Documents
 ) -> None:
     guarded = behind(SeenIds())

@@ -179,9 +179,7 @@ def test_a_projection_shows_what_it_shows_of_a_plain_document(orders: Any, ledge
 
 @ledgers
 @pytest.mark.parametrize("leak", LEAKS, ids=repr)
-def test_a_projection_names_nothing_that_is_kept_and_computes_nothing_from_it(
-    orders: Any, ledger: Ledger, kept: str, leak: Any
-) -> None:
+def test_projection_names_nothing_of_ours(orders: Any, ledger: Ledger, kept: str, leak: Any) -> None:
     store, _ = orders(ledger)
     projection = _with(leak, kept)
     with pytest.raises(InvalidUpdate):
@@ -217,7 +215,7 @@ def test_no_projection_hides_from_a_verdict_what_it_rests_on(orders: Any, projec
 
 
 @pytest.mark.parametrize("projection", ODD, ids=repr)
-def test_a_fold_goes_on_behind_what_was_done_before_whatever_it_shows(orders: Any, projection: Any) -> None:
+def test_fold_with_any_projection_continues_after_duplicates(orders: Any, projection: Any) -> None:
     store, _ = orders(InSequence())
 
     def write(fresh: list[Message]) -> Any:
@@ -266,7 +264,7 @@ def test_a_deleted_document_is_shown_by_no_projection(orders: Any, projection: A
         assert found.entity is None
 
 
-def test_what_is_no_projection_is_the_drivers_or_ours_to_refuse(orders: Any) -> None:
+def test_wrong_projection_is_refused(orders: Any) -> None:
     store, _ = orders(SeenIds())
     for wrong in ("n", 5):
         with pytest.raises((InvalidUpdate, TypeError)):
@@ -313,7 +311,7 @@ def items(request: pytest.FixtureRequest, dynoxide: Dynoxide, dynamo: DynamoDBCl
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=repr)
-def test_a_choice_of_attributes_shows_no_more_than_it_names_and_nothing_that_is_kept(items: Any, choice: Any) -> None:
+def test_attribute_choice_shows_only_what_it_names(items: Any, choice: Any) -> None:
     store, _ = items
     found = store.get_item(Key={"id": "o"}, ConsistentRead=True, **choice)
     assert found is not None

@@ -101,7 +101,7 @@ def until(true: Callable[[], Any]) -> None:
         time.sleep(0.05)
 
 
-def test_the_worker_takes_messages_and_ends_well_when_the_container_is_stopped(worker: Image, moto: MotoServer) -> None:
+def test_worker_takes_messages_and_ends_with_its_container(worker: Image, moto: MotoServer) -> None:
     aws: dict[str, Any] = {"endpoint_url": moto.endpoint, "region_name": REGION}
     aws |= {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
     history = OrderHistory(create_table(boto3.resource("dynamodb", **aws)))
@@ -169,7 +169,7 @@ def signal_it(process: int, name: str) -> None:
         os.kill(process, signal.Signals[name])
 
 
-def test_no_folder_that_anybody_may_write_to_is_looked_into_for_modules(worker: Image) -> None:
+def test_modules_come_from_no_writable_folder(worker: Image) -> None:
     program = """
 import os, sys
 from onewrite.operate.modules import find
@@ -179,7 +179,7 @@ print([folder for folder in sys.path if folder and os.access(folder, os.W_OK)], 
     assert worker.run("python", "-P", "-c", program).strip() == "[] /app/lib/handlers"
 
 
-def test_the_worker_is_nobody_in_particular_and_may_write_nothing_of_the_image(worker: Image) -> None:
+def test_worker_has_no_rights_on_its_image(worker: Image) -> None:
     program = "import os, sys; print(os.getuid(), os.access('/app', os.W_OK), os.access(sys.prefix, os.W_OK))"
     assert worker.run("python", "-c", program).split() == ["10001", "False", "False"]
 
@@ -194,7 +194,7 @@ print(json.dumps(flags))
     assert json.loads(worker.run("python", "-c", program)) == [1, 1, 1]  # of a kind that asks for no source
 
 
-def test_an_image_holds_the_modules_and_extras_that_it_is_built_with_and_takes_any_verb(built: Callable[..., Image]) -> None:
+def test_image_holds_its_modules_and_extras(built: Callable[..., Image]) -> None:
     image = built(WORKER, HANDLERS="infra/examples/application", EXTRAS="aws,cli,mongodb")
     assert image.run("python", "-c", "import billing; print(billing.handler.__name__)") == "handler\n"
     assert "--once" in image.run("onewrite", "relay", "--help")

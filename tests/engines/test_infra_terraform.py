@@ -400,7 +400,7 @@ def test_role_may_do_what_it_needs_and_nothing_else(
 # ---------------------------------------------------------------- the table and the alarms
 
 
-def test_the_table_of_the_example_can_be_restored_and_has_a_ttl_and_cannot_be_deleted_by_accident(
+def test_example_table_has_backups_ttl_and_deletion_protection(
     stacks: dict[str, Deployment],
 ) -> None:
     dynamodb, name = sdk.client("dynamodb"), stacks["fifo"].table_name
@@ -542,9 +542,7 @@ def test_the_mapping_feeds_the_version_of_the_alias(stacks: dict[str, Deployment
     assert deployed.event_source(stacks["queue"])["FunctionArn"] == f"{made['function_arn']}:1"  # as moto resolves the alias
 
 
-def test_the_functions_environment_is_what_was_given_and_holds_no_secret(
-    stacks: dict[str, Deployment], outputs: dict[str, Any]
-) -> None:
+def test_function_environment_is_as_given_without_secrets(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
     def environment(kind: str) -> dict[str, str]:
         return dict(deployed.function(stacks[kind]).get("Environment", {}).get("Variables", {}))
 
@@ -554,7 +552,7 @@ def test_the_functions_environment_is_what_was_given_and_holds_no_secret(
     assert environment("batches") == {}
 
 
-def test_a_function_that_is_switched_off_takes_nothing_from_its_queue(terraform: Terraform, outputs: dict[str, Any]) -> None:
+def test_disabled_function_takes_no_messages(terraform: Terraform, outputs: dict[str, Any]) -> None:
     shown = json.loads(terraform("show", "-json").stdout)["values"]["root_module"]
     mappings = [found for found in resources(shown) if found["type"] == "aws_lambda_event_source_mapping"]
     assert {found["address"].split(".")[1] for found in mappings if not found["values"]["enabled"]} == {"standard"}
@@ -703,7 +701,7 @@ def application(outputs: dict[str, Any], mongod: Mongod, tmp_path: Path) -> Appl
     return Application(found, mongod.uri, tmp_path)
 
 
-def test_the_two_services_take_an_order_from_its_placing_to_its_payment_once(
+def test_two_services_pay_an_order_once(
     application: Application, provider: dict[str, int], mongo: MongoClient[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mongo.billing.bills.drop()
@@ -727,7 +725,7 @@ def test_the_two_services_take_an_order_from_its_placing_to_its_payment_once(
     assert "ow_due_1" in mongo.billing.bills.index_information()
 
 
-def test_a_worker_whose_provider_is_down_logs_what_its_alarm_counts(
+def test_worker_logs_what_its_alarm_counts_if_provider_fails(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (counted,) = sdk.client("logs").describe_metric_filters(logGroupName="/ecs/shop-billing")["metricFilters"]
@@ -745,7 +743,7 @@ def test_a_worker_whose_provider_is_down_logs_what_its_alarm_counts(
     sdk.client("sqs").purge_queue(QueueUrl=queue)
 
 
-def test_the_containers_have_the_rights_that_they_need_and_say_how_they_are(application: Application) -> None:
+def test_containers_have_needed_rights_and_health_checks(application: Application) -> None:
     queue, secret = application.outputs["billing_queue"]["queue_arn"], application.outputs["secret_arn"]
     takes = {("Allow", f"sqs:{action}", queue) for action in TAKING}
     reads = ("Allow", "secretsmanager:GetSecretValue", secret)
@@ -834,7 +832,7 @@ resource "terraform_data" "later" {
 """
 
 
-def test_an_image_and_what_is_made_in_the_same_run_can_be_planned(server: object, tmp_path: Path) -> None:
+def test_image_and_its_stack_can_be_planned_together(server: object, tmp_path: Path) -> None:
     # The plan alone: moto asks for the image itself, which is nowhere.
     terraform = Terraform.within(tmp_path)
     shutil.copytree(TERRAFORM, tmp_path / "module", ignore=shutil.ignore_patterns(".terraform*"))

@@ -87,7 +87,7 @@ def test_what_would_not_work_is_refused_with_the_reason(refused: dict[int, set[s
     [(RELAY, {"name": "relay"}, GOOD_RELAY, BAD_RELAY), (CONTAINERS, {**SERVICE, **WORKER}, GOOD_SERVICE, BAD_SERVICE)],
     ids=["relay", "service"],
 )
-def test_so_it_is_with_the_relay_s_and_the_service_s(
+def test_variables_of_relay_and_service_are_validated(
     tmp_path: Path,
     files: list[Path],
     required: dict[str, Any],
@@ -102,7 +102,7 @@ def test_so_it_is_with_the_relay_s_and_the_service_s(
         assert refusal.startswith(says)
 
 
-def test_every_variable_but_a_yes_or_no_is_validated_and_tried() -> None:
+def test_every_variable_but_a_bool_is_validated() -> None:
     text = "".join(path.read_text() for path in FILES)
     blocks = re.findall(r'^variable "(\w+)" {\n(.*?)^}', text, re.DOTALL | re.MULTILINE)
     tried = {says.partition(":")[0] for _, says in BAD}

@@ -72,7 +72,7 @@ writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 @ledgers
 @pytest.mark.few(1)
-def test_an_insert_that_no_majority_has_is_the_drivers_error_and_so_is_its_redelivery(
+def test_insert_without_a_majority_is_the_drivers_error_twice(
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger
 ) -> None:
     guarded = GuardedCollection(documents, ledger)
@@ -87,7 +87,7 @@ def test_an_insert_that_no_majority_has_is_the_drivers_error_and_so_is_its_redel
 @writes
 @ledgers
 @pytest.mark.few(2)
-def test_a_redelivery_whose_mark_no_majority_has_is_the_drivers_error(
+def test_redelivery_without_a_majority_for_its_mark_is_an_error(
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger, write: Write
 ) -> None:
     guarded = GuardedCollection(documents, ledger)
@@ -99,9 +99,7 @@ def test_a_redelivery_whose_mark_no_majority_has_is_the_drivers_error(
     assert write(guarded, M2) == Duplicate(M2, {"_id": "e", "n": 2})
 
 
-def test_an_insert_that_is_refused_for_what_no_majority_has_is_the_drivers_error(
-    replica_set: ReplicaSet, documents: Documents
-) -> None:
+def test_insert_refused_by_an_unconfirmed_document_is_an_error(replica_set: ReplicaSet, documents: Documents) -> None:
     guarded = GuardedCollection(documents, SeenIds())
     with replica_set.freeze_secondaries():
         assert isinstance(insert(fast(documents, SeenIds()), M1), Applied)
@@ -110,9 +108,7 @@ def test_an_insert_that_is_refused_for_what_no_majority_has_is_the_drivers_error
     assert insert(guarded, M2) == Rejected(M2, {"_id": "e", "n": 1})
 
 
-def test_an_insert_that_is_refused_while_anything_is_unconfirmed_is_the_drivers_error(
-    replica_set: ReplicaSet, documents: Documents
-) -> None:
+def test_insert_refused_amid_unconfirmed_writes_is_an_error(replica_set: ReplicaSet, documents: Documents) -> None:
     """What is not confirmed yet may be the mark of this very message."""
     guarded = GuardedCollection(documents, SeenIds())
     insert(guarded, M1)
@@ -124,7 +120,7 @@ def test_an_insert_that_is_refused_while_anything_is_unconfirmed_is_the_drivers_
 
 
 @ledgers
-def test_a_redelivered_insert_whose_mark_a_majority_has_is_a_duplicate_even_then(
+def test_redelivered_insert_with_a_majority_is_a_duplicate_then(
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger
 ) -> None:
     guarded = GuardedCollection(documents, ledger)

@@ -69,7 +69,7 @@ def create(collection: Documents, case: Case) -> Documents:
 @writers
 @cases
 @ledgers
-def test_a_redelivered_upsert_that_could_not_create_is_a_duplicate_and_changes_nothing(
+def test_redelivered_upsert_that_cannot_create_is_a_duplicate(
     collection: Documents, ledger: AnyLedger, case: Case, upsert: Upsert
 ) -> None:
     documents = create(collection, case)
@@ -83,7 +83,7 @@ def test_a_redelivered_upsert_that_could_not_create_is_a_duplicate_and_changes_n
 @writers
 @pytest.mark.parametrize("case", APPLICABLE.values(), ids=APPLICABLE)
 @ledgers
-def test_a_fresh_message_upserts_into_what_is_there_and_its_redelivery_is_a_duplicate(
+def test_fresh_upsert_changes_an_existing_document_once(
     collection: Documents, ledger: AnyLedger, case: Case, upsert: Upsert
 ) -> None:
     documents = create(collection, case)
@@ -99,7 +99,7 @@ def test_a_fresh_message_upserts_into_what_is_there_and_its_redelivery_is_a_dupl
 @writers
 @cases
 @ledgers
-def test_a_first_upsert_that_truly_fails_is_the_servers_own_error_and_creates_nothing(
+def test_failed_first_upsert_is_the_servers_error(
     collection: Documents, ledger: AnyLedger, case: Case, upsert: Upsert
 ) -> None:
     documents = create(collection, case)
@@ -111,9 +111,7 @@ def test_a_first_upsert_that_truly_fails_is_the_servers_own_error_and_creates_no
 
 @pytest.mark.parametrize("name", ["validator", "positional", "array_filters", "size_of_nothing"])
 @writers
-def test_a_fresh_upsert_that_the_business_refuses_is_rejected_though_it_could_not_create(
-    collection: Documents, name: str, upsert: Upsert
-) -> None:
+def test_fresh_upsert_refused_by_the_business_is_rejected(collection: Documents, name: str, upsert: Upsert) -> None:
     case = CASES[name]
     closed = Case(case.code, case.before, {**case.query, "closed": False}, case.update, case.native, case.options)
     documents = create(collection, case)
@@ -126,9 +124,7 @@ def test_a_fresh_upsert_that_the_business_refuses_is_rejected_though_it_could_no
 
 @writers
 @ledgers
-def test_an_update_that_fails_on_the_entity_itself_is_the_servers_own_error_and_changes_nothing(
-    collection: Documents, ledger: AnyLedger, upsert: Upsert
-) -> None:
+def test_failed_update_is_the_servers_error(collection: Documents, ledger: AnyLedger, upsert: Upsert) -> None:
     case = Case(14, {"n": "text"}, {}, {"$inc": {"n": 1}})
     guarded = GuardedCollection(collection, ledger)
     guarded.insert_one(M1, {"_id": "e", **case.before})

@@ -134,9 +134,7 @@ def drops_nothing(open_place: Callable[[AnyLedger], Items | Documents], way: str
 @pytest.mark.parametrize("way", ["update", "delete", "begin"])
 @ledgers_slowly
 @pytest.mark.slow
-def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
-    dynamo: DynamoDBClient, table: str, ledger: AnyLedger, way: str
-) -> None:
+def test_odd_item_drops_no_message(dynamo: DynamoDBClient, table: str, ledger: AnyLedger, way: str) -> None:
     # Dynoxide has words of its own for what is no list, which do not speak of types as those of DynamoDB do.
     takes_nothing_odd_for_a_condition(Items(dynamo, table, ledger), way, ClientError)
 
@@ -144,9 +142,7 @@ def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
 @pytest.mark.parametrize("way", ["update", "pipeline", "delete", "begin"])
 @ledgers_slowly
 @pytest.mark.few(1)
-def test_something_odd_in_a_document_is_no_reason_to_drop_a_message(
-    collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
-) -> None:
+def test_odd_document_drops_no_message(collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str) -> None:
     takes_nothing_odd_for_a_condition(Documents(collection, ledger), way)
 
 
@@ -167,13 +163,11 @@ def test_the_sources_of_a_document_may_have_any_names(
 
 @pytest.mark.parametrize("way", ["update", "begin"])
 @pytest.mark.few(1)
-def test_no_mark_that_another_ledger_left_drops_a_message_of_an_item(dynamo: DynamoDBClient, table: str, way: str) -> None:
+def test_foreign_mark_in_an_item_drops_no_message(dynamo: DynamoDBClient, table: str, way: str) -> None:
     drops_nothing(lambda ledger: Items(dynamo, table, ledger), way)
 
 
 @pytest.mark.parametrize("way", ["update", "pipeline", "begin"])
 @pytest.mark.slow
-def test_no_mark_that_another_ledger_left_drops_a_message_of_a_document(
-    collection: Collection[dict[str, Any]], way: str
-) -> None:
+def test_foreign_mark_in_a_document_drops_no_message(collection: Collection[dict[str, Any]], way: str) -> None:
     drops_nothing(lambda ledger: Documents(collection, ledger), way)

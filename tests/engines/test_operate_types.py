@@ -209,7 +209,7 @@ EQUAL_IN_PYTHON: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_every_document_is_read_once_whatever_python_takes_for_the_same_id(
+def test_every_document_is_read_once_despite_equal_python_ids(
     size: int, collection: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collection.insert_many([{"_id": name} for name in EQUAL_IN_PYTHON])

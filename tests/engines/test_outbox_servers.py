@@ -58,7 +58,7 @@ def _index_entries(dynamo: DynamoDBClient, table: str) -> int:
     return dynamo.scan(TableName=table, IndexName="pending")["Count"]
 
 
-def test_a_sweep_by_the_sparse_index_finds_all_and_leaves_the_index_empty(dynamo: DynamoDBClient, indexed: str) -> None:
+def test_sweep_by_the_sparse_index_finds_all(dynamo: DynamoDBClient, indexed: str) -> None:
     orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
     for n in range(30):
         _emit(orders, n, f"o{n}", Event("A", n), Event("B", n))
@@ -71,7 +71,7 @@ def test_a_sweep_by_the_sparse_index_finds_all_and_leaves_the_index_empty(dynamo
 
 @pytest.mark.parametrize(("written", "swept"), [((64,), 1), ((1, 8, 64), 3), ((3,), 64), ((1000, 2), 2)])
 @pytest.mark.few(1)
-def test_a_sweep_finds_all_that_is_pending_whatever_the_shards_of_its_writers(
+def test_sweep_finds_all_for_any_number_of_shards(
     dynamo: DynamoDBClient, indexed: str, written: tuple[int, ...], swept: int
 ) -> None:
     def orders(shards: int) -> GuardedTable:
@@ -90,9 +90,7 @@ def test_a_sweep_finds_all_that_is_pending_whatever_the_shards_of_its_writers(
     assert _index_entries(dynamo, indexed) == 0
 
 
-def test_a_refusal_moves_the_entity_back_in_the_index_and_a_skip_brings_it_forward(
-    dynamo: DynamoDBClient, indexed: str
-) -> None:
+def test_refusal_and_skip_move_the_entity_in_the_index(dynamo: DynamoDBClient, indexed: str) -> None:
     now = 1_790_000_000.0
     orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX, clock=lambda: now)
     _emit(orders, 1, "poison", Event("Poison", None), Event("Behind", None))
@@ -136,7 +134,7 @@ def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClien
     [("indexed", OUTBOX, [3, 3, 2]), ("indexed", Outbox(OUTBOX.name), [3, 3, 2]), ("table", Outbox(OUTBOX.name), [1, 1, 1])],
     ids=["index", "index that is not named", "none"],
 )
-def test_what_a_relay_s_changes_cost_with_the_index_and_without(
+def test_relays_changes_have_known_costs(
     dynamo: DynamoDBClient, request: pytest.FixtureRequest, place: str, outbox: Outbox, costs: list[int]
 ) -> None:
     units: list[float] = []
@@ -163,9 +161,7 @@ def test_what_a_relay_s_changes_cost_with_the_index_and_without(
     assert units == costs  # the clear of what was accepted, the next try of what was refused put off, and the last clear
 
 
-def test_a_table_s_stream_rings_for_a_relay_which_answers_with_success_whatever_happens(
-    dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str
-) -> None:
+def test_stream_rings_for_a_relay_that_always_succeeds(dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str) -> None:
     orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
     _emit(orders, 1, "a")
     _emit(orders, 2, "b")
@@ -185,9 +181,7 @@ def test_a_table_s_stream_rings_for_a_relay_which_answers_with_success_whatever_
     assert Relay(orders, told.extend).flush(Key={"id": "a"}).published[0].sequence == 2
 
 
-def test_what_a_trimmed_stream_tells_no_more_goes_out_with_the_next_ring_of_its_item_or_with_a_sweep(
-    dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str
-) -> None:
+def test_event_lost_from_the_stream_goes_out_later(dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str) -> None:
     orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
     for n in range(30):  # while nobody listens, for longer than the stream keeps what it tells
         _emit(orders, n, f"o{n % 3}")
@@ -259,9 +253,7 @@ def _store(engine: str, request: pytest.FixtureRequest) -> Iterator[tuple[Any, C
 
 
 @pytest.mark.parametrize("engine", ["dynoxide", "mongod"])
-def test_many_writers_and_two_relays_lose_nothing_and_keep_first_copies_in_order(
-    engine: str, request: pytest.FixtureRequest
-) -> None:
+def test_two_relays_lose_nothing_and_keep_first_copies_ordered(engine: str, request: pytest.FixtureRequest) -> None:
     witness, total = Witness(), WRITERS * EACH
     with _store(engine, request) as (store, emit), ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(WRITERS + 2))
@@ -322,9 +314,7 @@ def _add(store: GuardedCollection, n: int) -> None:
     store.update_one(Message(f"m{n}"), {"_id": f"e{n}"}, {"$set": {"n": n}}, upsert=True, emit=[Event("Added", n)])
 
 
-def test_a_relay_that_follows_the_change_stream_publishes_what_was_emitted_before_while_and_between(
-    collection: Collection[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_relay_of_a_change_stream_publishes_all_events(collection: Collection[dict[str, Any]], tmp_path: Path) -> None:
     store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
     _add(store, 1)
     with _following(store, told, tokens):
@@ -337,7 +327,7 @@ def test_a_relay_that_follows_the_change_stream_publishes_what_was_emitted_befor
         assert told.wait_for(3) == [1, 2, 3]
 
 
-def test_a_relay_whose_place_in_the_stream_is_lost_sweeps_and_follows_on(
+def test_relay_sweeps_and_follows_if_its_place_is_lost(
     collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
@@ -350,9 +340,7 @@ def test_a_relay_whose_place_in_the_stream_is_lost_sweeps_and_follows_on(
     assert "cannot go on where the relay was" in caplog.text
 
 
-def test_a_relay_goes_on_where_the_collection_that_it_follows_was_dropped(
-    collection: Collection[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_relay_continues_if_its_collection_is_dropped(collection: Collection[dict[str, Any]], tmp_path: Path) -> None:
     store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
     with _following(store, told, tokens):
         _add(store, 1)
@@ -370,7 +358,7 @@ def _uuid(n: str) -> Binary:
 @pytest.mark.parametrize(
     "kind", [float, Int64, Decimal128, str, _uuid], ids=["float", "Int64", "Decimal128", "str", "Binary"]
 )
-def test_the_place_in_the_stream_is_kept_whatever_the_documents_are_named_by(
+def test_place_in_the_stream_is_kept_for_any_id_type(
     collection: Collection[dict[str, Any]], tmp_path: Path, kind: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The token of a document that is named by some kinds of numbers has bytes in it."""
@@ -391,7 +379,7 @@ def test_the_place_in_the_stream_is_kept_whatever_the_documents_are_named_by(
     assert caplog.messages == []
 
 
-def test_a_document_that_no_driver_should_have_written_does_not_end_the_stream(
+def test_invalid_document_does_not_end_the_stream(
     collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
@@ -404,7 +392,7 @@ def test_a_document_that_no_driver_should_have_written_does_not_end_the_stream(
     assert caplog.messages == []
 
 
-def test_what_a_relay_leaves_that_knows_of_no_index_is_found_by_the_index(dynamo: DynamoDBClient, indexed: str) -> None:
+def test_index_finds_what_a_relay_without_it_left(dynamo: DynamoDBClient, indexed: str) -> None:
     plain, orders = (
         GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=each) for each in (Outbox(OUTBOX.name), OUTBOX)
     )
@@ -426,7 +414,7 @@ def test_what_a_relay_leaves_that_knows_of_no_index_is_found_by_the_index(dynamo
     assert later.sweep().published == 2
 
 
-def test_an_index_that_shows_one_attribute_beside_a_key_is_refused_by_sweeps_and_by_lists(dynamo: DynamoDBClient) -> None:
+def test_index_with_one_projected_attribute_is_refused(dynamo: DynamoDBClient) -> None:
     name = next(_tables)
     create_table_with_outbox(dynamo, name, shows=["n"])
     orders = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=OUTBOX)
@@ -437,7 +425,7 @@ def test_an_index_that_shows_one_attribute_beside_a_key_is_refused_by_sweeps_and
             act()
 
 
-def test_a_relay_finds_by_the_index_what_writers_emit_that_know_of_none(dynamo: DynamoDBClient, indexed: str) -> None:
+def test_index_finds_events_of_writers_without_it(dynamo: DynamoDBClient, indexed: str) -> None:
     writer, reader = (
         GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=each, tombstones=Tombstones(timedelta(days=14)))
         for each in (Outbox(OUTBOX.name), OUTBOX)
@@ -468,9 +456,7 @@ def test_a_relay_finds_by_the_index_what_writers_emit_that_know_of_none(dynamo: 
 
 
 @pytest.mark.parametrize("kind", ["client", "table"])
-def test_an_item_that_is_named_by_a_number_of_many_digits_goes_out_with_the_others(
-    dynamo: DynamoDBClient, kind: str
-) -> None:
+def test_item_with_a_long_number_as_key_goes_out(dynamo: DynamoDBClient, kind: str) -> None:
     """It comes back written out, and so cannot be sent again; and a Table raises for it."""
     name = next(_tables)
     dynamo.create_table(
@@ -508,7 +494,7 @@ def test_a_due_time_that_is_no_text_hides_no_other(collection: Collection[dict[s
     assert relay.sweep().published == 2
 
 
-def test_a_document_that_is_named_by_a_time_beyond_python_s_goes_out_with_the_others(
+def test_document_with_a_time_beyond_pythons_goes_out(
     collection: Collection[dict[str, Any]],
 ) -> None:
     store, told = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told()
@@ -521,7 +507,7 @@ def test_a_document_that_is_named_by_a_time_beyond_python_s_goes_out_with_the_ot
     assert Relay(store, told).look(told.events[0].source) is not None
 
 
-def test_a_document_that_the_database_refuses_to_change_holds_up_no_other(
+def test_document_refused_by_the_database_holds_up_none(
     collection: Collection[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As where a validator came later than the document, which then takes no clear."""

@@ -320,7 +320,7 @@ def table_of(row: str, dynoxide: Dynoxide) -> OfTable:
 
 
 @pytest.mark.parametrize("row", ON_TABLE)
-def test_a_method_of_a_table_takes_the_actions_that_the_page_names(row: str, dynoxide: Dynoxide, rights: Rights) -> None:
+def test_method_of_a_table_needs_the_actions_of_the_page(row: str, dynoxide: Dynoxide, rights: Rights) -> None:
     of = table_of(row, dynoxide)
     rights.allowed = DYNAMODB[row]
     ON_TABLE[row](of)
@@ -380,7 +380,7 @@ def grant(root: Any, collection: str, actions: set[str]) -> None:
 
 
 @pytest.mark.parametrize("row", ON_COLLECTION)
-def test_a_method_of_a_collection_takes_the_privileges_that_the_page_names(row: str, locked: tuple[Mongod, Any]) -> None:
+def test_method_of_a_collection_needs_the_pages_privileges(row: str, locked: tuple[Mongod, Any]) -> None:
     server, root = locked
     name = f"of{list(ON_COLLECTION).index(row)}"
     uri = f"mongodb://some:some@127.0.0.1:{server.port}/rights.{name}?directConnection=true&authSource=admin"
@@ -395,7 +395,7 @@ def test_a_method_of_a_collection_takes_the_privileges_that_the_page_names(row: 
                 ON_COLLECTION[row](of)
 
 
-def test_a_verb_tells_an_empty_collection_from_none_with_the_same_privileges(locked: tuple[Mongod, Any]) -> None:
+def test_verb_distinguishes_an_empty_collection_from_none(locked: tuple[Mongod, Any]) -> None:
     server, root = locked
     name = "empty"
     uri = f"mongodb://some:some@127.0.0.1:{server.port}/rights.{name}?directConnection=true&authSource=admin"

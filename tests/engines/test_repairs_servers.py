@@ -95,7 +95,7 @@ def _counted(place: Place, count: int) -> dict[str, Any]:
     return {**place.address(), "update": {"$inc": {"n": count}}, "upsert": True}
 
 
-def test_what_is_left_of_a_repair_that_another_writer_stops_is_whole(
+def test_repair_stopped_by_a_writer_leaves_the_entity_whole(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not isinstance(place, TablePlace):

@@ -64,7 +64,7 @@ SERVERS = pytest.mark.parametrize(
 
 
 @SERVERS
-def test_a_missing_program_is_a_skip_that_says_how_to_get_it(
+def test_missing_program_is_a_skip_with_the_remedy(
     bare: Path, server: Callable[[], Any], program: str, variable: str, remedy: str
 ) -> None:
     with pytest.raises(unittest.SkipTest) as skipped:
@@ -90,7 +90,7 @@ def test_a_variable_that_names_no_program_is_named_itself(
     [(programs.find_mongod, "ONEWRITE_MONGOD"), (programs.find_dynoxide, "ONEWRITE_DYNOXIDE")],
     ids=["mongod", "dynoxide"],
 )
-def test_a_program_is_found_by_its_variable_and_then_on_the_path(
+def test_program_is_found_by_variable_before_path(
     bare: Path, monkeypatch: pytest.MonkeyPatch, find: Callable[[], Path], variable: str
 ) -> None:
     on_path = a_program(bare / "bin" / find.__name__.removeprefix("find_"))
@@ -99,7 +99,7 @@ def test_a_program_is_found_by_its_variable_and_then_on_the_path(
     assert find() == bare / "mine"
 
 
-def test_a_mongod_is_found_in_an_installed_package_and_made_executable(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mongod_of_an_installed_package_is_made_executable(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Distribution:
         def locate_file(self, name: str) -> Path:
             return bare / "site-packages" / name
@@ -113,7 +113,7 @@ def test_a_mongod_is_found_in_an_installed_package_and_made_executable(bare: Pat
     assert os.access(program, os.X_OK)
 
 
-def test_a_dynoxide_is_found_where_npm_puts_it_above_the_working_folder(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dynoxide_is_found_in_a_parents_node_modules(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = a_program(bare / "node_modules" / "@dynoxide" / "linux-x64" / "dynoxide")
     (bare / "service" / "tests").mkdir(parents=True)
     monkeypatch.chdir(bare / "service" / "tests")
@@ -136,9 +136,7 @@ def test_dynamodb_local_needs_its_jar_and_java(bare: Path, monkeypatch: pytest.M
 # ---------------------------------------------------------------- starting
 
 
-def test_a_server_that_does_not_start_shows_its_log_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_server_that_does_not_start_shows_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = a_program(tmp_path / "broken", "echo cannot do this >&2\nexit 3")
     monkeypatch.setenv("ONEWRITE_MONGOD", str(broken))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -177,9 +175,7 @@ def test_a_server_without_its_launcher_starts_as_well(monkeypatch: pytest.Monkey
         assert server.client().list_tables()["TableNames"] == []
 
 
-def test_a_stranger_on_the_port_is_not_taken_for_the_server(
-    monkeypatch: pytest.MonkeyPatch, mongod: Mongod, dynoxide: Dynoxide
-) -> None:
+def test_stranger_on_the_port_is_no_server(monkeypatch: pytest.MonkeyPatch, mongod: Mongod, dynoxide: Dynoxide) -> None:
     one, other = Mongod(), Dynoxide()
     assert not one._writable(mongod.client())
     one.port, other.port = dynoxide.port, mongod.port
@@ -199,7 +195,7 @@ def test_without_a_free_port_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> 
             free_port()
 
 
-def test_a_server_started_in_a_thread_outlives_it_and_is_removed_at_the_end(dynoxide: Dynoxide) -> None:
+def test_server_outlives_the_thread_that_started_it(dynoxide: Dynoxide) -> None:
     server = Dynoxide()
     with pytest.raises(RuntimeError, match="was not started"):
         _ = server.folder
@@ -260,7 +256,7 @@ def test_dynoxide_keeps_its_data_over_kill_stop_and_restart() -> None:
         assert table.get_item(Key={"orderId": "o-1"})["Item"]["n"] == 2
 
 
-def test_a_table_of_a_server_is_empty_and_defined_as_that_of_moto(dynoxide: Dynoxide) -> None:
+def test_table_of_a_server_is_defined_like_motos(dynoxide: Dynoxide) -> None:
     first = dynoxide.table("lines", "order", sort_key="line", types={"line": "N"})
     first.put_item(Item={"order": "o-1", "line": 1})
     again = dynoxide.table("lines", "order", sort_key="line", types={"line": "N"})
@@ -320,9 +316,7 @@ def test_an_end_that_takes_too_long_is_made_short(monkeypatch: pytest.MonkeyPatc
 
 
 @LINUX
-def test_dynamodb_local_is_java_with_its_jar_a_free_port_and_a_folder_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_dynamodb_local_has_its_own_port_and_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With a java that is not one: it serves dynoxide on the port that it is told."""
     engine = require(dynoxide_binary)
     serve = f'echo "$*"; exec {engine} serve --host 127.0.0.1 --port "$5" --db-path "$7/data"'

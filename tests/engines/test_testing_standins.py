@@ -250,7 +250,7 @@ def test_an_update_that_breaks_a_unique_index_changes_nothing(mongodb: Any) -> N
     assert list(mongodb.find()) == [{"_id": 1, "k": 1}, {"_id": 2, "k": 2}]
 
 
-def test_an_update_cannot_make_a_document_of_more_than_16_mb(mongodb: Any) -> None:
+def test_update_cannot_make_a_document_over_16_mb(mongodb: Any) -> None:
     mongodb.insert_one({"_id": 1, "a": "x" * 9_000_000})
     with pytest.raises(WriteError) as refused:
         mongodb.update_one({"_id": 1}, {"$set": {"b": "x" * 9_000_000}})

@@ -55,7 +55,7 @@ def balances(dynamo: DynamoDBClient, table: str, *names: str) -> list[int]:
 
 
 @pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
-def test_a_lost_answer_is_applied_once_and_its_redelivery_is_a_duplicate(
+def test_transaction_with_a_lost_answer_is_applied_once(
     proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str, fault: Fault
 ) -> None:
     fault_proxy.plan(fault)
@@ -65,7 +65,7 @@ def test_a_lost_answer_is_applied_once_and_its_redelivery_is_a_duplicate(
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
 
-def test_an_answer_that_botocore_does_not_get_leaves_a_redelivery_a_duplicate(
+def test_answer_lost_for_botocore_makes_redelivery_a_duplicate(
     proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
 ) -> None:
     fault_proxy.plan(Fault.DROP_ANSWER, Fault.DROP_ANSWER, Fault.DROP_ANSWER)
@@ -75,7 +75,7 @@ def test_an_answer_that_botocore_does_not_get_leaves_a_redelivery_a_duplicate(
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
 
-def test_the_own_token_shows_what_landed_where_the_requests_token_is_forgotten(
+def test_own_token_shows_the_landing_if_requests_token_expired(
     proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
 ) -> None:
     class Forgetful:
@@ -102,7 +102,7 @@ def test_throttling_that_botocore_gives_up_is_waited_for(
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
 
-def test_transfers_of_many_threads_conserve_the_sum_and_each_takes_effect_once(dynamo: DynamoDBClient, table: str) -> None:
+def test_transfers_of_many_threads_conserve_the_sum(dynamo: DynamoDBClient, table: str) -> None:
     accounts = GuardedTable(dynamo, SeenIds(), table_name=table)
     names = [f"account {n}" for n in range(4)]
     for name in names:
@@ -155,7 +155,7 @@ def test_two_items_cost_four_units_and_a_single_write_two(dynamo: DynamoDBClient
     assert units(change(accounts, "d", 1), change(accounts, "e", 1), change(accounts, "f", 1)) == 6
 
 
-def test_items_of_equal_keys_in_several_tables_emit_events_of_their_own(dynamo: DynamoDBClient, table: str) -> None:
+def test_items_of_equal_keys_emit_their_own_events(dynamo: DynamoDBClient, table: str) -> None:
     names = [table, *[f"{table}-{n}" for n in range(3)]]
     for name in names[1:]:
         create_table(dynamo, name)

@@ -55,7 +55,7 @@ def moved(collection: Documents, message: Message = M1, *names: str, cents: int 
     return transact(message, [given, accounts.updating({"_id": taker}, {"$inc": {"cents": cents}})], **options)
 
 
-def test_a_message_that_an_inbox_takes_for_another_is_an_error_and_no_duplicate(accounts: Documents) -> None:
+def test_message_mistaken_by_an_inbox_is_an_error(accounts: Documents) -> None:
     collation = {"locale": "en", "strength": 2}
     marks = accounts.database.create_collection(f"{accounts.name}-inbox", collation=collation)
     inbox = Inbox(marks, consumer="c", retention=timedelta(days=1))
@@ -145,7 +145,7 @@ def test_a_transaction_of_motor_is_made_once(mongod: Mongod, accounts: Documents
     assert balances(accounts) == [101, 101]
 
 
-def test_a_begin_whose_hint_leaves_its_document_out_comes_again_and_a_finish_says_so(accounts: Documents) -> None:
+def test_step_with_a_hint_without_its_document_comes_again(accounts: Documents) -> None:
     accounts.create_index("vip", sparse=True, name="vip")
     store = GuardedCollection(accounts, SeenIds())
     step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}

@@ -256,7 +256,7 @@ def test_a_redelivery_settles_whatever_was_to_be_shown(
 
 @shown
 @pytest.mark.parametrize("upsert", [False, True])
-def test_what_cannot_be_shown_of_a_fresh_write_does_not_hide_that_it_was_made(
+def test_unshowable_fresh_write_is_applied(
     collection: Documents, make_store: MakeStore, done: Any, projection: Any, broken: Any, upsert: bool
 ) -> None:
     put(collection, {**GOOD, **broken})
@@ -267,7 +267,7 @@ def test_what_cannot_be_shown_of_a_fresh_write_does_not_hide_that_it_was_made(
 
 
 @shown
-def test_what_cannot_be_shown_of_a_delete_does_not_hide_it(
+def test_unshowable_delete_is_applied(
     collection: Documents, make_store: MakeStore, done: Any, projection: Any, broken: Any
 ) -> None:
     put(collection, {**GOOD, **broken})
@@ -312,7 +312,7 @@ DIVIDES = {"$expr": {"$gt": [{"$divide": ["$cents", "$parts"]}, 1]}}
 
 
 @pytest.mark.parametrize("projection", [None, {"share": {"$divide": ["$cents", "$parts"]}}])
-def test_a_condition_that_fails_by_now_does_not_hide_a_redelivery(
+def test_condition_that_fails_now_hides_no_redelivery(
     collection: Documents, make_store: MakeStore, done: Any, projection: Any
 ) -> None:
     put(collection, GOOD)
@@ -387,7 +387,7 @@ def test_a_write_settles_though_boto3_cannot_read_a_number(
 
 
 @ledgers
-def test_who_may_not_read_hears_the_verdict_of_a_write_that_fails(dynoxide: Dynoxide, table: str, ledger: Ledger) -> None:
+def test_writer_without_read_rights_gets_the_verdict(dynoxide: Dynoxide, table: str, ledger: Ledger) -> None:
     def deny(**_: Any) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no right"}}, "GetItem")
 

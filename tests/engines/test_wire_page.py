@@ -28,7 +28,7 @@ EVERYWHERE = {
 }  # fmt: skip
 
 
-def test_the_page_shows_the_request_its_refusal_and_the_item_of_dynamodb(dynoxide: Dynoxide) -> None:
+def test_page_shows_request_refusal_and_item_of_dynamodb(dynoxide: Dynoxide) -> None:
     client = dynoxide.client()
     create_table(client, "orders-of-the-page")
     said: list[Any] = []

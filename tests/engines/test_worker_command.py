@@ -67,9 +67,7 @@ class Command:
         return self.process.wait(_PATIENCE)
 
 
-def test_a_worker_whose_slots_hang_ends_with_an_error_that_says_where_and_its_messages_stay(
-    sqs: HttpSqs, tmp_path: Path
-) -> None:
+def test_worker_with_hanging_slots_ends_and_says_where(sqs: HttpSqs, tmp_path: Path) -> None:
     sqs.fill("orders", ["x"] * 4)
     command = Command(tmp_path, sqs.url("orders"), "hang", "--in-flight", "4", "--timeout", "0.5")
     try:
@@ -84,9 +82,7 @@ def test_a_worker_whose_slots_hang_ends_with_an_error_that_says_where_and_its_me
     assert sqs.counts("orders")["Left"] == 4
 
 
-def test_a_thread_that_a_function_has_left_behind_does_not_keep_the_process_from_ending(
-    sqs: HttpSqs, tmp_path: Path
-) -> None:
+def test_thread_left_behind_does_not_keep_the_process(sqs: HttpSqs, tmp_path: Path) -> None:
     sqs.fill("orders", ["x"] * 4)
     command = Command(tmp_path, sqs.url("orders"), "leave_a_thread")
     try:

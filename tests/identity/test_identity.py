@@ -117,13 +117,13 @@ def refused(identity: Identity, record: Any) -> str:
 # json_body ------------------------------------------------------------------------------------------------------------
 
 
-def test_paths_find_id_source_and_sequence_and_the_body_is_parsed() -> None:
+def test_paths_find_id_source_and_sequence() -> None:
     identity = json_body(id="order.no", source="tenant", sequence="version")
     body = {"order": {"no": "o-7"}, "tenant": "t1", "version": 3}
     assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, system={"ApproximateReceiveCount": "2"})
 
 
-def test_a_body_that_is_parsed_already_is_taken_as_it_is() -> None:
+def test_parsed_body_is_taken_as_it_is() -> None:
     assert json_body(id="no")({"messageId": "b1", "body": {"no": "o-7"}}).id == "o-7"
 
 
@@ -133,7 +133,7 @@ def test_numbers_with_a_fraction_lose_nothing() -> None:
     assert [type(body[name]) for name in ("cents", "price", "huge")] == [int, Decimal, Decimal]
 
 
-def test_numbers_with_a_fraction_are_floats_where_that_is_asked_for() -> None:
+def test_fractions_are_floats_if_asked_for() -> None:
     record = sqs('{"id": "m", "price": 0.5}')
     assert type(json_body(id="id", parse_float=float)(record).body["price"]) is float
     wrapped = sqs(event({"id": "m", "price": 0.5}))
@@ -141,7 +141,7 @@ def test_numbers_with_a_fraction_are_floats_where_that_is_asked_for() -> None:
     assert type(cloudevent(parse_float=float)(sqs(structured(data=0.5))).body) is float
 
 
-def test_a_number_that_is_not_finite_is_refused_although_the_parser_takes_it() -> None:
+def test_infinite_number_is_refused() -> None:
     body = '{"id": "m", "n": 1e400, "specversion": "1.0", "source": "s"}'
     for identity in (json_body(id="id", parse_float=float), cloudevent(parse_float=float)):
         assert refused(identity, sqs(body)) == "Record b1: its body isn't valid JSON (ValueError)."
@@ -197,9 +197,7 @@ def test_a_whole_number_is_a_key_in_its_decimal_digits(json: str, found: str) ->
     [("id", "no"), ("id", ["no"]), ("source", "no"), ("source", ["no"]), ("sequence", "no"), ("sequence", number("no"))],
 )
 @pytest.mark.parametrize("parse_float", [Decimal, float, Fraction])
-def test_a_number_with_a_fraction_or_an_exponent_is_no_key(
-    name: str, field: Any, number_in_json: str, parse_float: Any
-) -> None:
+def test_fraction_or_exponent_is_no_key(name: str, field: Any, number_in_json: str, parse_float: Any) -> None:
     fields: dict[str, Any] = {"id": "m", "source": "m", name: field}
     refused(json_body(**fields, parse_float=parse_float), sqs(f'{{"m": "m", "no": {number_in_json}}}'))
 
@@ -335,7 +333,7 @@ def test_a_wrong_field_is_refused_at_once(fields: Any, said: str) -> None:
         ("[" * 100_000, "RecursionError"),
     ],
 )
-def test_a_body_that_is_no_json_is_refused_without_showing_it(body: str, problem: str) -> None:
+def test_body_without_json_is_refused_unshown(body: str, problem: str) -> None:
     assert refused(json_body(id="id"), sqs(body)) == f"Record b1: its body isn't valid JSON ({problem})."
 
 
@@ -368,7 +366,7 @@ def test_what_parses_no_numbers_is_refused_at_once(parse_float: Any) -> None:
 # attributes -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_sender_has_put_beside_the_body_is_kept_apart_from_what_sqs_says() -> None:
+def test_senders_attributes_are_kept_apart_from_those_of_sqs() -> None:
     users = {
         "tenant": {"stringValue": "t1", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
         "count": {"stringValue": "7", "dataType": "Number.int"},
@@ -405,7 +403,7 @@ def test_the_system_of_stream_records_is_what_the_stream_says() -> None:
         ({"headers": [{"a": [300]}]}, "one of its headers: expected a list of bytes, got an array."),
     ],
 )
-def test_an_attribute_that_cannot_be_read_fails_only_who_uses_it(part: dict[str, Any], said: str) -> None:
+def test_unreadable_attribute_fails_its_user_alone(part: dict[str, Any], said: str) -> None:
     for identity in (sqs_message_id(), json_body(id="no")):
         message = identity(sqs({"no": "o-7"}, **part))
         with pytest.raises(InvalidMessage) as caught:
@@ -418,18 +416,18 @@ def test_an_attribute_that_cannot_be_read_fails_only_who_uses_it(part: dict[str,
 # sqs_message_id and fifo_sequence -------------------------------------------------------------------------------------
 
 
-def test_the_message_id_is_that_of_sqs_and_the_body_is_its_text() -> None:
+def test_sqs_message_id_is_the_id() -> None:
     message = sqs_message_id()(sqs('{"a": 1}'))
     assert (message.id, message.source, message.sequence, message.body) == ("b1", "", None, '{"a": 1}')
 
 
-def test_the_position_in_a_fifo_queue_is_the_group_and_the_sequence_number() -> None:
+def test_fifo_position_is_the_group_and_sequence_number() -> None:
     message = fifo_sequence()(fifo("customer/7"))
     assert (message.id, message.source, message.body) == ("b1", f"{QUEUE}/customer/7", "text")
     assert message.sequence == sortable(18849496460467696128)
 
 
-def test_a_record_of_a_standard_queue_has_no_position_though_it_may_have_a_group() -> None:
+def test_record_of_a_standard_queue_has_no_position() -> None:
     record = sqs("x", attributes={"MessageGroupId": "fair"})
     assert refused(fifo_sequence(), record) == (
         "Record b1: it has no SequenceNumber, because a standard queue keeps no order. Use json_body or sqs_message_id."
@@ -460,14 +458,14 @@ def test_attributes_published_to_sns_are_as_those_sent_to_sqs() -> None:
 
 @pytest.mark.parametrize("published", [[CANARY], {"a": CANARY}, {"a": {"Type": CANARY}}])
 @pytest.mark.parametrize("of_queue", [None, {"b": {"stringValue": "v"}}, CANARY])
-def test_published_attributes_that_cannot_be_read_fail_only_who_uses_them(published: Any, of_queue: Any) -> None:
+def test_unreadable_published_attribute_fails_its_user_alone(published: Any, of_queue: Any) -> None:
     record = sqs(notification("text", MessageAttributes=published), messageAttributes=of_queue)
     message = sns(sqs_message_id())(record)
     with pytest.raises(InvalidMessage, match="Record b1: "):
         message.attributes["a"]
 
 
-def test_the_fields_of_an_envelope_are_not_those_that_a_sender_has_named_so() -> None:
+def test_envelopes_fields_are_not_the_senders() -> None:
     published = {"TopicArn": {"Type": "String", "Value": "forged"}}
     body = json.dumps(event({}, TopicArn="forged"))
     message = sns(eventbridge(sqs_message_id()))(sqs(notification(body, MessageAttributes=published)))
@@ -482,12 +480,12 @@ def test_the_envelope_of_eventbridge_is_taken_off() -> None:
 
 @pytest.mark.parametrize("body", [notification("m", Type="SubscriptionConfirmation"), {"detail": {}, "source": "s"}])
 @pytest.mark.parametrize("envelope", [sns, eventbridge])
-def test_a_body_that_is_no_envelope_goes_inside_as_it_is(envelope: Any, body: dict[str, Any]) -> None:
+def test_body_without_an_envelope_goes_inside(envelope: Any, body: dict[str, Any]) -> None:
     assert envelope(sqs_message_id())(sqs(body)) == sqs_message_id()(sqs(body))
 
 
 @pytest.mark.parametrize("detail", [CANARY, None])
-def test_an_event_whose_detail_is_no_object_is_refused_and_its_own_id_is_not_taken(detail: Any) -> None:
+def test_event_is_refused_if_its_detail_is_no_object(detail: Any) -> None:
     said = refused(eventbridge(json_body(id="id")), sqs(event(detail)))
     assert said.startswith("Record b1: the detail of its EventBridge event: expected ")
     without = {name: value for name, value in event({}).items() if name != "detail"}
@@ -495,7 +493,7 @@ def test_an_event_whose_detail_is_no_object_is_refused_and_its_own_id_is_not_tak
 
 
 @pytest.mark.parametrize("text", [None, {"no": 1}])
-def test_a_notification_without_a_text_is_refused_and_its_own_id_is_not_taken(text: Any) -> None:
+def test_notification_without_a_text_is_refused(text: Any) -> None:
     said = refused(sns(json_body(id="MessageId")), sqs(notification("m") | {"Message": text}))
     assert said.startswith("Record b1: the Message of its SNS envelope: expected ")
 
@@ -517,13 +515,13 @@ def binary(**said: str) -> dict[str, Any]:
     return {name.replace("_", "-", 1): {"stringValue": value, "dataType": "String"} for name, value in said.items()}
 
 
-def test_a_structured_event_is_its_source_and_id_and_its_data_is_the_body() -> None:
+def test_structured_event_has_its_source_id_and_data() -> None:
     message = cloudevent()(sqs(structured(data={"no": "o-7"}, subject="o-7")))
     assert (message.id, message.source, message.body) == ("7:/orders:A-1", "/orders", {"no": "o-7"})
     assert message.attributes == structured(subject="o-7")
 
 
-def test_a_binary_event_is_read_from_the_attributes_of_an_sqs_message() -> None:
+def test_binary_event_is_read_from_sqs_attributes() -> None:
     said = binary(ce_id="A-1", ce_source="/orders", ce_type="placed", ce_specversion="1.0")
     message = cloudevent()(sqs({"no": "o-7"}, messageAttributes=said))
     assert (message.id, message.source, message.body) == ("7:/orders:A-1", "/orders", {"no": "o-7"})
@@ -531,7 +529,7 @@ def test_a_binary_event_is_read_from_the_attributes_of_an_sqs_message() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["ce_", "CE-", "cloudEvents:"])
-def test_a_binary_event_is_read_from_the_headers_of_a_kafka_record(prefix: str) -> None:
+def test_binary_event_is_read_from_kafka_headers(prefix: str) -> None:
     headers = [{f"{prefix}id": list(b"A-1")}, {f"{prefix}source": list(b"/orders")}, {"content-type": list(b"text/plain")}]
     message = cloudevent()(kafka("data", headers=headers))
     assert (message.id, message.source, message.body) == ("7:/orders:A-1", "/orders", b"data")
@@ -557,7 +555,7 @@ def test_the_data_of_a_structured_event(said: dict[str, Any], data: Any) -> None
     ("content_type", "data"),
     [(None, {"a": 1}), ("Application/vnd.shop+JSON; charset=utf-8", {"a": 1}), ("text/plain", '{"a": 1}')],
 )
-def test_the_data_of_a_binary_event_is_parsed_unless_another_type_is_declared(content_type: str | None, data: Any) -> None:
+def test_binary_data_is_parsed_unless_declared_otherwise(content_type: str | None, data: Any) -> None:
     said = binary(ce_id="A-1", ce_source="/orders")
     if content_type is not None:
         said["content-type"] = {"stringValue": content_type, "dataType": "String"}
@@ -565,7 +563,7 @@ def test_the_data_of_a_binary_event_is_parsed_unless_another_type_is_declared(co
 
 
 @pytest.mark.parametrize(("source", "own_id"), [("日" * 800, "1"), ("/orders", "x" * 2040), ("s" * 2049, "y" * 5_000_000)])
-def test_a_source_or_an_id_that_no_ledger_would_keep_is_kept_as_a_digest(source: str, own_id: str) -> None:
+def test_source_or_id_too_long_is_a_digest(source: str, own_id: str) -> None:
     event = {"specversion": "1.0", "source": source, "id": own_id, "type": "t"}
     found = cloudevent()({"messageId": "m", "body": json.dumps(event)})
     key = f"{len(source)}:{source}:{own_id}"
@@ -624,7 +622,7 @@ def test_data_that_cannot_be_read_is_refused() -> None:
     assert "isn't valid UTF-8" in refused(cloudevent(), kafka("1", headers=headers))
 
 
-def test_the_position_in_kinesis_is_the_stream_the_shard_and_the_number() -> None:
+def test_kinesis_position_is_stream_shard_and_number() -> None:
     number = "49590338271490256608559692538361571095921575989136588898"
     message = kinesis_position()(kinesis(b"\x00data", number))
     assert message.source == f"{STREAM}/shardId-000000000006"
@@ -632,7 +630,7 @@ def test_the_position_in_kinesis_is_the_stream_the_shard_and_the_number() -> Non
     assert (message.sequence, message.body) == (sortable(int(number)), b"\x00data")
 
 
-def test_the_position_in_a_dynamodb_stream_is_the_item_and_the_number() -> None:
+def test_dynamodb_stream_position_is_item_and_number() -> None:
     record = change({"pk": {"S": "a"}, "sk": {"N": "1"}}, "222")
     message = dynamodb_stream_position()(record)
     assert (message.id, message.sequence) == ("c4ca4238", sortable(222))
@@ -640,7 +638,7 @@ def test_the_position_in_a_dynamodb_stream_is_the_item_and_the_number() -> None:
     assert message.body == {"eventName": "INSERT", **record["dynamodb"]}
 
 
-def test_one_item_is_one_source_whatever_the_order_of_its_key() -> None:
+def test_item_is_one_source_in_any_key_order() -> None:
     def source(keys: Any, **more: Any) -> str:
         return dynamodb_stream_position()(change(keys, **more)).source
 
@@ -699,7 +697,7 @@ def test_what_only_begins_as_an_aggregated_record_is_data(data: bytes) -> None:
     assert kinesis_position()(kinesis(data)).body == data
 
 
-def test_each_record_of_an_aggregated_one_has_its_own_position_and_they_sort() -> None:
+def test_aggregated_records_have_positions_that_sort() -> None:
     messages = [kinesis_position()(record) for record in taken_apart(*"abcdefghijkl")]
     assert [message.body for message in messages] == [letter.encode() for letter in "abcdefghijkl"]
     assert len({message.id for message in messages}) == 12
@@ -727,7 +725,7 @@ def document(token: str = "0163ee", at: Any = (1676588775, 9), **more: Any) -> d
     return {"event": inserted, "eventID": token, "eventSource": "aws:docdb", "eventSourceARN": CLUSTER}
 
 
-def test_the_position_in_documentdb_is_the_document_and_the_clusters_time() -> None:
+def test_documentdb_position_is_document_and_cluster_time() -> None:
     message = documentdb_position()(document())
     assert message.id == f"{CLUSTER}:0163ee"
     assert message.source.startswith(f"{CLUSTER}/shop.orders/")
@@ -761,7 +759,7 @@ def stored(key: str = "a+b%2Fc.txt", sequencer: str | None = "0055AED6DCD90281E5
     return {"Records": [{**name, "s3": {"bucket": {"name": "b"}, "object": about}, **more}]}
 
 
-def test_an_s3_notification_is_the_object_the_sequencer_and_the_event() -> None:
+def test_s3_notification_is_object_sequencer_and_event() -> None:
     message = s3_object()(sqs(stored()))
     assert isinstance(message, Message)
     assert (message.source, message.sequence) == ("b/a b/c.txt", "0055AED6DCD90281E5")
@@ -805,7 +803,7 @@ def test_s3s_test_of_a_destination_is_skipped(wrapped: bool) -> None:
         {"Service": CANARY, "Event": "s3:TestEvent"},
     ],
 )
-def test_a_body_that_is_no_notification_of_an_object_is_refused(body: Any) -> None:
+def test_body_without_an_s3_object_is_refused(body: Any) -> None:
     assert refused(s3_object(), sqs(body)).startswith("Record b1: ")
 
 
@@ -845,7 +843,7 @@ def test_a_body_that_is_no_batch_of_events_is_refused(body: Any) -> None:
 
 
 @pytest.mark.parametrize("sign", ["\n", "\x1b", "\u2028", "\ud800"])
-def test_no_id_of_a_record_writes_a_line_of_the_log(sign: str) -> None:
+def test_records_id_writes_no_log_line(sign: str) -> None:
     said = refused(sqs_message_id(), sqs("x", messageId=None, eventID=f"a{sign}b"))
     assert said.startswith("Record a\\")
     assert said.isprintable()
@@ -893,7 +891,7 @@ def test_what_is_no_record_is_refused(identity: Identity, garbage: Any) -> None:
         (documentdb_position(), document(documentKey={"_id": math.inf}), {}),
     ],
 )
-def test_a_record_that_lacks_a_part_of_its_position_is_refused(identity: Identity, record: Any, part: Any) -> None:
+def test_record_without_its_whole_position_is_refused(identity: Identity, record: Any, part: Any) -> None:
     assert " its " in refused(identity, record | part)
 
 

@@ -51,6 +51,6 @@ def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
     assert len(insides.read_functions(client, service.methods.values())) == 12
 
 
-def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any, service: Service) -> None:
+def test_boto3s_own_client_has_nothing_to_pass_by(client: Any, service: Service) -> None:
     assert find_obstacle(service, client) is None
     assert find_unknown_handlers(service, client) == []

@@ -96,12 +96,12 @@ def _ship(_: Message) -> None:
         ({"service": "dynamodb"}, "not boto3's low-level client of SQS"),
     ],
 )
-def test_a_worker_refuses_the_same_settings_and_says_how_to_go_on(config: dict[str, Any], why: str) -> None:
+def test_worker_refuses_the_same_settings_with_the_remedy(config: dict[str, Any], why: str) -> None:
     with made(**{"service": "sqs", **config}) as client, pytest.raises(ConfigurationError, match=f"{why}.*leave out lean"):
         drained(client)
 
 
-def test_a_worker_refuses_a_foreign_event_handler_of_its_requests_by_name() -> None:
+def test_worker_refuses_a_foreign_event_handler_by_name() -> None:
     with made(service="sqs") as client:
         client.meta.events.register("before-call.sqs.ReceiveMessage", _foreign)
         with pytest.raises(ConfigurationError, match=r"the event handler \S+_foreign, registered for \S+\.sqs\.Re"):
@@ -152,7 +152,7 @@ def test_a_handler_of_another_operation_is_none_of_its_business() -> None:
         lean(client)
 
 
-def test_a_handler_of_botocores_own_where_it_does_not_belong_sends_all_by_the_client(
+def test_misplaced_botocore_handler_sends_all_by_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with made() as client, caplog.at_level(logging.WARNING, "onewrite"):
@@ -222,7 +222,7 @@ def goes_lean(client: Any) -> bool:
     return not goes_by_client(LeanTableClient(client))
 
 
-def test_what_comes_later_sends_requests_by_the_client_until_it_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+def test_later_handler_sends_by_the_client_until_removed(caplog: pytest.LogCaptureFixture) -> None:
     with made() as client:
         target = LeanTableClient(client)
         assert not goes_by_client(target)
@@ -306,14 +306,14 @@ def test_what_is_no_client_of_botocore_is_refused() -> None:
 @pytest.mark.parametrize(
     "endpoint", [("https://dynamodb.example.com", {"x-more": ["header"]}, {}), ("https://dynamodb.example.com/path", {}, {})]
 )
-def test_a_way_that_a_lean_request_does_not_know_is_not_taken(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_way_of_a_request_is_not_taken(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
         with pytest.raises(UnknownRoute, match="in a way of their own"):
             Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
-def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint_asks_for() -> None:
+def test_signature_has_the_endpoints_region_and_service() -> None:
     with made(url=None) as client:
         route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
         credential = route.signer.sign("POST", {}, b"", 0)["authorization"]
@@ -329,14 +329,14 @@ def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint
         assert "/us-gov-west-1/other/aws4_request" in route.signer.sign("POST", {}, b"", 0)["authorization"]
 
 
-def test_credentials_that_no_header_can_hold_are_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_unfit_for_a_header_go_by_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setattr(insides.read_credentials(client), "token", "a\r\nx-evil: 1")
         with pytest.raises(UnknownRoute, match="characters"):
             Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
-def test_requests_are_signed_with_the_credentials_that_the_client_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_signed_with_the_clients_current_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         routes = Routes(DYNAMODB, client)
         routes.present("GetItem", {"TableName": "orders"})

@@ -76,7 +76,7 @@ SAYS_MORE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}x"
 
 
 @pytest.mark.parametrize("data", [CLOSES, SAYS_MORE], ids=["close", "more behind it"])
-def test_a_connection_that_ends_or_says_more_is_not_used_again(data: bytes) -> None:
+def test_connection_that_ends_or_says_more_is_dropped(data: bytes) -> None:
     assert read_response(receiver(data)).is_last
 
 
@@ -102,7 +102,7 @@ def test_a_checksum_that_fits_is_taken_and_another_is_not(parser: Parser) -> Non
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_amzn_requestid": "r", "date": "now"}])
-def test_an_answer_without_anything_is_what_botocores_parser_makes_of_it(parser: Parser, headers: dict[str, str]) -> None:
+def test_empty_answer_is_as_botocore_parses_it(parser: Parser, headers: dict[str, str]) -> None:
     short, parsed = (parser.parse("UpdateItem", answer(body, 200, **headers)) for body in (b"{}", b"{ }"))
     assert short == parsed
     assert list(short["ResponseMetadata"]) == list(parsed["ResponseMetadata"])
@@ -120,7 +120,7 @@ def test_a_no_of_another_kind_is_none(parser: Parser, kind: str) -> None:
         parser.parse("UpdateItem", answer(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
 
 
-def test_an_error_of_a_service_that_has_none_to_answer_with_is_none() -> None:
+def test_error_of_a_service_without_errors_is_none() -> None:
     client: Any = boto3.client("sqs", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
     client.close()
     parser = Parser(SQS, client.meta.service_model)

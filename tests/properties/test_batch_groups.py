@@ -124,7 +124,7 @@ courses = st.builds(
 
 
 @given(courses)
-def test_each_record_has_one_result_or_is_returned_and_the_answer_says_so(course: Course) -> None:
+def test_each_record_has_one_result_or_is_returned(course: Course) -> None:
     report = course.run()
     done = [result.record["body"] for result in report.results]
     returned = [record["body"] for record in report.returned]
@@ -134,7 +134,7 @@ def test_each_record_has_one_result_or_is_returned_and_the_answer_says_so(course
 
 
 @given(courses)
-def test_what_is_settled_ended_well_in_all_its_messages_and_what_ended_badly_is_not(course: Course) -> None:
+def test_settled_record_ended_well_in_all_messages(course: Course) -> None:
     report = course.run()
     for result in report.results:
         record = course.records[int(result.record["body"])]
@@ -169,7 +169,7 @@ def test_no_call_overtakes_what_stands_before_it_in_its_lane(course: Course) -> 
 
 
 @given(courses)
-def test_on_a_standard_queue_the_order_of_a_record_and_of_a_source_is_kept(course: Course) -> None:
+def test_standard_queue_keeps_order_of_records_and_sources(course: Course) -> None:
     course.fifo = False
     course.run()
     first = {name: number for number, name in enumerate(dict.fromkeys(name for call in course.calls for name in call))}
@@ -192,7 +192,7 @@ def test_on_a_standard_queue_the_order_of_a_record_and_of_a_source_is_kept(cours
 
 
 @given(courses)
-def test_no_call_mixes_groups_and_each_message_is_told_at_most_once(course: Course) -> None:
+def test_call_has_one_group_and_each_message_once(course: Course) -> None:
     course.run()
     told = Counter(name for name, _ in course.told if name is not None)
     assert set(told.values()) <= {1}

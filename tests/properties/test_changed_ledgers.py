@@ -167,7 +167,7 @@ def check(place: Table | Collection, change: Change, walk: Walk) -> None:
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @settings(max_examples=examples(300))
 @given(walk=walks)
-def test_a_change_of_ledgers_applies_each_message_once_in_a_collection(change: Change, walk: Walk) -> None:
+def test_changed_ledger_of_a_collection_applies_each_message_once(change: Change, walk: Walk) -> None:
     check(Collection(mongomock_collection(), "o"), change, walk)
 
 
@@ -181,7 +181,5 @@ def places() -> Iterator[Iterator[Table]]:
 @settings(max_examples=examples(20))
 @given(walk=walks)
 @pytest.mark.few(1)
-def test_a_change_of_ledgers_applies_each_message_once_in_a_table(
-    places: Iterator[Table], change: Change, walk: Walk
-) -> None:
+def test_changed_ledger_of_a_table_applies_each_message_once(places: Iterator[Table], change: Change, walk: Walk) -> None:
     check(next(places), change, walk)

@@ -278,7 +278,7 @@ def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
 @pytest.mark.measured
 @settings(max_examples=examples(30))
 @given(cases())
-def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: tuple[Program, Bounds]) -> None:
+def test_counterexample_is_wrong_again_if_replayed(case: tuple[Program, Bounds]) -> None:
     program, bounds = case
     assume(
         any(not name.startswith("read") for done in program.values() for name, _ in done)
@@ -304,7 +304,7 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
 @settings(max_examples=examples(80))
 @given(cases(any_acts))
 @example(({"x1": [("add_guarded_unless_it_failed", "a")], "x2": [("add_guarded_unless_it_failed", "b")]}, Bounds()))
-def test_a_handler_that_keeps_memory_is_judged_as_if_every_schedule_was_run(case: tuple[Program, Bounds]) -> None:
+def test_handler_with_memory_is_judged_by_every_schedule(case: tuple[Program, Bounds]) -> None:
     program, bounds = case
     try:
         wrong = searched(program, bounds, "every schedule").findings

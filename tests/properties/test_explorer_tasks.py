@@ -186,7 +186,7 @@ def test_pruning_loses_no_end_where_tasks_run_side_by_side(program: Program, bou
 @pytest.mark.measured
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.filter_too_much])
 @given(programs)
-def test_a_counterexample_of_tasks_is_wrong_again_when_it_is_replayed(program: Program) -> None:
+def test_counterexample_of_tasks_is_wrong_again_if_replayed(program: Program) -> None:
     options: dict[str, Any] = {"messages": [MESSAGE], "world": world, "observe": observe, "deliveries": 1}
     try:
         report = explore(handler_of(program), **options)
@@ -211,7 +211,7 @@ def test_every_order_of_the_requests_of_tasks_is_run_once(tasks: tuple[int, ...]
     assert len(ends - {"[]"}) == wanted  # the handler tells in which order its requests were answered
 
 
-def test_all_orders_in_which_tasks_may_run_one_after_the_other_are_right() -> None:
+def test_all_serial_orders_of_tasks_are_right() -> None:
     """And none in which one of them comes between two requests of another."""
     program = "gathered", [[("note", "a"), ("note", "b")], [("note", "c"), ("note", "d")]]
     report = explore(handler_of(program), [MESSAGE], world, observe, deliveries=1, faults=0)

@@ -61,14 +61,14 @@ def mark(ledger: SeenIds, message: Message, now: float = NOW) -> Mark:
 
 
 @given(messages, messages, moments)
-def test_two_messages_that_differ_in_source_part_or_id_never_share_a_mark(one: Message, other: Message, now: float) -> None:
+def test_two_messages_never_share_a_mark(one: Message, other: Message, now: float) -> None:
     assume(identity(one) != identity(other))
     for ledger in (SeenIds(), SeenIds(readable=True)):
         assert mark(ledger, one, now) != mark(ledger, other, now)
 
 
 @given(st.lists(texts, min_size=2, max_size=4), st.lists(texts, min_size=2, max_size=4))
-def test_no_text_moves_from_a_source_to_a_part_or_an_id(one: list[str], other: list[str]) -> None:
+def test_text_never_moves_between_source_part_and_id(one: list[str], other: list[str]) -> None:
     """The same characters, cut elsewhere: a source, any parts, an id."""
     assume(one != other)
     assume(one[-1])
@@ -100,7 +100,7 @@ def test_two_sources_or_parts_never_share_a_slot(one: str, a: tuple[str, ...], o
 
 
 @given(messages)
-def test_a_slot_has_nothing_that_an_engine_reads_as_a_path(message: Message) -> None:
+def test_slot_has_nothing_that_reads_as_a_path(message: Message) -> None:
     slot = mark_slot("ow_l", message.source or "s", message.parts)
     assert slot.key
     assert not set(".$\0") & set(slot.key)
@@ -108,7 +108,7 @@ def test_a_slot_has_nothing_that_an_engine_reads_as_a_path(message: Message) -> 
 
 
 @given(messages)
-def test_a_source_and_its_parts_can_be_read_from_their_slot(message: Message) -> None:
+def test_slot_tells_its_source_and_parts(message: Message) -> None:
     source, *parts = mark_slot("ow_l", message.source, message.parts).key.split("%+")
     assert (_plain(source), tuple(map(_plain, parts))) == (message.source, message.parts)
 
@@ -149,7 +149,7 @@ def numbered(message: Message) -> Message:
 
 @engines
 @given(ledger=ledgers(), message=messages, now=moments)
-def test_a_ledgers_fields_are_all_known_as_its_own_and_all_differ(
+def test_ledgers_fields_are_its_own_and_all_differ(
     layout: Any, names: Any, ledger: Ledger, message: Message, now: float
 ) -> None:
     made = names(ledger, numbered(message), now)
@@ -172,7 +172,7 @@ def test_two_ledgers_of_different_names_never_share_a_field(
 
 @engines
 @given(data=st.data(), name=ledger_names, message=messages, now=moments)
-def test_two_ledgers_of_one_name_share_nothing_but_label_and_tokens(
+def test_ledgers_of_one_name_share_label_and_tokens_alone(
     layout: Any, names: Any, data: st.DataObject, name: str, message: Message, now: float
 ) -> None:
     """So each finds its own, after one has taken the other's place."""

@@ -117,7 +117,7 @@ def as_text(json_text: str) -> str | None:
 
 @settings(max_examples=examples(200))
 @given(written, written, written, written, st.sampled_from(BY_WHICH))
-def test_two_records_have_one_id_if_their_fields_say_the_same_and_only_then(
+def test_two_records_share_an_id_exactly_if_fields_agree(
     a: str, b: str, other_a: str, other_b: str, by_which: tuple[Any, Any]
 ) -> None:
     fields, of_fields = by_which

@@ -152,7 +152,7 @@ steps = st.lists(
 
 @settings(max_examples=examples(40))
 @given(steps)
-def test_numbers_are_dense_and_no_clear_removes_what_was_not_published(
+def test_numbers_are_dense_and_unpublished_events_stay(
     course: Callable[[], Course], taken: list[tuple[str, int, int]]
 ) -> None:
     entity = course()

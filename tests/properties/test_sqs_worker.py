@@ -135,7 +135,7 @@ class World:
     fifo=st.booleans(),
     has_groups=st.booleans(),
 )
-def test_every_effect_is_in_exactly_once_and_the_queue_is_empty(
+def test_every_effect_happens_once_and_the_queue_empties(
     bodies: list[int], faults: list[Fault], troubles: list[Trouble], fifo: bool, has_groups: bool
 ) -> None:
     """With handlers of one message and of groups. On a FIFO queue the effects of a message group are also in its order."""
