@@ -210,6 +210,21 @@ def test_delete_waits_for_the_last_step(
     assert isinstance(shop.seen(three, "o"), Applied)
 
 
+def test_a_step_that_was_released_unsent_goes_with_its_entity(make_shop: MakeShop) -> None:
+    shop = make_shop(HighWaterMark(), tombstones=TOMBSTONES)
+    one, two, three, delete = (Message(f"m{n}", f"s{n}", sequence=1) for n in range(4))
+    shop.put_raw("o")
+    for message in (one, two):
+        step: Any = shop.begin(message, "o")
+        shop.release(step, sent=False)
+    other: Any = shop.begin(three, "o")
+    assert shop.delete(delete, "o") == Busy(delete, other.until, shop.get("o"))
+    assert isinstance(shop.record(three, "o", finishes=other), Applied)
+    assert isinstance(shop.delete(delete, "o"), Applied)
+    assert [type(shop.begin(message, "o")) for message in (one, two)] == [Gone, Gone]
+    assert shop.open_steps("o") == []
+
+
 def test_a_deleted_entity_has_no_ttl_of_its_former_life(shop: Shop) -> None:
     shop.touch(M1, "o", "expiresAt")
     shop.delete(M2, "o", emit=[Event("Deleted", None)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from onewrite import (
     MessageIds,
     Missing,
     Outbox,
+    Outcome,
     Rejected,
     SeenIds,
     Stale,
@@ -330,6 +332,72 @@ def test_message_with_an_unsent_step_is_done_if_overtaken(
     assert n_of(shop) == len(later) + 1
 
 
+WRITES: dict[str, Callable[[Shop, Message], Outcome]] = {
+    "an update": lambda shop, begun: shop.add(begun, "o"),
+    "an update under a condition": lambda shop, begun: shop.add(begun, "o", if_open=True),
+    "a record": lambda shop, begun: shop.record(begun, "o"),
+    "a fold": lambda shop, begun: shop.fold([begun, message(9, "another")], "o")[0],
+    "a transaction": lambda shop, begun: shop.transact(begun, shop.adding_there("p"), shop.adding("o", if_open=True)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("is_overtaken", [False, True])
+@pytest.mark.parametrize(("ledger", "begun", "later"), [OVERTAKEN["a mark"], OVERTAKEN["marks after ids"]])
+def test_a_plain_write_is_applied_once_if_its_step_was_released_unsent(
+    make_shop: MakeShop,
+    ledger: Ledger,
+    begun: Message,
+    later: list[Message],
+    is_overtaken: bool,
+    write: Callable[[Shop, Message], Outcome],
+) -> None:
+    shop = make_shop(ledger)
+    shop.put_raw("o", n=0)
+    shop.put_raw("p", n=0)
+    shop.release(begin(shop, begun), sent=False)
+    if is_overtaken:
+        assert all(isinstance(shop.add(each, "o"), Applied) for each in later)
+    assert isinstance(shop.seen(begun, "o"), Applied)
+    if write is WRITES["a transaction"] and shop.name.startswith("mongomock"):
+        pytest.skip("mongomock has no transactions")
+    assert isinstance(write(shop, begun), Applied)
+    assert shop.open_steps("o") == []
+    n = n_of(shop)
+    assert isinstance(write(shop, begun), Duplicate | Stale)
+    assert n_of(shop) == n
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True])
+@pytest.mark.parametrize(("ledger", "begun", "later"), [OVERTAKEN["a mark"], OVERTAKEN["marks after ids"]])
+def test_a_refused_plain_write_leaves_no_step_that_was_released_unsent(
+    make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message], is_overtaken: bool
+) -> None:
+    shop = make_shop(ledger)
+    shop.put_raw("o", n=0, closed=True)
+    shop.release(begin(shop, begun), sent=False)
+    if is_overtaken:
+        assert all(isinstance(shop.add(each, "o"), Applied) for each in later)
+    refused = shop.add(begun, "o", if_open=True)
+    assert isinstance(refused, Rejected)
+    assert refused.settled
+    assert shop.open_steps("o") == []
+    assert isinstance(shop.add(begun, "o"), Stale if is_overtaken else Applied)
+
+
+def test_a_write_behind_a_gap_waits_if_its_step_was_released_unsent(make_shop: MakeShop) -> None:
+    earlier, shop = make_shop(HighWaterMark()), make_shop(InSequence())
+    earlier.put_raw("o", n=0, closed=True)
+    earlier.add(M1, "o")
+    earlier.release(begin(earlier, M3), sent=False)
+    assert isinstance(shop.add(M3, "o"), Deferred)
+    assert isinstance(shop.add(M2, "o"), Applied)
+    refused = shop.add(M3, "o", if_open=True)
+    assert isinstance(refused, Rejected)
+    assert refused.settled
+    assert isinstance(shop.add(message(4), "o"), Applied)
+
+
 @pytest.mark.parametrize(
     ("safe_for", "waits"), [(timedelta(0), 0.0), (timedelta(days=1), 30 * DAY)], ids=["no key", "its key forgotten"]
 )
@@ -343,7 +411,6 @@ def test_message_overtaken_after_an_unsent_step_is_done_once(
     shop.release(step, sent=False)
     assert all(isinstance(shop.add(each, "o"), Applied) for each in later)
     assert isinstance(shop.open_steps("o")[0], Busy)  # nothing about it is uncertain
-    assert not shop.add(begun, "o").settled
     shop.clock.now += waits
 
     def effect(step: Begun) -> int:

@@ -216,7 +216,7 @@ def test_prepared_write_takes_what_the_write_takes() -> None:
             writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": message.id})]
             assert isinstance(transact(message, writes), Applied)
             prepared: Any = [documents.updating(query, document, emit=emit), documents.recording({"_id": "x"})]
-            assert all(make_action(place, message, write, "") for place, write in enumerate(prepared))
+            assert all(make_action(place, message, write, "", {}) for place, write in enumerate(prepared))
         for answer in (items.begin(M1, "charge", Key=key, **STEP), documents.begin(M1, "charge", query, **STEP)):
             assert isinstance(answer, Begun)
         assert len(Relay(items, lambda _: None).flush(Key=key).published) == 3

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 from onewrite.core.engine import Engine, Native, make_token
 from onewrite.core.event import check_causes, make_fold_emission
 from onewrite.core.flow import Do, Flow, split_missing_ok
-from onewrite.core.judging import is_waited_for, judge_message
+from onewrite.core.judging import is_waited_for, judge_message, open_step
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
@@ -268,6 +268,8 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
         new_plan = make_plan(plan.moved, refusal)
         if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
             return refusal
+        if any(open_step(write._replace(message=member.message), image) for member in plan.fresh):
+            return refusal  # it was released before its effect was sent, and a write of the message alone ends it
         # A step of another message may have been in the way.
         return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
 

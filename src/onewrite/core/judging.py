@@ -20,7 +20,7 @@ from onewrite.core.label import TOKEN, TOMBSTONE, check_outbox
 from onewrite.core.ledgers.entry import Advance
 from onewrite.core.step import Step, judge_open_step, read_step
 from onewrite.core.tombstone import has_tombstone_name
-from onewrite.core.write import Finishes, Image, NoStepAtAll, Write
+from onewrite.core.write import NO_STEP, Finishes, Image, NoStepAtAll, StepPart, Write
 from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain, Unmet
 
 
@@ -44,22 +44,34 @@ def judge(write: Write, image: Image) -> Outcome:
     outcome = judge_message(write, image)
     if outcome is None:
         outcome = Rejected(write.message, image.entity) if image.exists else Missing(write.message)
-    if isinstance(write.step, NoStepAtAll) and image.steps and isinstance(outcome, Rejected | Busy | Uncertain):
-        # A step of any message keeps the entity alive, also where its lease is over.
-        until = max([read_step(step).until for step in image.steps.values()])
-        return Busy(write.message, until, image.entity)
+    if isinstance(write.step, NoStepAtAll) and isinstance(outcome, Rejected | Busy | Uncertain):
+        # A step of any message keeps the entity alive, also where its lease is over. One whose effect was not sent does not.
+        ends = [step.until for step in map(read_step, image.steps.values()) if not step.is_unsent]
+        return Busy(write.message, max(ends), image.entity) if ends else outcome
     return outcome
 
 
 def judge_message(write: Write, image: Image) -> Outcome | None:
     """Return why the message is refused, whatever the caller's condition says. None: the ledger accepts it."""
     step = open_step(write, image) if image.steps else None
-    if step is not None:
+    if step is not None and not step.is_unsent:
         return judge_open_step(step, write.message, write.now, image.entity, write.key)
     refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
+    if step is not None and not isinstance(refusal, Deferred):  # its begin let the message in, and nobody is at work on it
+        refusal = None
     if refusal is None:
         check_emits(write, image)
     return refusal
+
+
+def end_unsent_steps(write: Write, image: Image) -> StepPart:
+    """Return the step part of a write whose message is let in. It ends the steps in its way, which were released before their effects were sent."""
+    if isinstance(write.step, NoStepAtAll):
+        return NoStepAtAll(tuple(image.steps.items()))
+    step = open_step(write, image)
+    if step is None:
+        return NO_STEP
+    return Finishes(step.fence, step.ledger, is_overtaken(write, image), is_unsent=True)
 
 
 def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
@@ -79,10 +91,14 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
     if isinstance(gap, Deferred):  # a counting ledger took over while the step was open: its mark cannot pass over the gap
         return gap
     check_emits(write, image)
-    # A step that was begun under the ledger before this one stands there. A mark that others have moved past the message stays where it is.
+    # A step that was begun under the ledger before this one stands there.
+    return finishes._replace(ledger=step.ledger, overtaken=is_overtaken(write, image))
+
+
+def is_overtaken(write: Write, image: Image) -> bool:
+    """Whether others have moved the mark past the message, whose step is open. The mark stays where it is."""
     change = write.entry.own
-    overtaken = isinstance(change, Advance) and change.judge(write.message, image.ledger, None) is not None
-    return finishes._replace(ledger=step.ledger, overtaken=overtaken)
+    return isinstance(change, Advance) and change.judge(write.message, image.ledger, None) is not None
 
 
 def judge_begin(write: Write, image: Image) -> Step | Outcome:

@@ -11,9 +11,17 @@ from dataclasses import replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.flow import Flow, settle_missing
-from onewrite.core.judging import has_landed, is_held_before, is_waited_for, judge, judge_begin, judge_finish
+from onewrite.core.judging import (
+    end_unsent_steps,
+    has_landed,
+    is_held_before,
+    is_waited_for,
+    judge,
+    judge_begin,
+    judge_finish,
+)
 from onewrite.core.step import MOVED_BACK, Step
-from onewrite.core.write import Begins, Image, StepPart, Write
+from onewrite.core.write import Begins, Finishes, Image, StepPart, Withdraws, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.outcome import Applied, Duplicate, Entity, Missing, Outcome, Rejected, Unmet
 
@@ -114,9 +122,9 @@ def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
             return Settled(attempt, None, refusal, is_exhausted=True)
 
 
-def judge_write(write: Write, image: Image) -> Outcome | None:
+def judge_write(write: Write, image: Image) -> Outcome | StepPart:
     outcome = judge(write, image)
-    return None if isinstance(outcome, Unmet) else outcome
+    return end_unsent_steps(write, image) if isinstance(outcome, Unmet) else outcome
 
 
 def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
@@ -183,11 +191,18 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
 
 def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
     """Move the mark over a message that the caller's condition refused: those after it wait for that."""
-    if not isinstance(outcome, Rejected) or not outcome.settled or not attempt.write.entry.own.requires_predecessor:
+    if not isinstance(outcome, Rejected) or not outcome.settled:
+        return outcome
+    step = attempt.write.step
+    if not attempt.write.entry.own.requires_predecessor:
+        if isinstance(step, Finishes):
+            yield from drop_unsent_step(attempt, step)
         return outcome
     record = yield from attempt.record()
     if record is None:
         return replace(outcome, settled=False)
+    if isinstance(step, Finishes):
+        record = record.with_step(step)
     result = yield from record.send()
     if isinstance(result, Landed) or has_landed(result.write, result.image):
         return outcome
@@ -198,6 +213,14 @@ def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
     if isinstance(answer, Unmet) and result.failure is not None:
         yield from record.retry(result, MAX_ATTEMPTS)  # which raises it
     return Rejected(outcome.message, answer.entity, settled=False) if isinstance(answer, Rejected) else answer
+
+
+def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
+    """Remove the step of a message that the caller's condition refused, and which never comes again. The mark stays where it is."""
+    record = yield from attempt.record()
+    if record is not None:
+        part = step if step.overtaken else Withdraws(step.fence, step.ledger)
+        yield from record.with_step(part).lands()
 
 
 def send_finish(attempt: Attempt) -> Flow[Outcome]:

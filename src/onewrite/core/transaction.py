@@ -14,7 +14,8 @@ from onewrite.core.flow import Flow, Wait, settle_missing
 from onewrite.core.inbox import Inbox
 from onewrite.core.judging import judge, judge_creation
 from onewrite.core.ledgers.ledger import UNGUARDED, check_message
-from onewrite.core.write import Image, Write
+from onewrite.core.pipeline import judge_write
+from onewrite.core.write import NO_STEP, Image, StepPart, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import (
@@ -52,30 +53,45 @@ class PreparedWrite:
     def creates(self) -> bool:
         return self.method in ("putting", "inserting")
 
-    def new_write(self, message: Message, key: Mapping[str, Any], name: str, place: int) -> Write:
+    def new_write(
+        self, message: Message, key: Mapping[str, Any], name: str, place: int, steps: Mapping[int | None, StepPart]
+    ) -> Write:
         """Return the parts of the write, as that of a transaction with this name. A store without a ledger guards nothing."""
         if not self.store.guards and self.method == "recording":
             raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
         entry = None if self.store.guards else UNGUARDED
-        return self.store.new_write(message, key, emit=self.emit, entry=entry, name=name, place=place)
+        step = steps.get(place, NO_STEP)
+        return self.store.new_write(message, key, step, emit=self.emit, entry=entry, name=name, place=place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransactionWrite(ABC):
-    """One write of a transaction. `place`: among the participants; None: it remembers the message in an inbox."""
+    """One write of a transaction. `place`: among the participants; None: it remembers the message in an inbox.
+
+    `steps`: those of the whole transaction that its next attempt ends, by their places.
+    """
 
     place: int | None
     write: Write
     missing_ok: bool
+    steps: dict[int | None, StepPart]
 
     @property
     def requires_predecessor(self) -> bool:
         """Whether later messages wait until this one's mark has moved."""
         return self.write.entry.own.requires_predecessor
 
-    def judge(self, image: Image, now: float, creation: Mapping[str, Any] | None, keys: int) -> Outcome:
-        """Return why its condition failed, given the entity as it was `now`. `creation`: what it was to create, of which so many fields are the key."""
-        outcome = judge(self.write._replace(now=now), image)
+    def judge(self, image: Image, now: float, creation: Mapping[str, Any] | None, keys: int) -> Outcome | None:
+        """Return why its condition failed, given the entity as it was `now`. `creation`: what it was to create, of which so many fields are the key.
+
+        None: the message's step was in the way, which the next attempt ends.
+        """
+        write = self.write._replace(now=now)
+        step = judge_write(write, image)
+        if isinstance(step, StepPart) and creation is None and (type(step), step) != (type(write.step), write.step):
+            self.steps[self.place] = step
+            return None
+        outcome = judge(write, image)
         if creation is not None:
             outcome = judge_creation(outcome, creation, keys)
         return with_participant(
@@ -138,6 +154,7 @@ class Transaction(ABC, Generic[P, W, R]):
     def __init__(self, message: Message, participants: Sequence[P], inbox: Inbox | None, *, is_async: bool) -> None:
         check_message(message)
         self.message, self.inbox = message, inbox
+        self.steps: dict[int | None, StepPart] = {}
         self.participants: tuple[P, ...] = self._checked_participants(participants)
         self.store = self.participants[0].store  # whose client and clock are those of the transaction
         _check_stores(self.participants, inbox, is_async=is_async)

@@ -24,7 +24,12 @@ class NoStep(NamedTuple):
 
 
 class NoStepAtAll(NamedTuple):
-    """No step of any message may be open: a delete would take it along, and for a fold there is hardly ever one."""
+    """No step of any message may be open: a delete would take it along, and for a fold there is hardly ever one.
+
+    `unsent`: the steps, by their marks, that go with the entity, because they were released before their effects were sent.
+    """
+
+    unsent: tuple[tuple[str, Any], ...] = ()
 
 
 class Begins(NamedTuple):
@@ -34,11 +39,15 @@ class Begins(NamedTuple):
 
 
 class Finishes(NamedTuple):
-    """Ends the message's step, which has this fence. `ledger`: under which it was begun. `overtaken`: the ledger's mark has moved past the message."""
+    """Ends the message's step, which has this fence. `ledger`: under which it was begun. `overtaken`: the ledger's mark has moved past the message.
+
+    `is_unsent`: the step was released before its effect was sent. So any write of the message ends it, and may have a condition.
+    """
 
     fence: str
     ledger: str
     overtaken: bool = False
+    is_unsent: bool = False
 
 
 class Withdraws(NamedTuple):

@@ -176,7 +176,12 @@ def _describe_shape(write: Write) -> tuple[object, ...]:
         ledger = (len(entry.more), *map(_describe_change, entry.changes))
     return (
         *(entry.terms, ledger, write.token is None, emission and (emission.label, bool(emission.events))),
-        *(type(step), type(step) is Finishes and step.overtaken, len(write.other_messages)),
+        *(
+            type(step),
+            type(step) is Finishes and (step.overtaken, step.is_unsent),
+            type(step) is NoStepAtAll and len(step.unsent),
+            len(write.other_messages),
+        ),
         burial and (burial.tombstone.ttl, burial.removes),
     )
 
@@ -193,7 +198,7 @@ def _make_plan(write: Write, native: Mapping[str, Any], frame: _Frame) -> _Plan:
     if "Item" in native and not creates:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     terms, names = write.entry.terms, read_mapping(native, "ExpressionAttributeNames")
-    if isinstance(write.step, Finishes) and "ConditionExpression" in native:
+    if isinstance(write.step, Finishes) and not write.step.is_unsent and "ConditionExpression" in native:
         raise InvalidUpdate(
             "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
             "begin."
@@ -349,7 +354,7 @@ def add_step(write: Write, draft: Draft) -> None:
     if isinstance(step, NoStep | NoStepAtAll | Begins):
         draft.ask(f"attribute_not_exists({TOMBSTONE})")
         if isinstance(step, NoStepAtAll):
-            draft.ask(f"attribute_not_exists({STEPS})")
+            _add_unsent_steps(step, draft)
             return
         for ledger in write.entry.terms.attributes:
             places = range(1 + len(write.other_messages))
@@ -363,6 +368,30 @@ def add_step(write: Write, draft: Draft) -> None:
     draft.ask(f"{name}.{draft.name('fence')}={draft.value(attrgetter('step.fence'))}")
     draft.remove(_read_step_name)
     draft.deletes.append(f"{STEPS} {draft.value(_read_step_members)}")
+
+
+def _add_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
+    if not step.unsent:
+        draft.ask(f"attribute_not_exists({STEPS})")
+        return
+    draft.ask(f"{STEPS}={draft.value(_read_unsent_marks)}")
+    for place in range(len(step.unsent)):
+        read_name = partial(_read_unsent_name, place)
+        draft.ask(f"{draft.name(read_name)}={draft.value(partial(_read_unsent_step, place))}")
+        draft.remove(read_name)
+    draft.remove(STEPS)
+
+
+def _read_unsent_marks(write: Write) -> Members:
+    return Members([bytes.fromhex(mark) for mark, _ in cast("NoStepAtAll", write.step).unsent])
+
+
+def _read_unsent_name(place: int, write: Write) -> str:
+    return name_of_step(bytes.fromhex(cast("NoStepAtAll", write.step).unsent[place][0]))
+
+
+def _read_unsent_step(place: int, write: Write) -> object:
+    return cast("NoStepAtAll", write.step).unsent[place][1]
 
 
 def _read_checked_step(ledger: str, place: int, write: Write) -> bytes:

@@ -15,7 +15,7 @@ from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
 from onewrite.core.pipeline import pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
-from onewrite.core.write import NO_STEP, Write
+from onewrite.core.write import NO_STEP, StepPart, Write
 from onewrite.dynamodb.dialect import build_put, build_update
 from onewrite.dynamodb.expression import read_mapping
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, TableAttempt
@@ -68,7 +68,7 @@ class Action(TransactionWrite):
         return {kind: {"TableName": self.flows.full_name, **self.call.kwargs}}
 
     def judge_item(self, item: Entity | None) -> Outcome | None:
-        """Return why its condition failed, given the item as it was then. None: the inbox has forgotten the message."""
+        """Return why its condition failed, given the item as it was then. None: it is to be sent again."""
         if self.place is None:
             return None if item is None else Duplicate(self.write.message)
         creation = None
@@ -118,14 +118,14 @@ def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     return with_participant(outcome, 0)
 
 
-def make_action(place: int, message: Message, participant: Prepared, name: str) -> Action:
+def make_action(place: int, message: Message, participant: Prepared, name: str, steps: dict[int | None, StepPart]) -> Action:
     """Return the prepared write as one of the transaction of that name."""
     flows, native = participant.flows, participant.native
-    write = participant.new_write(message, native.get("Key", {}), name, place)
+    write = participant.new_write(message, native.get("Key", {}), name, place, steps)
     call = (build_put if participant.creates else build_update)(write, native, flows.convert)
     if not (participant.creates or call.kwargs["UpdateExpression"]):
         raise InvalidUpdate("A store without a ledger has nothing to record: give the write an UpdateExpression.")
-    return Action(place, write, participant.missing_ok, flows, call, call.kwargs.get("Key"))
+    return Action(place, write, participant.missing_ok, steps, flows, call, call.kwargs.get("Key"))
 
 
 def inbox_flows(inbox: Inbox, store: Flows) -> Flows:
@@ -148,5 +148,5 @@ def inbox_actions(inbox: Inbox, store: Flows, message: Message, name: str) -> li
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         write = Write(message, {inbox.key: mark}, now, UNGUARDED, NO_STEP, token=token)
-        actions.append(Action(None, write, False, flows, Call("put_item", (), request), key))  # a field's value
+        actions.append(Action(None, write, False, {}, flows, Call("put_item", (), request), key))  # a field's value
     return actions

@@ -112,7 +112,9 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
         return self.flow(Backoff(deadline, random_share, self.store.clock))
 
     def actions(self, name: str) -> list[Action]:
-        actions = [make_action(place, self.message, write, name) for place, write in enumerate(self.participants)]
+        actions = [
+            make_action(place, self.message, write, name, self.steps) for place, write in enumerate(self.participants)
+        ]
         if self.inbox is not None:
             actions += inbox_actions(self.inbox, self.participants[0].flows, self.message, name)
         return actions

@@ -265,13 +265,15 @@ class GuardedCollection(_Store):
         return self._run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
-        the step stays, unless the message could not be done without it.
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: the next `begin` or
+        write of the message ends what may stay of the step, and a delete does not wait for it.
         """
         return self._run(release(self._flows, step, sent=sent), self._target)
 
     def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
-        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        """Return the steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`. One that
+        was released with `sent=False` is `Busy` until now: its message can be begun or written at once.
+        """
         return self._run(open_steps(self._flows, {"filter": filter, **native}), self._target, is_hint=True)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:

@@ -175,7 +175,8 @@ def add_step(write: Write, draft: Draft) -> None:
     if isinstance(step, NoStep | NoStepAtAll | Begins):
         draft.asks[TOMBSTONE] = _ABSENT
         if isinstance(step, NoStepAtAll):
-            draft.asks[STEPS] = _NONE_OPEN
+            draft.asks[STEPS] = dict(step.unsent) if step.unsent else _NONE_OPEN
+            draft.removes |= {f"{STEPS}.{mark}": "" for mark, _ in step.unsent}
             return
         for message in (write.message, *write.other_messages):
             for ledger in write.entry.terms.attributes:

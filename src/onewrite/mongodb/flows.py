@@ -207,7 +207,7 @@ class Flows(Engine):
         if "update" in native:
             check_update(self.ledger.terms, self.fields, native["update"])
         request = build_update(write, native["filter"], native.get("update"), options)
-        if isinstance(write.step, Finishes) and (request.upsert or request.conditional):
+        if isinstance(write.step, Finishes) and not write.step.is_unsent and (request.upsert or request.conditional):
             raise InvalidUpdate(
                 "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. "
                 "Name the entity alone, and put the condition into the filter of begin."
@@ -455,7 +455,7 @@ class CollectionAttempt(NamedTuple):
         request, failure, exists = self.request, refusal.failure, refusal.image.exists
         if failure is not None and (not self.upsert or may_have_written(failure, request.native)):
             yield from self.flows.raise_failure(failure, request, refusal.image)
-        if isinstance(request.write.step, Finishes):
+        if isinstance(request.write.step, Finishes) and not request.write.step.is_unsent:
             if attempts == MAX_ATTEMPTS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
             return self
@@ -468,7 +468,8 @@ class CollectionAttempt(NamedTuple):
         return None if upsert is None else self._replace(upsert=upsert)
 
     def with_step(self, step: StepPart) -> CollectionAttempt:
-        return self._replace(request=self.request.with_parts(self.request.write._replace(step=step)))
+        upsert = self.upsert and not isinstance(step, Finishes)  # which an upsert would copy into a new document
+        return self._replace(request=self.request.with_parts(self.request.write._replace(step=step)), upsert=upsert)
 
     def record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
         yield from ()

@@ -17,7 +17,7 @@ from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
 from onewrite.core.pipeline import pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
-from onewrite.core.write import NO_STEP, Write
+from onewrite.core.write import NO_STEP, StepPart, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_insert
@@ -187,12 +187,12 @@ def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     return with_participant(outcome, 0)
 
 
-def make_action(place: int, message: Message, participant: Prepared, name: str) -> Action:
+def make_action(place: int, message: Message, participant: Prepared, name: str, steps: dict[int | None, StepPart]) -> Action:
     """Return the prepared write as one of a transaction."""
     flows, native = participant.flows, participant.native
-    write = participant.new_write(message, participant.entity, name, place)
+    write = participant.new_write(message, participant.entity, name, place, steps)
     if not participant.creates:
-        return Action(place, write, participant.missing_ok, flows.attempt(write, native))
+        return Action(place, write, participant.missing_ok, steps, flows.attempt(write, native))
     options = {option: value for option, value in native.items() if option != "document"}
     document = native["document"]
     new_document = build_insert(write, document, options)
@@ -200,6 +200,7 @@ def make_action(place: int, message: Message, participant: Prepared, name: str) 
         place,
         write,
         participant.missing_ok,
+        steps,
         InsertAttempt(flows, write, flows.without_ledger(document), new_document, options),
     )
 
@@ -220,5 +221,7 @@ def inbox_actions(inbox: Inbox, store: Flows, message: Message, name: str) -> li
     for mark in inbox.marks(message):
         document = {"_id": mark, **other_fields}
         write = Write(message, {"_id": mark}, now, UNGUARDED, NO_STEP, token=token)
-        actions.append(Action(None, write, False, InsertAttempt(flows, write, document, document, {})))  # a field's value
+        actions.append(
+            Action(None, write, False, {}, InsertAttempt(flows, write, document, document, {}))
+        )  # a field's value
     return actions

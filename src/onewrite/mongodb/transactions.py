@@ -104,7 +104,9 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
         return (yield from self.flow(backoff))
 
     def actions(self, name: str) -> list[Action]:
-        actions = [make_action(place, self.message, write, name) for place, write in enumerate(self.participants)]
+        actions = [
+            make_action(place, self.message, write, name, self.steps) for place, write in enumerate(self.participants)
+        ]
         if self.inbox is None:
             return actions
         return [*inbox_actions(self.inbox, self.participants[0].flows, self.message, name), *actions]

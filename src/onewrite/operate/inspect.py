@@ -314,8 +314,8 @@ def _steps(document: Document) -> Iterator[str]:
         lease = f"begun at {step['begun']}, with a lease until {step['until']}"
         if step["unsent"]:
             lease = (
-                f"begun at {step['begun']} and released at {step['until']} before its effect was sent: the next begin takes "
-                "it over"
+                f"begun at {step['begun']} and released at {step['until']} before its effect was sent: the next begin or "
+                "write of the message ends it"
             )
         elif step["lease_is_over"]:
             lease += ": it is unknown whether its effect happened"
