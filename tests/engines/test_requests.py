@@ -49,6 +49,7 @@ CASES: dict[str, Case] = {
     "rejected": Case([("upsert", 1), ("refused", 2)], Rejected, (1, 3), counted=(2, 6)),
     # A condition that fails looks like a lost creation, or like a gap that was just filled: the write goes out again.
     "rejected upsert": Case([("upsert", 1), ("refused upsert", 2)], Rejected, (1, 5), counted=(2, 6)),
+    "rejected fold of three": Case([("upsert", 1), ("refused fold", 2)], Rejected, (4, 11), counted=(7, 22)),
 }
 OF_A_SEQUENCE: dict[str, Case] = {
     "stale": Case([("upsert", 1), ("upsert", 2), ("upsert", 1)], Stale, (1, 2)),
@@ -72,9 +73,17 @@ COST_CASES: dict[str, tuple[AnyLedger, list[Delivery]]] = {
 STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
 
 
+def three_from(first: Message) -> list[Message]:
+    n = int(first.sequence or 0)
+    return [Message(f"m-{each}", source="s", sequence=each) for each in range(n, n + 3)]
+
+
 def of_table(store: GuardedTable) -> Ways:
     def add(message: Message, **native: Any) -> Outcome:
         return store.update_item(message, **addition(message, "e"), **native)
+
+    def refused(fresh: list[Message]) -> dict[str, Any]:
+        return {**addition(fresh[0], "e"), "ConditionExpression": "attribute_not_exists(n)"}
 
     return {
         "upsert": add,
@@ -87,12 +96,16 @@ def of_table(store: GuardedTable) -> Ways:
             message, "charge", lambda _: None, Key={"id": "e"}, then=lambda _: {"UpdateExpression": "REMOVE x"}, **STEP
         ),
         "ten": lambda message: store.fold(ten(message), lambda fresh: addition_of([each.id for each in fresh], "e"))[0],
+        "refused fold": lambda message: store.fold(three_from(message), refused)[2],
     }
 
 
 def of_collection(store: GuardedCollection) -> Ways:
     def add(message: Message, *, upsert: bool, **condition: Any) -> Outcome:
         return store.update_one(message, {"_id": "e", **condition}, increment(message), upsert=upsert)
+
+    def refused(fresh: list[Message]) -> dict[str, Any]:
+        return {"filter": {"_id": "e", "n": 7}, "update": increment(fresh[0])}
 
     return {
         "upsert": lambda message: add(message, upsert=True),
@@ -107,6 +120,7 @@ def of_collection(store: GuardedCollection) -> Ways:
         "ten": lambda message: store.fold(
             ten(message), lambda fresh: {"filter": {"_id": "e"}, "update": increment_of([each.id for each in fresh])}
         )[0],
+        "refused fold": lambda message: store.fold(three_from(message), refused)[2],
     }
 
 
