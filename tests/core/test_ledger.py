@@ -320,8 +320,10 @@ def test_sequence_under_a_new_name_is_refused(before: Any) -> None:
 
 def test_sequence_after_ids_is_told_where_to_go_on() -> None:
     for before in (SeenIds(), SeenIds(name="events"), (SeenIds(readable=True), SeenIds())):
-        with pytest.raises(ConfigurationError, match=r"would wait for message 1 of every source.*first="):
+        with pytest.raises(ConfigurationError, match=r"would wait for message 1 of every source.*first=.*add HighWater"):
             InSequence(also=before)
+        from_1 = InSequence(also=(HighWaterMark(), *(before if isinstance(before, tuple) else (before,))))
+        assert written(from_1, at(1)).judge(from_1, at(2)) is None
         assert written(SeenIds(), at(3)).judge(InSequence(4, also=SeenIds()), at(4)) is None
 
 

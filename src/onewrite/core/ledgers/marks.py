@@ -72,7 +72,7 @@ class HighWaterMark(_MarkLedger):
 
 @dataclass(frozen=True, slots=True)
 class InSequence(_MarkLedger):
-    """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
+    """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`, and a lower number is `Stale`.
 
     A message that the caller's own condition refuses moves the mark too, in a second request: otherwise all that follow it would
     wait for it forever. So does one that a ledger in `also=` holds, when its turn comes; until then it is `Deferred`. `name` and `also`
@@ -103,7 +103,8 @@ class InSequence(_MarkLedger):
         if ledgers and self.first == 1 and not any(ledger.layout == self.layout for ledger in ledgers):
             raise ConfigurationError(
                 "InSequence(also=...) would wait for message 1 of every source, which the ledger before may hold already: say with first= "
-                "where to go on; or change to HighWaterMark(also=...) first, whose marks InSequence continues as they are."
+                "where to go on, which counts for every source; or change to HighWaterMark(also=...) first, whose marks InSequence continues as they "
+                "are. If you deliver all messages again from 1 on, add HighWaterMark() to also=."
             )
 
     @property
