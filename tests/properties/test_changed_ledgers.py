@@ -177,6 +177,30 @@ def places() -> Iterator[Iterator[Table]]:
         yield (Table(made, f"o{n}") for n in count())
 
 
+def check_overtaken_refusal(place: Table | Collection, requests: int, folds: bool) -> None:
+    """The condition refuses a message, and after so many requests an old writer, which has none, applies it."""
+    place.create()
+    service = Service(place, CHANGES["ids, marks, a sequence"])
+    new, old, first = place.store(BY_MARKS), place.store(SeenIds(also=MARKS)), message("s", 1)
+    refused = place.fold(new, [first], 0) if folds else place.add(new, first, 0)
+    running = service.steps([("s", 1)], refused)
+    for _ in range(requests):
+        next(running, None)
+    [*_] = service.steps([("s", 1)], place.add(old, first, None))
+    [*_] = running
+    [*_] = service.steps([("s", 2)], place.add(new, message("s", 2), None))
+    assert service.settled == {("s", 1), ("s", 2)}, "somebody waits forever"
+
+
+@pytest.mark.parametrize("folds", [False, True])
+@pytest.mark.parametrize("requests", range(4))
+def test_mark_moves_over_refused_message_that_old_writer_applies(
+    places: Iterator[Table], requests: int, folds: bool
+) -> None:
+    check_overtaken_refusal(Collection(mongomock_collection(), "o"), requests, folds)
+    check_overtaken_refusal(next(places), requests, folds)
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @settings(max_examples=examples(20))
 @given(walk=walks)
