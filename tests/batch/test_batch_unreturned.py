@@ -7,11 +7,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from pymongo.errors import AutoReconnect
 
 from onewrite import (
     Applied,
@@ -152,6 +153,101 @@ def test_none_settles_a_record_whose_writes_are_settled(make: Callable[[Orders],
     orders.place(Message("place"))
     handler = sqs_handler(by_name, max_workers=3)(make(orders))
     assert handler(sqs(["m1", "m2", "m1"]), None) == {"batchItemFailures": []}
+
+
+# --- a write that raises where nobody looks -----------------------------------------------------------------------------
+
+
+class BrokenOrders(Orders):
+    """Each write loses its response, until `is_well`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_well = False
+        self.place(Message("place"))
+
+    def pay(self, message: Message) -> Outcome:
+        return self.guarded.update_one(message, ENTITY, PAY, comment=self)
+
+    async def apay(self, message: Message) -> Outcome:
+        return await self.awaited.update_one(message, ENTITY, PAY, comment=self)
+
+    def lose(self) -> None:
+        if not self.is_well:
+            raise AutoReconnect("the connection is closed")
+
+
+@pytest.fixture
+def broken_orders(monkeypatch: pytest.MonkeyPatch) -> BrokenOrders:
+    orders = BrokenOrders()
+    for stores in (orders.guarded, orders.awaited):
+        target: Any = stores._target
+        update = target.update_one
+
+        def lossy(*args: Any, comment: BrokenOrders, update: Any = update, **options: Any) -> Any:
+            comment.lose()
+            return update(*args, **options)
+
+        monkeypatch.setattr(target, "update_one", lossy)
+    return orders
+
+
+def pool_without_result(orders: Orders) -> Any:
+    def handle(message: Message) -> None:
+        with ThreadPoolExecutor() as pool:
+            pool.submit(orders.pay, message)
+
+    return handle
+
+
+def gathered_exceptions(orders: Orders) -> Any:
+    async def handle(message: Message) -> None:
+        await asyncio.gather(orders.apay(message), return_exceptions=True)
+
+    return handle
+
+
+def folded_in_thread(orders: Orders) -> Any:
+    def handle(message: Message) -> None:
+        fold = orders.guarded.fold
+        arguments = {"filter": ENTITY, "update": PAY, "comment": orders}
+        writer = threading.Thread(target=fold, args=([message], lambda _: arguments))
+        writer.start()
+        writer.join()
+
+    return handle
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    "make", [thread, pool_without_result, gathered_exceptions, folded_in_thread], ids=lambda make: make.__name__
+)
+def test_write_that_raises_in_thread_or_task_fails_its_record(
+    make: Callable[[Orders], Any], broken_orders: BrokenOrders
+) -> None:
+    handler = sqs_handler(by_name)(make(broken_orders))
+    report = handler.run(sqs(["m1", "m2"]))
+    assert [type(result.error) for result in report.failed] == [AutoReconnect] * 2
+    broken_orders.is_well = True
+    assert handler(sqs(["m1", "m2"]), None) == {"batchItemFailures": []}
+
+
+def test_exception_that_the_function_has_seen_is_its_own(broken_orders: BrokenOrders) -> None:
+    def handle(message: Message) -> None:
+        with suppress(AutoReconnect):
+            broken_orders.pay(message)
+
+    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+def test_write_that_succeeds_at_another_try_needs_no_return(broken_orders: BrokenOrders) -> None:
+    async def handle(message: Message) -> None:
+        for _ in range(2):
+            with suppress(AutoReconnect):
+                await asyncio.to_thread(broken_orders.pay, message)
+            broken_orders.is_well = True
+
+    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 
 
 def test_group_that_returns_none_fails_unsettled_messages(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:

@@ -62,6 +62,10 @@ def _inside(function: Any) -> Any:
     return function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
 
 
+End: TypeAlias = tuple[Answer, ...] | BaseException
+"""The outcomes or the error of one message."""
+
+
 class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no slots
     """Outcomes that the function got from guarded stores for a message and didn't return."""
 
@@ -70,16 +74,17 @@ class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no
 
 def with_unreturned(
     answers: tuple[tuple[Answer, ...], ...], messages: Sequence[Message], call: FunctionCall
-) -> tuple[tuple[Answer, ...], ...]:
-    """Return the outcomes for each message. If the function returned none, add the unsettled outcomes that it got, so that
-    they aren't lost.
+) -> tuple[End, ...]:
+    """Return how the call ended for each message. If the function returned nothing for one, an unsettled outcome that it got is as good as
+    returned, and an exception that it may not have seen is as good as raised.
     """
-    ends: list[tuple[Answer, ...]] = []
-    for message, message_answers in zip(messages, answers, strict=True):
-        notes = () if message_answers else call.notes_of(message)
-        end = message_answers
-        if notes:
-            end = Unreturned(note.outcome for note in notes)
+    ends: list[End] = []
+    for message, of_message in zip(messages, answers, strict=True):
+        notes = () if of_message else call.notes_of(message)
+        errors = [note.outcome for note in notes if isinstance(note.outcome, BaseException)]
+        end: End = errors[0] if errors else of_message
+        if notes and not errors:
+            end = Unreturned(cast("Answer", note.outcome) for note in notes)
             end.notes = notes
         ends.append(end)
     return tuple(ends)

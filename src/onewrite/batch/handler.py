@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from onewrite.batch import workers
 from onewrite.batch.function import (
+    End,
     R,
     ReturnValue,
     WrongReturn,
@@ -28,7 +29,7 @@ from onewrite.batch.function import (
     short_name,
     with_unreturned,
 )
-from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, consecutive_runs, groups, lanes_and_order, runs
+from onewrite.batch.order import Lanes, RecordState, Turn, Unit, consecutive_runs, groups, lanes_and_order, runs
 from onewrite.batch.report import (
     EveryRecordFailed,
     Failure,
@@ -52,13 +53,12 @@ from onewrite.identity import Identity, Skip
 from onewrite.identity.record import is_change
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported
-from onewrite.outcome import Answer
 
 GroupBy: TypeAlias = Callable[[Message], Hashable]
 TimeLeft: TypeAlias = Callable[[], float] | None
 """A function that returns the seconds left, or None if there is no deadline."""
-_CallEnd: TypeAlias = tuple[tuple[Answer, ...], ...] | BaseException
-"""The outcomes of a call, for each of its messages, or its error."""
+_CallEnd: TypeAlias = tuple[End, ...] | BaseException
+"""The outcomes or the error of each message of a call, or the error of the call."""
 _Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
 """A generator that yields the messages of each call, receives the call's result, and returns the results by record position.
 """

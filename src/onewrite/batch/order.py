@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Any, TypeAlias
 
-from onewrite.batch.function import Unreturned
+from onewrite.batch.function import End, Unreturned
 from onewrite.batch.report import Result, is_settled
 from onewrite.core.unreturned import Note
 from onewrite.errors import ConfigurationError
@@ -43,8 +43,6 @@ from onewrite.outcome import Answer, Deferred, Rejected
 # rarely, and after an error each of its messages is called alone.
 MAX_CALL_SIZE = 100
 
-End: TypeAlias = tuple[Answer, ...] | BaseException
-"""The outcomes or the error of one message."""
 _ANY = object()  # the group of a skipped record, which fits into a run of any group
 
 

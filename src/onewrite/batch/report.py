@@ -286,7 +286,7 @@ def failure_of(result: Result, function: object, attempt: int | None, *, with_tr
         error=printable(type(cause).__name__),
         reason=_reason(result)
         if note is None
-        else "; ".join(filter(None, ["not returned", _describe_unsettled(note.outcome)])),
+        else "; ".join(filter(None, ["not returned", _describe_unsettled(cast("Answer", note.outcome))])),
         where=line,
         named=None if message is None else full_name(message),
         traceback=text,

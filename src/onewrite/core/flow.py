@@ -16,7 +16,7 @@ from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.core.unreturned import hear, in_work
+from onewrite.core.unreturned import hear, hear_failure, in_work
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.outcome import Answer, Missing
 
@@ -124,7 +124,12 @@ async def _sleep(seconds: float) -> None:
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep, is_hint: bool = False) -> T:
     """Drive a flow with a blocking client. `is_hint`: its outcome says only how a write would end."""
-    result, last_step = drive_flow(flow, perform, target, sleep, meter.get())
+    try:
+        result, last_step = drive_flow(flow, perform, target, sleep, meter.get())
+    except BaseException as error:
+        if in_work and not is_hint:
+            hear_failure(error)
+        raise
     if in_work and not is_hint:
         hear(result, last_step, target)
     return result
@@ -134,7 +139,12 @@ async def arun(
     flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep, is_hint: bool = False
 ) -> T:
     """Drive a flow with a client whose methods are awaited."""
-    result, last_step = await adrive_flow(flow, aperform, target, sleep, meter.get())
+    try:
+        result, last_step = await adrive_flow(flow, aperform, target, sleep, meter.get())
+    except BaseException as error:
+        if in_work and not is_hint:
+            hear_failure(error)
+        raise
     if in_work and not is_hint:
         hear(result, last_step, target)
     return result

@@ -4,6 +4,9 @@ While a handler calls its function, the messages of the call are in work. A guar
 them leaves a note, wherever it runs. The note goes when a later call settles the same message in the same entity. A handler whose
 function returns None takes the notes that are left for what the function has returned.
 
+A guarded call that raises in another thread or task than that of the function leaves a note too, because nobody may look at what such a
+thread has raised. In its own thread and task, the function has seen the exception.
+
 A task, and a thread of `asyncio.to_thread`, inherit the call of their function. Any other thread does not: its notes go to all calls
 of the message that are in work, so two of them at once may both fail. That is safe.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar, Token
-from threading import Lock
+from threading import Lock, get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, Self, cast, get_args
 
@@ -41,27 +44,29 @@ class WrittenEntity(NamedTuple):
 
 
 class Note(NamedTuple):
-    """An unsettled outcome, and the line of the call that got it. No entity: it is that of a transaction."""
+    """An unsettled outcome or an exception, and the line of the call that got it. No entity: it is that of a transaction, or not known."""
 
-    outcome: Answer
+    message: Message
+    outcome: Answer | BaseException
     entity: WrittenEntity | None
     code: CodeType | None
     line: int
 
     def is_about(self, message: Message, entity: WrittenEntity | None) -> bool:
-        own = self.outcome.message
-        if not is_same(own, message) or own.parts != message.parts:
+        if not is_same(self.message, message) or self.message.parts != message.parts:
             return False
+        if isinstance(self.outcome, BaseException):
+            return True
         return entity is self.entity if entity is None or self.entity is None else self.entity.is_same(entity)
 
 
 class FunctionCall:
     """A call of a handler's function, in whose block the messages of the call are in work."""
 
-    __slots__ = ("_messages", "_token", "notes")
+    __slots__ = ("_messages", "_token", "notes", "place")
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
+        self._messages, self.place = messages, find_place()
         self.notes: tuple[Note, ...] = ()
 
     def __enter__(self) -> Self:
@@ -80,11 +85,11 @@ class FunctionCall:
 
     def notes_of(self, message: Message) -> tuple[Note, ...]:
         """What is left to be said about a message of the call."""
-        return tuple([note for note in self.notes if is_same(note.outcome.message, message)])
+        return tuple([note for note in self.notes if is_same(note.message, message)])
 
-    def hear(self, answer: Answer, entity: WrittenEntity | None, note: Note | None) -> None:
+    def hear(self, message: Message, entity: WrittenEntity | None, note: Note | None) -> None:
         """Put the note in the place of what is known of the same message and entity. None: they are settled."""
-        self.notes = tuple([known for known in self.notes if not known.is_about(answer.message, entity)])
+        self.notes = tuple([known for known in self.notes if not known.is_about(message, entity)])
         if note is not None:
             self.notes += (note,)
         (_noted.add if self.notes else _noted.discard)(self)
@@ -99,10 +104,23 @@ in_work: set[FunctionCall] = set()
 _noted: set[FunctionCall] = set()  # those that have notes
 _current: ContextVar[FunctionCall | None] = ContextVar("onewrite.function_call", default=None)
 _lock = Lock()  # for the notes of all calls
+writing: ContextVar[Sequence[Message]] = ContextVar("onewrite.writing", default=())
+"""The messages of the guarded write that this thread or task has begun and not ended."""
+
+
+def find_place() -> tuple[int, object]:
+    """Return the thread, and the task in it, that run now."""
+    asyncio: Any = sys.modules.get("asyncio")  # which is slow to import
+    try:
+        task = None if asyncio is None else asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        task = None
+    return get_ident(), task
 
 
 def hear(result: object, step: object, target: object) -> None:
     """Note what a guarded call has ended with, if anything may have to be said about it. `step` is the last one of its flow."""
+    writing.set(())
     answers = cast("list[object]", result) if isinstance(result, list) else (result,)
     for answer in answers:
         if (_noted or getattr(answer, "settled", True) is not True) and isinstance(answer, _ANSWERS):
@@ -117,9 +135,21 @@ def _hear_answer(answer: Answer, step: object, target: object) -> None:
         if not calls:
             return
         entity = None if getattr(answer, "participant", None) is not None else _read_entity(step, target)
-        note = None if answer.settled else Note(answer, entity, *_find_caller_line())
+        note = None if answer.settled else Note(answer.message, answer, entity, *_find_caller_line())
         for call in calls:
-            call.hear(answer, entity, note)
+            call.hear(answer.message, entity, note)
+
+
+def hear_failure(error: BaseException) -> None:
+    """Note that a guarded call has raised, unless the function of the handler has seen it."""
+    place, current, messages = find_place(), _current.get(), writing.get()
+    writing.set(())
+    with _lock:
+        for message in messages:
+            calls = [call for call in in_work.copy() if call.is_for(message)]
+            for call in calls if current is None or current not in calls else [current]:
+                if call.place != place:
+                    call.hear(message, None, Note(message, error, None, None, 0))
 
 
 def _read_entity(step: object, target: object) -> WrittenEntity | None:

@@ -387,7 +387,7 @@ def _read_unsent_marks(write: Write) -> Members:
 
 
 def _read_unsent_name(place: int, write: Write) -> str:
-    return name_of_step(bytes.fromhex(cast("NoStepAtAll", write.step).unsent[place][0]))
+    return locate_step(bytes.fromhex(cast("NoStepAtAll", write.step).unsent[place][0]))
 
 
 def _read_unsent_step(place: int, write: Write) -> object:
