@@ -166,16 +166,6 @@ class BrokenOrders(Orders):
         self.is_well = False
         self.place(Message("place"))
 
-    def pay(self, message: Message) -> Outcome:
-        return self.guarded.update_one(message, ENTITY, PAY, comment=self)
-
-    async def apay(self, message: Message) -> Outcome:
-        return await self.awaited.update_one(message, ENTITY, PAY, comment=self)
-
-    def lose(self) -> None:
-        if not self.is_well:
-            raise AutoReconnect("the connection is closed")
-
 
 @pytest.fixture
 def broken_orders(monkeypatch: pytest.MonkeyPatch) -> BrokenOrders:
@@ -184,8 +174,9 @@ def broken_orders(monkeypatch: pytest.MonkeyPatch) -> BrokenOrders:
         target: Any = stores._target
         update = target.update_one
 
-        def lossy(*args: Any, comment: BrokenOrders, update: Any = update, **options: Any) -> Any:
-            comment.lose()
+        def lossy(*args: Any, update: Any = update, **options: Any) -> Any:
+            if not orders.is_well:
+                raise AutoReconnect("the connection is closed")
             return update(*args, **options)
 
         monkeypatch.setattr(target, "update_one", lossy)
@@ -210,8 +201,7 @@ def gathered_exceptions(orders: Orders) -> Any:
 def folded_in_thread(orders: Orders) -> Any:
     def handle(message: Message) -> None:
         fold = orders.guarded.fold
-        arguments = {"filter": ENTITY, "update": PAY, "comment": orders}
-        writer = threading.Thread(target=fold, args=([message], lambda _: arguments))
+        writer = threading.Thread(target=fold, args=([message], lambda _: {"filter": ENTITY, "update": PAY}))
         writer.start()
         writer.join()
 
@@ -220,7 +210,7 @@ def folded_in_thread(orders: Orders) -> Any:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
-    "make", [thread, pool_without_result, gathered_exceptions, folded_in_thread], ids=lambda make: make.__name__
+    "make", [pool_without_result, gathered_exceptions, folded_in_thread], ids=lambda make: make.__name__
 )
 def test_write_that_raises_in_thread_or_task_fails_its_record(
     make: Callable[[Orders], Any], broken_orders: BrokenOrders
