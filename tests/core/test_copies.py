@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import boto3
 import pytest
@@ -328,7 +328,7 @@ class Spoils:
 
         async def call(*args: Any, **native: Any) -> Any:
             spoil(self._given)
-            return await member(*args, **native)
+            return await cast("Any", member)(*args, **native)
 
         return call
 
