@@ -171,9 +171,10 @@ def _merge(
 def _describe_shape(write: Write) -> tuple[object, ...]:
     """Return what decides the text of our parts."""
     entry, step, emission, burial = write.entry, write.step, write.emission, write.burial
-    ledger = _describe_change(entry.own)
-    if entry.also or entry.more:
-        ledger = (len(entry.more), *map(_describe_change, entry.changes))
+    if type(entry.own) is not Remember or entry.also or entry.more:
+        ledger: object = (len(entry.more), *map(_describe_change, entry.changes))
+    else:  # nearly always
+        ledger = (entry.own.sets, len(entry.own.aliases))
     return (
         *(entry.terms, ledger, write.token is None, emission and (emission.label, bool(emission.events))),
         *(

@@ -69,7 +69,7 @@ def lookup(item: Mapping[str, Any]) -> Lookup:
 
     def look_up(slot: Slot) -> object:
         name = locate_slot(slot)
-        return _neutral(item[name]) if name in item else ABSENT
+        return normalize(item[name]) if name in item else ABSENT
 
     return look_up
 
@@ -79,7 +79,7 @@ def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
     fields, is_gone = item or {}, item is not None and TOMBSTONE in item
     steps: dict[str, Any] = {}
     if STEPS in fields:
-        marks = cast("frozenset[bytes]", _neutral(fields[STEPS]))
+        marks = cast("frozenset[bytes]", normalize(fields[STEPS]))
         if not isinstance(cast("object", marks), frozenset) or not {*map(type, marks)} <= {bytes}:
             raise make_step_error()
         steps = {mark.hex(): fields.get(locate_step(mark)) for mark in marks}
@@ -88,12 +88,13 @@ def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
     return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, null_is_absent=False)
 
 
-def _neutral(value: object) -> object:
+def normalize(value: object) -> object:
+    """Return a stored value as the ledgers compare it: a set as a frozenset, a whole number as an int."""
     match value:
         case AbstractSet():
             members = cast("AbstractSet[object]", value)
             return frozenset(
-                [bytes(cast("Any", member)) if isinstance(member, Binary) else _neutral(member) for member in members]
+                [bytes(cast("Any", member)) if isinstance(member, Binary) else normalize(member) for member in members]
             )
         case Decimal() if value == int(value):
             return int(value)

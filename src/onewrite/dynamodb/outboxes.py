@@ -22,7 +22,7 @@ from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, key_parts, read_box, try_read
 from onewrite.dynamodb.expression import Placeholders
 from onewrite.dynamodb.flows import find_client, read_error_code, read_error_text, retry_conflicts, send_reading
-from onewrite.dynamodb.layout import canonical, number_text
+from onewrite.dynamodb.layout import canonical, normalize, number_text
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
 
@@ -161,7 +161,7 @@ class Outboxes:
         return None
 
     def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
-        fields = {name: _neutral(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
+        fields = {name: normalize(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
         return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", fields)
 
     def _address(self, key: Key) -> dict[str, Any]:
@@ -279,7 +279,3 @@ def _from_lambda(value: Any) -> Any:
 
 def _quote(text: str) -> str:
     return quote(text, safe="")
-
-
-def _neutral(value: Any) -> Any:
-    return int(value) if isinstance(value, Decimal) and value == int(value) else value

@@ -71,13 +71,13 @@ def lookup(document: Document) -> Lookup:
     def look_up(slot: Slot) -> object:
         value: object = document.get(slot.group, ABSENT)
         if not slot.key or value is ABSENT:
-            return _neutral(value)
+            return normalize(value)
         if not isinstance(value, Mapping):
             raise LedgerMismatch(
                 f"{slot.group!r} holds a {type(value).__name__} where the ledger keeps a document: another writer uses the "
                 "name. Repair the entity."
             )
-        return _neutral(cast("Document", value).get(slot.key, ABSENT))
+        return normalize(cast("Document", value).get(slot.key, ABSENT))
 
     return look_up
 
@@ -94,11 +94,12 @@ def read_image(terms: Terms, document: Document | None) -> Image:
     return Image(document is not None, is_gone, entity, lookup(fields), cast("Document", steps), fields, null_is_absent=True)
 
 
-def _neutral(value: object) -> object:
+def normalize(value: object) -> object:
+    """Return a stored value as the ledgers compare it: an array as a frozenset, a whole number as an int."""
     match value:
         case list():
             members = cast("list[object]", value)
-            return frozenset([_neutral(member) if isinstance(member, Hashable) else _NO_MARK for member in members])
+            return frozenset([normalize(member) if isinstance(member, Hashable) else _NO_MARK for member in members])
         case float() if value.is_integer():  # mongosh writes numbers as doubles
             return int(value)
         case int() if not isinstance(value, bool):
