@@ -39,11 +39,14 @@ _MIN_WAIT, _MAX_WAIT = 0.005, 0.5  # seconds: a transaction holds an entity for 
 _WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
 
 
+E = TypeVar("E", bound=Engine)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class PreparedWrite:
+class PreparedWrite(Generic[E]):
     """A guarded write that is not sent yet. `method` is that of the store which has made it. `native` is a copy: the caller may use its own again."""
 
-    store: Engine = field(repr=False)
+    store: E = field(repr=False)
     method: str
     native: Native
     emit: Emit = None
@@ -103,7 +106,7 @@ class TransactionWrite(ABC):
         """As `pipeline.pass_over`. `entity`: as it was when it refused the transaction, if that is known."""
 
 
-P = TypeVar("P", bound=PreparedWrite)
+P = TypeVar("P", bound=PreparedWrite[Any])
 W = TypeVar("W", bound=TransactionWrite)
 R = TypeVar("R")
 
@@ -249,7 +252,7 @@ class Transaction(ABC, Generic[P, W, R]):
         return cast("tuple[P, ...]", writes)
 
 
-def _check_stores(participants: Sequence[PreparedWrite], inbox: Inbox | None, *, is_async: bool) -> None:
+def _check_stores(participants: Sequence[PreparedWrite[Any]], inbox: Inbox | None, *, is_async: bool) -> None:
     if inbox is not None and not isinstance(cast("object", inbox), Inbox):
         raise ConfigurationError(
             f"inbox={inbox!r}: give an Inbox, as in inbox=Inbox(table, consumer='billing', retention=...)."

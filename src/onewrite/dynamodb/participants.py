@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from onewrite.core.engine import make_token
 from onewrite.core.event import Emit, copied_events, copy_value
@@ -33,14 +33,10 @@ _ARGUMENTS = {
 _REASONS = {"ReturnValues": "a transaction returns no items. Read them after it."}
 
 
-class Prepared(PreparedWrite):
+class Prepared(PreparedWrite[Flows]):
     """A guarded write that is not sent yet: give it to `transact`, together with others."""
 
     __slots__ = ()
-
-    @property
-    def flows(self) -> Flows:
-        return cast("Flows", self.store)
 
     @property
     def size(self) -> int:
@@ -114,13 +110,13 @@ def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """Send the prepared write as one of its own. A refusal names its participant as in a transaction."""
     guard = build_put if participant.creates else build_update
     native = {**participant.native, "missing_ok": participant.missing_ok}
-    outcome = yield from participant.flows.write(message, native, guard, emit=participant.emit)
+    outcome = yield from participant.store.write(message, native, guard, emit=participant.emit)
     return with_participant(outcome, 0)
 
 
 def make_action(place: int, message: Message, participant: Prepared, name: str, steps: dict[int | None, StepPart]) -> Action:
     """Return the prepared write as one of the transaction of that name."""
-    flows, native = participant.flows, participant.native
+    flows, native = participant.store, participant.native
     write = participant.new_write(message, native.get("Key", {}), name, place, steps)
     call = (build_put if participant.creates else build_update)(write, native, flows.convert)
     if not (participant.creates or call.kwargs["UpdateExpression"]):

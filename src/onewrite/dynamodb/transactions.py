@@ -20,7 +20,7 @@ from onewrite.core.flow import Call, Flow, Wait, arun, run
 from onewrite.core.inbox import Inbox
 from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
-from onewrite.dynamodb.flows import Flows, read_error_code, read_error_text, says_mistyped, says_too_large
+from onewrite.dynamodb.flows import read_error_code, read_error_text, says_mistyped, says_too_large
 from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
 from onewrite.dynamodb.typed import typed_result
@@ -59,7 +59,7 @@ def transact(
     Any other refusal says in `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
-    return _shown(run(transaction.answer_within(deadline), transaction.flows.target), participants)
+    return _shown(run(transaction.answer_within(deadline), transaction.store.target), participants)
 
 
 async def atransact(
@@ -71,13 +71,13 @@ async def atransact(
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
-    return _shown(await arun(transaction.answer_within(deadline), transaction.flows.target), participants)
+    return _shown(await arun(transaction.answer_within(deadline), transaction.store.target), participants)
 
 
 def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
     """Return the outcome with the entity as the participant's store shows it."""
     place: int | None = getattr(outcome, "participant", None)
-    return typed_result(outcome) if participants[place or 0].flows.typed else outcome
+    return typed_result(outcome) if participants[place or 0].store.typed else outcome
 
 
 let_flow_refuse(transact, atransact)
@@ -98,10 +98,6 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
     stores = "tables"
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)"
 
-    @property
-    def flows(self) -> Flows:
-        return self.participants[0].flows
-
     def check(self) -> None:
         _check_client(self.participants, self.inbox)
         _check_limits(self.participants, self.inbox)
@@ -116,7 +112,7 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             make_action(place, self.message, write, name, self.steps) for place, write in enumerate(self.participants)
         ]
         if self.inbox is not None:
-            actions += inbox_actions(self.inbox, self.participants[0].flows, self.message, name)
+            actions += inbox_actions(self.inbox, self.store, self.message, name)
         return actions
 
     def make(self, actions: Sequence[Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | ClientError]:
@@ -255,7 +251,7 @@ def _read_item(action: Action, error: ClientError) -> Flow[Entity | None]:
 
 
 def _check_client(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
-    stores = [write.flows for write in participants]
+    stores = [write.store for write in participants]
     stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
     # A client that is tapped by a test is a copy, which has the same `meta`.
     if len(stores) > 1 and len({id(getattr(store.target, "meta", None)) for store in stores}) > 1:
@@ -273,10 +269,10 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     size = sum([write.size for write in participants]) if count > _SURELY_SMALL else 0
     if size > _MAX_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MAX_BYTES}: split it.")
-    key_names = {write.flows.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
+    key_names = {write.store.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
     items: set[Hashable] = set()
     for write in participants:
-        table = write.flows.full_name
+        table = write.store.full_name
         key = write.key(key_names.get(table, ()))
         if key:
             item = (table, canonical(key))

@@ -40,19 +40,15 @@ _REASONS = {
 }
 
 
-class Prepared(PreparedWrite):
+class Prepared(PreparedWrite[Flows]):
     """A guarded write that is not sent yet: give it to `transact`, together with others."""
 
     __slots__ = ()
 
     @property
-    def flows(self) -> Flows:
-        return cast("Flows", self.store)
-
-    @property
     def entity(self) -> Document:
         """What names the document."""
-        return {"_id": self.native["document"]["_id"]} if self.creates else self.flows.read_key(self.native)
+        return {"_id": self.native["document"]["_id"]} if self.creates else self.store.read_key(self.native)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +172,7 @@ def prepare(flows: Flows, method: str, named: Document, options: Mapping[str, An
 
 def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """Send the prepared write as one of its own. A refusal names its participant as in a transaction."""
-    flows, emit, native = participant.flows, participant.emit, dict(participant.native)
+    flows, emit, native = participant.store, participant.emit, dict(participant.native)
     if participant.creates:
         outcome = yield from flows.insert_one(message, emit=emit, **native)
     elif participant.method == "recording":
@@ -189,7 +185,7 @@ def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
 
 def make_action(place: int, message: Message, participant: Prepared, name: str, steps: dict[int | None, StepPart]) -> Action:
     """Return the prepared write as one of a transaction."""
-    flows, native = participant.flows, participant.native
+    flows, native = participant.store, participant.native
     write = participant.new_write(message, participant.entity, name, place, steps)
     if not participant.creates:
         return Action(place, write, participant.missing_ok, steps, flows.attempt(write, native))

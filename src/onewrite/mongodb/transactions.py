@@ -22,7 +22,6 @@ from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.flows import Flows
 from onewrite.mongodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 
@@ -43,7 +42,7 @@ def transact(
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
     if transaction.is_single:
-        return run(write_alone(message, transaction.participants[0]), transaction.flows.target)
+        return run(write_alone(message, transaction.participants[0]), transaction.store.target)
     with transaction.new_session() as session:
         return run(transaction.in_session(session, deadline), None)
 
@@ -58,7 +57,7 @@ async def atransact(
     """`transact` for the writes of an `AsyncGuardedCollection`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
     if transaction.is_single:
-        return await arun(write_alone(message, transaction.participants[0]), transaction.flows.target)
+        return await arun(write_alone(message, transaction.participants[0]), transaction.store.target)
     new_session = transaction.new_session()
     async with await new_session if isawaitable(new_session) else new_session as session:  # Motor's is awaited
         return await arun(transaction.in_session(session, deadline), None)
@@ -80,16 +79,12 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)"
     _session: Any
 
-    @property
-    def flows(self) -> Flows:
-        return self.participants[0].flows
-
     def check(self) -> None:
         _check_documents(self.participants, self.inbox)
 
     def new_session(self) -> Any:
         try:
-            return _read_client(self.flows.target).start_session()
+            return _read_client(self.store.target).start_session()
         except NotImplementedError as error:
             raise ConfigurationError(
                 "This client has no sessions, which a transaction needs. In a test, run the handler in explore(...), which brings "
@@ -109,11 +104,11 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
         ]
         if self.inbox is None:
             return actions
-        return [*inbox_actions(self.inbox, self.participants[0].flows, self.message, name), *actions]
+        return [*inbox_actions(self.inbox, self.store, self.message, name), *actions]
 
     def make(self, actions: Sequence[Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
-        session, concerns = self._session, [write.flows.target.write_concern for write in self.participants]
+        session, concerns = self._session, [write.store.target.write_concern for write in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
         options = {
             "read_concern": ReadConcern("snapshot"),
@@ -245,7 +240,7 @@ _SAME_DOCUMENT = "Two participants write the same document: make them one write.
 
 def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     """Refuse those of several clients, and two of one document."""
-    stores = [write.flows for write in participants]
+    stores = [write.store for write in participants]
     stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
     client, *other_clients = [_read_client(store.target) for store in stores]
     if not all(_is_same(client, other_client) for other_client in other_clients):
@@ -254,7 +249,7 @@ def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> N
         )
     documents: set[Hashable] = set()
     for write in participants:
-        document = (write.flows.full_name, write.flows.canonical(write.entity))
+        document = (write.store.full_name, write.store.canonical(write.entity))
         if document in documents:
             raise InvalidUpdate(_SAME_DOCUMENT)
         documents.add(document)
