@@ -155,7 +155,7 @@ def send_lean_requests_by_tapped_clients() -> None:
     by_client, read_functions = cast("Function", look.by_client), refusals.read_functions
 
     def is_tap(function: Any) -> bool:
-        return str(refusals.home_of(function)).startswith("onewrite.testing.")
+        return str(refusals.find_module(function)).startswith("onewrite.testing.")
 
     def sends_by_client(present: Any) -> bool:
         client = cast("Any", vars(present)["_client"])
