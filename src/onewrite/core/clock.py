@@ -18,12 +18,12 @@ _EARLIEST, _LATEST = 1e9, 1e10
 
 
 def wall_clock() -> float:
-    """The time in seconds since 1970."""
+    """Return the time in seconds since 1970."""
     return time()
 
 
 def checked_clock(clock: object) -> Clock:
-    """The clock that a caller gives, which raises as soon as it shows no time of the calendar: before anything is sent."""
+    """Return the clock that a caller gives, which raises as soon as it shows no time of the calendar: before anything is sent."""
     if clock is wall_clock or clock is times.time:
         return cast("Clock", clock)
     if not callable(clock):
@@ -44,10 +44,10 @@ def checked_clock(clock: object) -> Clock:
 
 
 def random_name() -> str:
-    """A name for one call, which no other call has."""
+    """Return a name for one call, which no other call has."""
     return token_hex(8)
 
 
 def random_share() -> float:
-    """A random part of one."""
+    """Return a random part of one."""
     return random()  # it keeps relays apart, and guards nothing

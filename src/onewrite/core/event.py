@@ -65,7 +65,7 @@ Emit: TypeAlias = Sequence[Event] | None  # what the argument emit= of a write t
 
 
 def copied_events(emit: Emit) -> Emit:
-    """The events of a write that is sent later. What is no list of events is refused then."""
+    """Return the events of a write that is sent later. What is no list of events is refused then."""
     argument = cast("object", emit)
     if not isinstance(argument, list | tuple):
         return emit
@@ -76,7 +76,7 @@ def copied_events(emit: Emit) -> Emit:
 
 
 def as_json(value: object) -> object:
-    """What JSON has for a value that is none of its own: `Outbox(default=...)` may call it for the types that it does not know.
+    """Return what JSON has for a value of another type. A function for `Outbox(default=...)` can call it for the types that it does not know.
 
     Times become text in ISO 8601 and UUIDs text; dataclasses and pydantic's models become objects. A Decimal becomes a number
     if it is whole, or if a float has the same value; another is refused, because readers would round it.
@@ -183,7 +183,7 @@ class Emitter(NamedTuple):
 
 
 def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
-    """For a store whose ledger is known by this. Raises unless it may have this outbox.
+    """Return the emitter of a store whose ledger is known by this attribute. Raise unless the store may have this outbox.
 
     Two services that write to one entity keep two ledgers in it, and each may emit for one message.
     """
@@ -196,7 +196,7 @@ def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
 
 
 def emission(emitter: Emitter | None, message: Message, events: object, now: float, call: str) -> Emission:
-    """The events as they are stored. `call` is a name that no other call has."""
+    """Return the events as they are stored. `call` is a name that no other call has."""
     event_list = _checked_events(events)
     return _emission(emitter, [message] * len(event_list), event_list, now, call)
 
@@ -204,7 +204,7 @@ def emission(emitter: Emitter | None, message: Message, events: object, now: flo
 def make_fold_emission(
     emitter: Emitter | None, messages: Sequence[Message], events: object, now: float, call: str
 ) -> Emission:
-    """The events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""
+    """Return the events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""
     event_list = _checked_events(events)
     return _emission(emitter, [_cause(event, messages) for event in event_list], event_list, now, call)
 
@@ -216,7 +216,7 @@ def check_causes(messages: Sequence[Message], events: object) -> None:
 
 
 def _cause(event: Event, messages: Sequence[Message]) -> Message:
-    """The one of the messages that led to the event."""
+    """Return the one of the messages that led to the event."""
     matches = [message for message in messages if event.cause in (message, message.id)]
     if len(matches) == 1:
         return matches[0]
@@ -258,7 +258,7 @@ LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python 
 
 
 def moment(now: float) -> str:
-    """A time as text that sorts as times do: 2026-11-22T08:00:00.000Z."""
+    """Return a time as text that sorts as times do: 2026-11-22T08:00:00.000Z."""
     second, millisecond = divmod(round(now * 1e6) // 1000, 1000)
     return f"{_second(second)}.{millisecond:03d}Z"
 
@@ -269,7 +269,7 @@ def _second(since_1970: int) -> str:
 
 
 def seconds(at: str) -> float:
-    """The time that `moment` has written, in seconds since 1970."""
+    """Return the time that `moment` has written, in seconds since 1970."""
     return datetime.fromisoformat(at).timestamp()
 
 
@@ -282,7 +282,7 @@ def _checked_events(events: object) -> Sequence[Event]:
 
 
 def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
-    """What tells the events of one message apart: the name, or the type and the place among its type."""
+    """Return the keys that distinguish the events of one message: the name, or the type and the place among its type."""
     counts: dict[tuple[int, str], int] = {}
     keys: list[str] = []
     of_whom = [id(message) for message in causes]  # a message is found many times faster by its address than by what it says
@@ -377,7 +377,7 @@ _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def copy_value(value: Any) -> Any:
-    """A copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
+    """Return a copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
     if type(value) in _LEAVES:
         return value
     if type(value) is dict or type(value) is MappingProxyType:

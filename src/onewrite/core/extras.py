@@ -24,6 +24,6 @@ def installed_by(extra: str, name: str) -> Generator[None, None, None]:
 
 
 def find_package(error: ModuleNotFoundError) -> str:
-    """The package that has the module."""
+    """Return the package that has the module."""
     root = (error.name or "").partition(".")[0]
     return _ELSEWHERE.get(root, root)

@@ -126,7 +126,7 @@ class FoldedWrites(ABC, Generic[E]):
 
 
 def order_messages(messages: Sequence[Message]) -> list[int]:
-    """The places of the messages in the order in which they take effect: those of a source by their sequence."""
+    """Return the places of the messages in the order in which they take effect: those of a source by their sequence."""
     for message in messages:
         if not isinstance(cast("object", message), Message):
             kind = type(cast("object", message)).__name__
@@ -135,14 +135,14 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
 
 
 def make_entries(ledger: Ledger, messages: Sequence[Message], moved: Sequence[Message], now: float) -> list[Entry]:
-    """What a write of the messages asks, each by itself. `moved`: these, and those over which a mark only moves; none: these alone."""
+    """Return what a write of the messages asks, each by itself. `moved`: these, and those over which a mark only moves; none: these alone."""
     written = {*map(id, messages)}
     entries = [(message, ledger.entry(message, now)) for message in moved or messages]
     return [entry if id(message) in written else entry.passing for message, entry in entries]
 
 
 def join(entries: Sequence[Entry]) -> Entry:
-    """What one write of all asks of the entity. The entries are of one ledger and one moment, in the order in which they take effect."""
+    """Return what one write of all asks of the entity. The entries are of one ledger and one moment, in the order in which they take effect."""
     first = entries[0]
     written_changes = _merge_moves([entry.own for entry in entries])
     also: dict[object, Change] = {}
@@ -152,7 +152,7 @@ def join(entries: Sequence[Entry]) -> Entry:
 
 
 def _merge_moves(changes: Iterable[Change]) -> list[Change]:
-    """A mark moves from below the first sequence of its source to the last one at once."""
+    """Return the changes with one for each source, whose mark moves from below the first sequence to the last one at once."""
     moves: list[Change] = []
     places: dict[Slot, int] = {}
     for change in changes:
@@ -167,7 +167,7 @@ def _merge_moves(changes: Iterable[Change]) -> list[Change]:
 
 
 def _strictest(change: Change) -> object:
-    """Equal for looks of which the first says it all: a mark that is below the first sequence is below those that follow.
+    """Return the same for changes of which the first covers all: a mark below the first sequence is below those that follow.
 
     Numbers and texts do not compare, nor do digits of different length.
     """
@@ -366,7 +366,7 @@ class _Fold:
         return (yield from self._write_one_by_one(chunk, refusal))
 
     def _write_one_by_one(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
-        """What the ledger kept out is not sent: neither when it was looked at, nor behind those of these that were written since."""
+        """Write the messages in order, without those that the ledger refuses, given what was written since it was read."""
         ledger, others_wrote = _LedgerAhead(fold_refusal.image.ledger), False
         outcomes: dict[int, Outcome] = {}
         for member in chunk:

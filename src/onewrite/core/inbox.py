@@ -67,7 +67,7 @@ class Inbox:
             object.__setattr__(self, "clock", checked_clock(self.clock))
 
     def marks(self, message: Message) -> list[str]:
-        """The keys under which the message is remembered, the consumer's own name first."""
+        """Return the keys under which the message is remembered, the consumer's own name first."""
         return [self._mark(name, message) for name in dict.fromkeys([self.consumer, *self.also])]
 
     def _mark(self, consumer: str, message: Message) -> str:
@@ -77,5 +77,5 @@ class Inbox:
         return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit
 
     def expires(self, now: float) -> float:
-        """When a message that is remembered now may be forgotten, in epoch seconds."""
+        """Return when a message that is remembered now may be forgotten, in epoch seconds."""
         return now + self.retention.total_seconds()

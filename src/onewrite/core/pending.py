@@ -43,7 +43,7 @@ class PendingEvent:
     cause: str
 
     def replacement(self, entity: Mapping[str, Any]) -> PendingEvent:
-        """What takes its place. It has the key of its entity, by which a consumer finds the entity of its own that waits for this
+        """Return the event that takes its place. It has the key of its entity, by which a consumer finds the entity of its own that waits for this
         number. The nonce stays, because the first event's names the incarnation.
         """
         body = json.dumps({"type": self.type, "entity": dict(entity)}, default=_key_part)
@@ -67,7 +67,7 @@ class Outgoing:
     entity: Mapping[str, Any] = field(compare=False, repr=False)
 
     def cloudevent(self) -> str:
-        """The event as a CloudEvent 1.0, in JSON. The body stands in it byte for byte as it was emitted."""
+        """Return the event as a CloudEvent 1.0, in JSON. The body stands in it byte for byte as it was emitted."""
         attributes = {
             "specversion": "1.0",
             "id": self.id,
@@ -191,7 +191,7 @@ class Search(Enum):
 
 
 def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: Mapping[str, Any]) -> Box:
-    """The outbox of that label in the fields of an entity, whose numbers are ints; of any label, if it is None.
+    """Return the outbox of that label in the fields of an entity, whose numbers are ints; of any label, if it is None.
 
     Raises `LedgerMismatch` where something else stands there.
     """
@@ -213,7 +213,7 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
 
 
 def _key_part(value: object) -> object:
-    """What JSON has for a part of a key that is neither a text nor an int."""
+    """Return what JSON has for a part of a key that is neither a text nor an int."""
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
     return urlsafe_b64encode(bytes(value)).decode() if isinstance(value, SupportsBytes) else str(value)
@@ -228,7 +228,7 @@ class KeyPart(NamedTuple):
 
 
 def key_parts(source: str, outbox: str) -> list[KeyPart]:
-    """What the source of an event says of its entity's key. The incarnation may be missing at its end."""
+    """Return the parts of the entity's key in the source of an event. The incarnation may be missing at its end."""
     parts = source.removeprefix(f"{outbox}/").split("/")
     if "=" not in parts[-1]:
         parts.pop()

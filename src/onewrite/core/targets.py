@@ -98,7 +98,7 @@ def _home(argument: object) -> str:
 
 
 def _service(argument: object) -> str | None:
-    """Which service's client or resource this is, if it is one of botocore's."""
+    """Return the service of a client or resource of botocore's, or None."""
     if _home(argument) in _MONGODB:  # a collection has an attribute of any name
         return None
     meta: Any = getattr(argument, "meta", None)

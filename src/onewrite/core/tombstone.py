@@ -63,7 +63,7 @@ class Tombstone(NamedTuple):
         return {"at": self.at, "ttl": self.ttl, "seconds": self.seconds, "by": self.by, "key": [*self.key]}
 
     def expiry(self, now: float) -> int:
-        """When the database may remove it, in epoch seconds, if nothing holds it back after `now`."""
+        """Return when the database may remove it, in epoch seconds, if nothing holds it back after `now`."""
         return ceil(now) + self.seconds
 
 

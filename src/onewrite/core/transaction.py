@@ -103,7 +103,7 @@ class TransactionWrite(ABC):
 
     @abstractmethod
     def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:
-        """As `pipeline.pass_over`. `entity`: as it was when it refused the transaction, if that is known."""
+        """Do as `pipeline.pass_over`. `entity`: as it was when it refused the transaction, if that is known."""
 
 
 P = TypeVar("P", bound=PreparedWrite[Any])
@@ -207,7 +207,7 @@ class Transaction(ABC, Generic[P, W, R]):
                 yield Wait(wait)
 
     def _pass_over(self, outcome: Outcome, actions: Sequence[W], entities: Mapping[int | None, Entity]) -> Flow[Outcome]:
-        """A `Duplicate` never comes again, so each mark that counts moves over it where a ledger in also= holds it."""
+        """Move each counting mark over a message that a ledger in also= holds: a `Duplicate` never comes again."""
         if isinstance(outcome, Duplicate):
             for action in actions:
                 if action.requires_predecessor:

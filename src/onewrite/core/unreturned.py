@@ -84,7 +84,7 @@ class FunctionCall:
         return any(is_same(own, message) for own in self._messages)
 
     def notes_of(self, message: Message) -> tuple[Note, ...]:
-        """What is left to be said about a message of the call."""
+        """Return what is left to be said about a message of the call."""
         return tuple([note for note in self.notes if is_same(note.message, message)])
 
     def hear(self, message: Message, entity: WrittenEntity | None, note: Note | None) -> None:
@@ -153,7 +153,7 @@ def hear_failure(error: BaseException) -> None:
 
 
 def _read_entity(step: object, target: object) -> WrittenEntity | None:
-    """The entity of a request. None: it is of a transaction."""
+    """Return the entity of a request. None: it is of a transaction."""
     store = getattr(getattr(step, "function", None), "__self__", target)
     args, kwargs = cast("tuple[Sequence[Any], Mapping[str, Any]]", (getattr(step, "args", ()), getattr(step, "kwargs", {})))
     of_table = kwargs.get("Key", kwargs.get("Item"))
@@ -169,7 +169,7 @@ def _read_entity(step: object, target: object) -> WrittenEntity | None:
 
 
 def _find_caller_line() -> tuple[CodeType | None, int]:
-    """The first line outside this package and Python's own: none, where a task or a thread was given the call itself."""
+    """Return the first line outside this package and Python's own: none, where a task or a thread was given the call itself."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     while frame is not None:
         root = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -69,7 +69,7 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
 
 
 def _caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:
-    """The attributes of a tombstone that are the caller's own."""
+    """Return the attributes of a tombstone that are the caller's own."""
     attributes = business(flows.ledger.terms, item)
     attributes.pop(read_tombstone(item[TOMBSTONE]).ttl, None)
     return attributes

@@ -477,7 +477,7 @@ def _read_marks(write: Write) -> Members:
 
 
 def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, overtaken: bool = False) -> None:
-    """The mark must be before the message's. If others have moved it past the message while a step was open, it stays there."""
+    """Ask that the mark is before the message's. A mark that others have moved past the message while a step was open stays there."""
 
     def read(write: Write) -> Advance:
         return cast("Advance", write.entry.changes[place] if place else write.entry.own)

@@ -149,7 +149,7 @@ def _read_lexemes(name: str, text: str) -> list[Lexeme]:
 
 
 def _clause_starts(lexemes: list[Lexeme]) -> list[int]:
-    """Where the clauses begin. A clause keyword stands first, or after a complete operand: elsewhere `remove` is an attribute's name."""
+    """Return where the clauses begin. A clause keyword stands first, or after a complete operand: elsewhere `remove` is an attribute's name."""
     starts: list[int] = []
     expects_operand = False
     for n, (text, _, _) in enumerate(lexemes):
@@ -162,7 +162,7 @@ def _clause_starts(lexemes: list[Lexeme]) -> list[int]:
 
 
 def _roots(lexemes: list[Lexeme]) -> tuple[str, ...]:
-    """The names at which paths begin: words that are no keyword, no function, no value and behind no dot."""
+    """Return the names at which paths begin: words that are no keyword, no function, no value and behind no dot."""
     roots: dict[str, None] = {}
     for n, (text, _, _) in enumerate(lexemes):
         before = lexemes[n - 1][0] if n else ""

@@ -343,7 +343,7 @@ class TableAttempt:
 
 
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
-    """The caller's choice of attributes, which would otherwise hide that the item was deleted."""
+    """Return the caller's choice of attributes, which would otherwise hide that the item was deleted."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
     projection, attributes = native.get("ProjectionExpression"), native.get("AttributesToGet")
     roots = [re.split(r"[.\[]", path.strip())[0] for path in projection.split(",")] if isinstance(projection, str) else []
@@ -449,5 +449,5 @@ def says_too_large(text: str) -> bool:
 
 
 def says_mistyped(text: str) -> bool:
-    """Did an attribute have another type than the request needs? It may be one of the ledger's."""
+    """Whether an attribute had another type than the request needs. It may be one of the ledger's."""
     return "data type" in text

@@ -51,7 +51,7 @@ class Folds(FoldedWrites[Flows]):
 
 @lru_cache(maxsize=64)  # entries of one message differ by the ledger and by the slots that time has come to
 def count_room(entry: Entry) -> int:
-    """For how many messages, each of which alone asks this, the condition is short enough."""
+    """Return for how many messages, each of which alone asks this, the condition is short enough."""
 
     def is_too_long(count: int) -> bool:
         message = Message("any")
@@ -64,7 +64,7 @@ def count_room(entry: Entry) -> int:
 
 
 def _entry_for(entry: Entry, count: int) -> Entry:
-    """What so many messages of one source ask."""
+    """Return what so many messages of one source ask."""
     changes: list[Change] = (
         [entry.own._replace(last=entry.own.mark)] if isinstance(entry.own, Advance) else [entry.own] * count
     )

@@ -24,14 +24,14 @@ from onewrite.outcome import Entity
 
 @lru_cache(maxsize=1024)  # as many as there are sources
 def locate_slot(slot: Slot) -> str:
-    """The name of the attribute that holds a slot. A set of a ring stands there in place of the ring, whose name ends with an "r"."""
+    """Return the name of the attribute that holds a slot. A set of a ring stands there in place of the ring, whose name ends with an "r"."""
     if not slot.key:
         return slot.group
     return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group[:-1]}{slot.key}"
 
 
 def locate_step(mark: bytes) -> str:
-    """The attribute that holds the open step of that mark."""
+    """Return the attribute that holds the open step of that mark."""
     return f"{STEP}{mark.hex()}"
 
 
@@ -50,7 +50,7 @@ def _compile_names(attribute: str) -> re.Pattern[str]:
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
-    """The item without all that is ours, whichever store has written it. Of a deleted item only the key is left."""
+    """Return the item without all that is ours, whichever store has written it. Of a deleted item only the key is left."""
     attributes = {name: value for name, value in item.items() if not name.startswith(OURS) and name not in terms.plain_sets}
     if TOMBSTONE not in item:
         return attributes
@@ -60,12 +60,12 @@ def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
 
 
 def business(terms: Terms, item: Mapping[str, Any]) -> Entity:
-    """The attributes that are the caller's own, those of a deleted item too that are still there."""
+    """Return the attributes that are the caller's own, those of a deleted item too that are still there."""
     return without_ledger(terms, {name: value for name, value in item.items() if name != TOMBSTONE})
 
 
 def lookup(item: Mapping[str, Any]) -> Lookup:
-    """A function that looks up a slot in an item."""
+    """Return a function that looks up a slot in an item."""
 
     def look_up(slot: Slot) -> object:
         name = locate_slot(slot)
@@ -75,7 +75,7 @@ def lookup(item: Mapping[str, Any]) -> Lookup:
 
 
 def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
-    """The item that refused a write, as DynamoDB returned it with the refusal."""
+    """Return the item that refused a write, as DynamoDB returned it with the refusal."""
     fields, is_gone = item or {}, item is not None and TOMBSTONE in item
     steps: dict[str, Any] = {}
     if STEPS in fields:
@@ -109,7 +109,7 @@ _DIGITS = Context(prec=38)  # as many as a number may have
 
 
 def canonical(key: object) -> Hashable:
-    """Equal for two keys, in plain values, that name one item. What DynamoDB takes for no key is equal to what is written alike."""
+    """Return the same for two keys, in plain values, that name one item. A value that no key may have is the same as one that is written alike."""
     if not isinstance(key, Mapping):
         return repr(key)
     attributes = cast("Mapping[str, object]", key)
@@ -117,7 +117,7 @@ def canonical(key: object) -> Hashable:
 
 
 def number_text(value: int | Decimal) -> str:
-    """1, 1.0 and 1E+0 are one number, and so are 0 and -0."""
+    """Return one text for equal numbers, such as 1, 1.0 and 1E+0, or 0 and -0."""
     return f"{Decimal(value or 0).normalize(_DIGITS):f}"
 
 

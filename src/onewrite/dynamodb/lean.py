@@ -25,7 +25,7 @@ _TOKENS = (TOKEN_VALUE, STEP_VALUE)
 
 
 def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
-    """What a guarded table sends its requests to, where it was made with `lean=True`."""
+    """Return the client of a guarded table that was made with `lean=True`."""
     if table_name is None:
         raise ConfigurationError(
             "lean=True takes the low-level client: give boto3.client('dynamodb') and table_name=, in the place of a Table."
@@ -34,7 +34,7 @@ def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
 
 
 def build_body(arguments: Mapping[str, Any]) -> bytes:
-    """The arguments as DynamoDB's JSON: as they are, except for binary values."""
+    """Return the arguments as DynamoDB's JSON: as they are, except for binary values."""
     for name in ("Key", "Item", "ExpressionAttributeValues"):
         _check_map(arguments.get(name) or {})
     names: Mapping[Any, Any] = arguments.get("ExpressionAttributeNames") or {}
@@ -43,7 +43,7 @@ def build_body(arguments: Mapping[str, Any]) -> bytes:
 
 
 def _check_names(names: Iterable[object]) -> None:
-    """JSON makes a text of any name. botocore refuses one that is none, and says so when the client is asked."""
+    """Raise if a name is not text. JSON makes text of any name, and botocore says what is wrong."""
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{name!r} is a name, and no text")

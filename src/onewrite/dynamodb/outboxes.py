@@ -40,22 +40,22 @@ class Outboxes:
         self.is_typed = table_name is not None
 
     def entity(self, filter: object, key: object) -> Key:
-        """Which item is meant."""
+        """Return the key of the item that is meant."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
         return cast("Key", copy_value(key))  # it is part of the events that a relay publishes
 
     def canonical(self, key: Key) -> Hashable:
-        """Equal for two keys that name one item."""
+        """Return the same for two keys that name one item."""
         return canonical(key)
 
     def read_doorbell(self, entity: Key) -> Key:
-        """Which item a doorbell names. Its key is typed, as a stream has it, or plain."""
+        """Return the key of the item that a doorbell names. It is typed, as a stream has it, or plain."""
         key = {name: _from_lambda(value) for name, value in entity.items()}
         return plain_values(key) if key and all(is_typed(value) for value in key.values()) else key
 
     def read_source(self, source: str) -> Key:
-        """The key of the item whose events have that source."""
+        """Return the key of the item whose events have that source."""
         try:
             return {part.name: _VALUES[part.kind](part.value) for part in key_parts(source, self.outbox.name)}
         except (KeyError, ValueError, ArithmeticError) as error:
@@ -118,11 +118,11 @@ class Outboxes:
         return (yield from self._change(box.entity, words, sets, [], conditions))
 
     def finder(self, before: str | None) -> Finder:
-        """Finds what is pending and due `before` that time; all that is pending if it is None."""
+        """Return a search for pending events that are due `before` that time. None: for all pending events."""
         return Finder(self, before)
 
     def _as_read(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
-        """Conditions on which the item's outbox is the one that was read, up to that place.
+        """Return the conditions that the item's outbox is the one that was read, up to that place.
 
         The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
         """
@@ -183,7 +183,7 @@ class Finder:
         self._key_names: tuple[str, ...] = ()
 
     def next(self) -> Flow[Box | Broken | Search | None]:
-        """The next outbox, or None at the end. Each step is one request."""
+        """Return the next outbox, or None at the end. Each step is one request."""
         if not self._keys:
             return Search.GOES_ON if (yield from self._turn_page()) else None
         box = yield from try_read(self._boxes.read, self._keys.popleft())
@@ -243,7 +243,7 @@ def _says_no_key(error: Exception) -> bool:
 
 
 def origin(key: Key) -> str:
-    """The item's key as a part of a URI: each attribute with its type, in the order of their names."""
+    """Return the item's key as a part of a URI: each attribute with its type, in the order of their names."""
     return "/".join([f"{_quote(name)}={_typed_text(key[name])}" for name in sorted(key)])
 
 
@@ -260,7 +260,7 @@ def _typed_text(value: object) -> str:
 
 
 def _number(text: str) -> object:
-    """A source writes a number out, with more digits than may be sent of one as large as 1E+125."""
+    """Return the number that a source has written out, with more digits than may be sent of one as large as 1E+125."""
     return plain_values({"": {"N": text}})[""]
 
 
@@ -269,7 +269,7 @@ _VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": _number, "B": 
 
 
 def _from_lambda(value: Any) -> Any:
-    """A part of a key with its bytes as bytes. Lambda hands them over as text."""
+    """Return a part of a key with its bytes as bytes. Lambda hands them over as text."""
     match value:
         case {"B": str(text)}:
             return {"B": b64decode(text)}

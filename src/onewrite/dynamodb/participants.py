@@ -45,7 +45,7 @@ class Prepared(PreparedWrite[Flows]):
         return sum([value_size(value) for part in parts for value in part.values()])
 
     def key(self, names: Iterable[str]) -> dict[str, Any] | None:
-        """What of it is the key, where these are its names; None where the whole item lacks one of them."""
+        """Return its key, given the key's names. None if the item lacks one of them."""
         attributes: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
         return {name: attributes[name] for name in names} if attributes.keys() >= {*names} else None
 

@@ -18,12 +18,12 @@ _DIGITS = Context(prec=38)  # as many as a number may have
 
 
 def item_size(item: Mapping[str, Any]) -> int:
-    """The bytes of an item of plain values. Its names count as well."""
+    """Return the bytes of an item of plain values. Its names count as well."""
     return sum([len(name.encode()) + value_size(value) for name, value in item.items()])
 
 
 def value_size(value: Any) -> int:
-    """The bytes of a plain value. A list or a map takes three bytes, and one more for each member."""
+    """Return the bytes of a plain value. A list or a map takes three bytes, and one more for each member."""
     match value:
         case str():
             return len(value.encode())

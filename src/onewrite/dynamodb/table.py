@@ -77,11 +77,11 @@ class _Store:
         return plain_result(function) if self._flows.typed else function
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        """The entity without its ledger, for an item that was read another way, in plain or typed values."""
+        """Return the entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
     def explain(self, verb: str, /, *args: Any, **arguments: Any) -> dict[str, Any]:
-        """The arguments of the first request that a method would send: `orders.explain("delete_item", message, Key=key)`.
+        """Return the arguments of the first request that a method would send: `orders.explain("delete_item", message, Key=key)`.
 
         Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes.
         """
@@ -160,7 +160,7 @@ class GuardedTable(_Store):
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
-        """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
+        """Make the guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
         return self._run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
 
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
@@ -181,7 +181,7 @@ class GuardedTable(_Store):
         return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
-        """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
+        """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
         `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
@@ -240,7 +240,7 @@ class GuardedTable(_Store):
         return self._run(self._flows.look_up(message, self._in(native)), self._target, is_hint=True)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
-        """The entity without its ledger, or None."""
+        """Return the entity without its ledger, or None."""
         return self._run(self._flows.get_item(**self._in(native)), self._target)
 
 
@@ -294,7 +294,7 @@ class AsyncGuardedTable(_Store):
         messages: Iterable[Message],
         function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
     ) -> list[Outcome]:
-        """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
+        """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
         `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.

@@ -187,7 +187,7 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
 
 
 def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
-    """The reasons of those writes that have one."""
+    """Return the reasons of those writes that have one."""
     text = read_error_text(error)
     if read_error_code(error) == "ValidationException":
         if _TWICE in text:
@@ -220,7 +220,7 @@ def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
 
 
 def _judge_invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
-    """DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery."""
+    """Judge a write that DynamoDB called invalid. It checks the size, and some types, before the condition: this may be a redelivery."""
     action = reason.action
     if not (says_too_large(reason.text) or says_mistyped(reason.text)):
         return None, error

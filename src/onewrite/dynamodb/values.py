@@ -65,12 +65,12 @@ _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})
 
 
 def sendable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A caller's values as a Table takes them."""
+    """Return a caller's values as a Table takes them."""
     return {name: value if type(value) in _PLAIN else _sendable_value(name, value) for name, value in values.items()}
 
 
 def _sendable_value(name: str, value: Any) -> Any:
-    """The value with its sets in one order. DynamoDB stores no empty set."""
+    """Return the value with its sets in one order. DynamoDB stores no empty set."""
     if type(value) in _PLAIN:
         return value
     match value:
@@ -87,7 +87,7 @@ def _sendable_value(name: str, value: Any) -> Any:
 
 
 def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A caller's values as a client takes them."""
+    """Return a caller's values as a client takes them."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]  # of any value
@@ -121,7 +121,7 @@ def _typed_value(name: str, value: Any) -> dict[str, Any]:
 
 
 def _typed_member(name: str, value: Any) -> dict[str, Any]:
-    """As boto3 makes it, which takes several times as long for the commonest members of maps and lists. `name`: of the whole value."""
+    """Return a member as boto3 types it, which takes several times as long for the commonest types. `name`: of the whole value."""
     kind = cast("type[object]", type(value))
     if kind is str:
         return {"S": value}

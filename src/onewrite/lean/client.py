@@ -89,7 +89,7 @@ class LeanClient:
         return True
 
     def _leave(self, operation: str, error: Exception) -> None:
-        """Nobody knows what became of the request. The client will meet the error too, and retries it or raises it in its own words.
+        """Leave the request to the client, because its result is unknown. The client meets the error too, and retries it or raises it in its own words.
 
         If no answer can be read, each request would be sent twice: writes would be paid for twice, and the messages of each first answer hidden.
         """
@@ -177,7 +177,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def _head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
-    """The lines that are not signed, and the headers that are signed and the same in every request."""
+    """Return the lines that are not signed, and the headers that are signed and the same in every request."""
     model = client.meta.service_model
     agent = " ".join(client.meta.config.user_agent.split())
     signed_headers = {

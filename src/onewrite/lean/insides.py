@@ -24,12 +24,12 @@ _WRAPPED: tuple[tuple[type[Any], str], ...] = (
 
 
 def read_credentials(client: Any) -> Any:
-    """Credentials as a provider has made them, which refresh themselves in `get_frozen_credentials()`. None: there are none."""
+    """Return the credentials as a provider has made them, which refresh themselves in `get_frozen_credentials()`. None: there are none."""
     return client._request_signer._credentials  # noqa: SLF001  # see above; this holds for the whole module
 
 
 def read_session(client: Any) -> Any:
-    """The HTTP session."""
+    """Return the HTTP session."""
     return client._endpoint.http_session  # noqa: SLF001
 
 
@@ -43,14 +43,14 @@ def read_socket_options(session: Any) -> list[tuple[int, int, int]]:
 
 
 def find_proxy(session: Any, url: str) -> str | None:
-    """The proxy that leads to this address, from configuration or environment."""
+    """Return the proxy that leads to this address, from configuration or environment."""
     return session._proxy_config.proxy_url_for(url)  # type: ignore[no-any-return]  # noqa: SLF001  # the same
 
 
 def find_endpoint(
     client: Any, operation: str, arguments: Mapping[str, Any], context: dict[str, Any]
 ) -> tuple[str, Any, Any]:
-    """The URL that this request goes to, headers to add, and properties. What the signature depends on is put into `context`.
+    """Return the URL that this request goes to, headers to add, and properties. What the signature depends on is put into `context`.
 
     It depends on the region, on FIPS and dualstack settings, and on the account of the credentials.
     """
@@ -59,17 +59,17 @@ def find_endpoint(
 
 
 def read_handlers(client: Any, event: str) -> list[Callable[..., Any]]:
-    """What is called when this event is emitted."""
+    """Return what is called when this event is emitted."""
     return list(client.meta.events._emitter._handlers.prefix_search(event))  # noqa: SLF001
 
 
 def read_registrations(client: Any) -> object:
-    """Another object after each change of the event handlers."""
+    """Return an object that is another one after each change of the event handlers."""
     return client.meta.events._emitter._lookup_cache  # noqa: SLF001
 
 
 def read_functions(client: Any, methods: Iterable[str]) -> dict[str, Callable[..., Any]]:
-    """The functions that a request by these methods of botocore's own goes through, by name. Instrumentation puts others in their place."""
+    """Return the functions that a request by these methods of botocore's own goes through, by name. Instrumentation puts others in their place."""
     session, signer = read_session(client), client._request_signer  # noqa: SLF001
     owners: list[tuple[str, Any, tuple[str, ...]]] = [
         ("the client", client, (*methods, _CALL, "_make_request")),
@@ -81,7 +81,7 @@ def read_functions(client: Any, methods: Iterable[str]) -> dict[str, Callable[..
 
 
 def read_fingerprint(client: Any) -> tuple[object, ...]:
-    """The same objects as long as nobody has put another function in the place of one that instrumentation wraps.
+    """Return the same objects as long as nobody has put another function in the place of one that instrumentation wraps.
 
     They are taken from the classes' own dictionaries: what wrapt makes of a function is another object at each access, and equal to it.
     """

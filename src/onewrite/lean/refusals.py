@@ -42,7 +42,7 @@ _MOTO = "moto"
 
 
 def find_obstacle(service: Service, client: Any) -> str | None:
-    """What of this client a lean request would pass by, or None."""
+    """Return what of this client a lean request would bypass, or None."""
     if not isinstance(client, BaseClient) or client.meta.service_model.service_name != service.name:
         return f"{type(client).__name__}, which is not boto3's low-level client of {service.title}"
     return next(_find_obstacles(service, client), None)
@@ -90,7 +90,7 @@ def is_plain(url: str) -> bool:
 
 
 def find_handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The event handlers that a request of a lean kind calls, beside those that any client of botocore has."""
+    """Yield the event handlers that a request of a lean kind calls, beside those that any client of botocore has."""
     for operation in service.methods:
         for event in _EVENTS:
             name = f"{event}.{service.name}.{operation}"
@@ -105,7 +105,7 @@ def _is_registered(service: Service, event: str, handler: Callable[..., Any]) ->
 
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
-    """Moto puts its own handler into this list, so a function of botocore's is asked for."""
+    """Whether botocore itself registers the handler for this event. Moto puts its own handler into the same list."""
     events = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
     return any(_covers(event.split("."), name.split(".")) for event in events)
 
@@ -116,17 +116,17 @@ def _covers(pattern: Sequence[str], event: Sequence[str]) -> bool:
 
 
 def find_stand_ins(service: Service, client: Any) -> list[Any]:
-    """Moto's handlers: while its mock is on, it answers every request of every client."""
+    """Return Moto's handlers: while its mock is on, it answers every request of every client."""
     return [handler for _, handler in find_handlers(service, client) if _is_stand_in(handler)]
 
 
 def find_unknown_handlers(service: Service, client: Any) -> list[str]:
-    """Handlers of botocore's own that this module does not know: of a later version, or put where they do not belong."""
+    """Return handlers of botocore's own that this module does not know, as of a later version."""
     return [describe_function(handler) for _, handler in find_handlers(service, client) if _is_own(handler)]
 
 
 def find_module(function: Any) -> str:
-    """The module that a function was written in, also where it says that it is another one's, as functools.wraps makes it say.
+    """Return the module that a function was written in, also where it says that it is another one's, as functools.wraps makes it say.
 
     Types are compared as they are: an object that wraps a function, such as wrapt's, says of itself that it is one.
     """
@@ -136,7 +136,7 @@ def find_module(function: Any) -> str:
 
 
 def describe_function(function: Any) -> str:
-    """The full name of a function, of a bound method with the class of its object, or of an object's class."""
+    """Return the full name of a function, of a bound method with the class of its object, or of an object's class."""
     kind = cast("type[Any]", type(function))
     if kind is MethodType:
         owner = cast("type[Any]", type(function.__self__))

@@ -27,7 +27,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=_base64).encode
 
 
 def as_json(arguments: Mapping[str, Any]) -> bytes:
-    """The arguments as they are, except for binary values."""
+    """Return the arguments as they are, except for binary values."""
     return _encode(arguments).encode()
 
 
@@ -41,7 +41,7 @@ class Parser:
         self._error_shape = None if service.error_code is None else service_model.shape_for_error_code(service.error_code)
 
     def parse(self, operation: str, answer: Response) -> dict[str, Any]:
-        """What boto3's method returns, or what the response of its error holds."""
+        """Return what boto3's method returns, or the response of the error that it raises."""
         _check(answer, self._checksum)
         if answer.status == _YES and answer.body == _EMPTY_BODY:
             # The commonest answer, for which the parser would take longest, as the parser makes it.
@@ -60,7 +60,7 @@ class Parser:
 
 
 def _check(answer: Response, checksum: str | None) -> None:
-    """Only a plain yes, and a no of the kind that a failed condition is, go on from here."""
+    """Raise unless the response is a success, or an error of the kind that a failed condition is."""
     if answer.status not in (_YES, _NO):
         raise Unanswered(f"it is answered by {answer.status}")
     header_sum = None if checksum is None else answer.headers.get(checksum)

@@ -42,7 +42,7 @@ class Routes:
         self._last_route: Route | None = None
 
     def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
-        """Frozen credentials are asked for each time: that is what refreshes them before they expire."""
+        """Return the present route. Frozen credentials are read each time, because that refreshes them before they expire."""
         credentials = read_credentials(self._client)
         if credentials is None:
             raise UnknownRoute("the client has no credentials")
@@ -82,7 +82,7 @@ def read_address(url: str) -> Address:
 
 
 def read_host(url: str) -> str:
-    """The host as the header of this name says it: without a port that goes without saying."""
+    """Return the host as the header of this name says it: without a port that goes without saying."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if ":" in host:  # of IPv6
@@ -91,7 +91,7 @@ def read_host(url: str) -> str:
 
 
 def make_trace_headers() -> dict[str, str]:
-    """What tells AWS which invocation of a Lambda function a request comes from. botocore adds it to each request."""
+    """Return the headers that tell AWS which invocation of a Lambda function a request comes from, as botocore adds them."""
     headers: dict[str, str] = {}
     if "_X_AMZN_TRACE_ID" in environ:  # asked first, because elsewhere it is never there
         add_recursion_detection_header({"headers": headers})

@@ -33,7 +33,7 @@ class Signer:
         self._moment = (-1, "")
 
     def sign(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
-        """These headers, with those that a signature adds. Names are in lower case, and all of them are signed."""
+        """Return the headers with those that a signature adds. Names are in lower case, and all of them are signed."""
         moment = self._date(int(now))
         result = {**headers, "x-amz-date": moment}
         if self._keys.token:
@@ -72,7 +72,7 @@ class _Day(NamedTuple):
 
 
 def canonical_request(method: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """The names of the headers as they are signed, and the text that is signed."""
+    """Return the names of the headers as they are signed, and the text that is signed."""
     sorted_headers = sorted(headers.items())
     lines = "".join([f"{name}:{' '.join(value.split())}\n" for name, value in sorted_headers])
     names = ";".join([name for name, _ in sorted_headers])

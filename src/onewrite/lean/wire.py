@@ -56,7 +56,7 @@ class Wiring:
     client_certificate: str | tuple[str, str] | None
 
     def context(self) -> ssl.SSLContext:
-        """What botocore asks of TLS. It leaves it to urllib3 to compare the host's name, and here OpenSSL does it."""
+        """Return the context that botocore would use. botocore lets urllib3 compare the host's name, and here OpenSSL does it."""
         if not self.verify:
             ssl_context = _context(cert_reqs=ssl.CERT_NONE)
         else:
@@ -129,7 +129,7 @@ def read_response(receive: Receive) -> Response:
 
 
 def _read_head(text: str) -> tuple[int, dict[str, str]]:
-    """The status and the headers."""
+    """Return the status and the headers."""
     status_line, *lines = text.split("\r\n")
     version, _, reason = status_line.partition(" ")
     if version != "HTTP/1.1":
@@ -147,7 +147,7 @@ def _read_head(text: str) -> tuple[int, dict[str, str]]:
 
 
 def _read_chunks(receive: Receive, data: bytes, encoding: str) -> tuple[bytes, bytes]:
-    """The body of an answer that tells its length piece by piece, as some emulators and proxies do, and what is behind it."""
+    """Return the body of an answer that tells its length piece by piece, as some emulators and proxies do, and what is behind it."""
     if encoding.lower() != "chunked":
         raise Unreadable(f"the answer is encoded as {encoding[:40]!r}")
     body = b""

@@ -93,11 +93,11 @@ class _Store:
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     def without_ledger(self, document: Document) -> Entity:
-        """The entity without its ledger, for a document that was read another way."""
+        """Return the entity without its ledger, for a document that was read another way."""
         return self._flows.without_ledger(document)
 
     def explain(self, verb: str, /, *args: Any, **arguments: Any) -> dict[str, Any]:
-        """The arguments of the first request that a method would send: `stock.explain("delete_one", message, filter)`.
+        """Return the arguments of the first request that a method would send: `stock.explain("delete_one", message, filter)`.
 
         Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes. The indexes of the collection,
         which a store may read before, are taken to fit.
@@ -167,7 +167,7 @@ class GuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
+        """Make the guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
         flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
         return self._run(flow, self._target)
 
@@ -181,7 +181,7 @@ class GuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
-        """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
+        """Make the guarded write, with the document, before or after as natively, in `Applied.entity`."""
         flow = self._flows.write(
             message, filter, update, writer="find_one_and_update", emit=emit, finishes=finishes, **native
         )
@@ -208,7 +208,7 @@ class GuardedCollection(_Store):
         )
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
-        """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
+        """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
         `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
         effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them.
@@ -281,7 +281,7 @@ class GuardedCollection(_Store):
         return self._run(self._flows.look_up(message, {"filter": filter, **native}), self._target, is_hint=True)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
-        """The entity without its ledger, or None."""
+        """Return the entity without its ledger, or None."""
         return self._run(self._flows.find_one(filter, **native), self._collection)
 
 
@@ -302,7 +302,7 @@ class AsyncGuardedCollection(_Store):
         messages: Iterable[Message],
         function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
     ) -> list[Outcome]:
-        """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
+        """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
         `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
         effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them. It may be asynchronous.

@@ -57,7 +57,7 @@ _FIELDS = {"$objectToArray": "$$ROOT"}
 
 
 def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
-    """The stage that makes a tombstone of a document. `expires`: from when on, if no event is pending; None: one will be."""
+    """Return the stage that makes a tombstone of a document. `expires`: from when on, if no event is pending; None: one will be."""
     parts = [_lasting_fields(terms, tombstone.key), _literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:
         parts.append(_expiry(tombstone, expires))
@@ -65,7 +65,7 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
 
 
 def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
-    """The stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
+    """Return the stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
     rest = _fields_where({"$not": _named(_match_any([OUTBOX.events, OUTBOX.due, *counts]))})
     return _build_document([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
@@ -79,7 +79,7 @@ def _literal(fields: Document) -> dict[str, Any]:
 
 
 def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
-    """When the database may remove the tombstone, if nothing is pending."""
+    """Return when the database may remove the tombstone, if nothing is pending."""
     empty: list[Any] = []
     is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
     return {"$cond": [is_pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
@@ -87,7 +87,7 @@ def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
-    """The fields that stay: the key, the set of the store's own ledger, and all that is ours."""
+    """Return the fields that stay: the key, the set of the store's own ledger, and all that is ours."""
     return _fields_where(_named(f"{OURS}|{_match_any([*key, *sorted(terms.plain_sets)])}"))
 
 

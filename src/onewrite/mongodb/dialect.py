@@ -192,7 +192,7 @@ def add_step(write: Write, draft: Draft) -> None:
 
 
 def locate_step(ledger: str, message: Message) -> str:
-    """Where the step of the message is, which was begun under that ledger."""
+    """Return where the message's step is that was begun under that ledger."""
     return f"{STEPS}.{step_mark(ledger, message).hex()}"
 
 
@@ -243,7 +243,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
 
 
 def _gain(entry: Entry, draft: Draft) -> None:
-    """What a write adds to the ledger, and the sets of it that it removes."""
+    """Add the marks that the ledger gains, and remove its dead sets."""
     paths: list[str] = []
     if type(entry.own) is Remember:
         if not entry.own.sets.live:
@@ -265,7 +265,7 @@ def _gain(entry: Entry, draft: Draft) -> None:
 
 
 def _kinds(paths: list[str], draft: Draft) -> list[dict[str, Any]]:
-    """Conditions on the types of what a stage would overwrite."""
+    """Return conditions on the types of the values that a stage would overwrite."""
     parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
     # $type "object" also matches an array that has a document in it.
     kinds: dict[str, Document] = {path: {"$type": "object", "$not": {"$type": "array"}} for path in parents}
@@ -289,7 +289,7 @@ def _places(sets: Sets) -> _Places:
 
 
 def _before(change: Advance) -> dict[str, Any]:
-    """The mark must be before the message's."""
+    """Return the condition that the stored mark is before the message's."""
     _check_number(change.mark)
     _check_number(change.reaches)
     path = locate_slot(change.slot)

@@ -105,7 +105,7 @@ def names_id(query: Document) -> bool:
 
 
 def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
-    """What a filter demands, by the names of fields and operators: also what it demands inside of $and."""
+    """Yield the conditions of a filter, by the names of fields and operators, those inside of $and included."""
     for name, value in query.items():
         if name == "$and" and isinstance(value, Sequence) and not isinstance(value, str):
             for part in cast("Sequence[object]", value):
@@ -116,7 +116,7 @@ def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
 
 
 def _find_value(name: str, conditions: list[tuple[str, Any]]) -> Any:
-    """The one value that the field must have. Of several conditions on it one may name it, and the others ask more."""
+    """Return the one value that the field must have. Of several conditions on it one may name it, and the others ask more."""
     values = [value for field, value in conditions if field == name]
     for value in values[:-1]:
         with suppress(InvalidUpdate):
@@ -147,7 +147,7 @@ def _is_eq(value: object) -> bool:
 
 
 def _queried_paths(query: Document) -> Iterator[str]:
-    """The field paths in a filter."""
+    """Yield the field paths in a filter."""
     for name, value in query.items():
         if name in _COMBINATIONS and isinstance(value, Sequence):
             for part in cast("Sequence[object]", value):
@@ -165,7 +165,7 @@ _WHOLE_DOCUMENT = ("$$ROOT", "$$CURRENT")
 
 
 def paths_read(expression: object) -> Iterator[str]:
-    """The field paths that an aggregation expression reads."""
+    """Yield the field paths that an aggregation expression reads."""
     if isinstance(expression, str):
         if expression in _WHOLE_DOCUMENT:
             raise InvalidUpdate(
@@ -185,7 +185,7 @@ def paths_read(expression: object) -> Iterator[str]:
 
 
 def _read_getter_field(getter: object) -> str:
-    """The field that a $getField reads."""
+    """Return the field that a $getField reads."""
     name = cast("Document", getter).get("field", getter) if isinstance(getter, Mapping) else getter
     if isinstance(name, Mapping) and list(cast("Document", name)) == ["$literal"]:
         name = cast("Document", name)["$literal"]
@@ -228,7 +228,7 @@ def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
 
 
 def _without_places(path: str) -> str:
-    """The path without the places in arrays, which a path that names an entity may leave out."""
+    """Return the path without the places in arrays, which a path that names an entity may leave out."""
     first, *others = path.split(".")  # no place: that is a field of the document, whatever its name
     return ".".join([first, *[step for step in others if not step.isdigit() and not step.startswith("$")]])
 
@@ -248,7 +248,7 @@ def check_path(terms: Terms, path: str) -> None:
 
 
 def root(path: str) -> str:
-    """The field of the document in which a path begins."""
+    """Return the field of the document in which a path begins."""
     return path.partition(".")[0]
 
 
@@ -293,7 +293,7 @@ def computes(projection: object) -> bool:
 
 
 def widen_projection(projection: object, entry: Entry) -> dict[str, Any] | None:
-    """What to read in order to judge a message and to show the entity with this projection. None: that takes two reads.
+    """Return the projection that shows what this one does, and all that a verdict needs. None: that takes two reads.
 
     It is one read only where it is plain whether the projection names what it shows or what it leaves out.
     """
@@ -312,7 +312,7 @@ def widen_projection(projection: object, entry: Entry) -> dict[str, Any] | None:
 
 
 def list_judged_fields(entry: Entry) -> list[str]:
-    """The fields of a document on which a verdict rests."""
+    """Return the fields of a document on which a verdict rests."""
     fields = [label.slot.group for label in entry.terms.labels]
     for change in entry.changes:
         match change:
@@ -324,7 +324,7 @@ def list_judged_fields(entry: Entry) -> list[str]:
 
 
 def _as_mapping(projection: object) -> Mapping[str, Any]:
-    """A list of names shows these."""
+    """Return a projection as a mapping. A list of names shows these."""
     if isinstance(projection, Mapping):
         return cast("Document", projection)
     if isinstance(projection, str) or not isinstance(projection, Iterable):

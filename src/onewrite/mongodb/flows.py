@@ -296,7 +296,7 @@ class Flows(Engine):
     # --- looks ---------------------------------------------------------------------------------------------------------
 
     def look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
-        """The document; with an `entry`, as much as its verdict needs and the caller's projection shows."""
+        """Return the document; with an `entry`, as much as its verdict needs and the caller's projection shows."""
         options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
         projection = None if entry is None else native.get("projection")
         shows = None if entry is None or projection is None else widen_projection(projection, entry)
@@ -399,7 +399,7 @@ class Flows(Engine):
         return self.measure_size(document) > MAX_DOCUMENT_BYTES
 
     def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
-        """`adds`: what the write would have added to the document."""
+        """Return the error for a document that would be too large. `adds`: what the write would have added to its outbox."""
         total, caller = (self.measure_size(of) if of else 0 for of in (document, self.without_ledger(document)))
         outbox = self.measure_size({name: document[name] for name in OUTBOX if name in document}) - self.measure_size({})
         new_events = self.measure_size({"": [*adds.events]}) if adds is not None and adds.events else 0
@@ -451,7 +451,7 @@ class CollectionAttempt(NamedTuple):
         return result is not None
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[CollectionAttempt | None]:
-        """What refused the write may have been gone when the document was read."""
+        """Return what to send next: the cause of the refusal may have been gone when the document was read."""
         request, failure, exists = self.request, refusal.failure, refusal.image.exists
         if failure is not None and (not self.upsert or may_have_written(failure, request.native)):
             yield from self.flows.raise_failure(failure, request, refusal.image)
@@ -553,7 +553,7 @@ _HINTED = (
 
 
 def is_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, exists: bool) -> bool | None:
-    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none."""
+    """Return whether the next attempt is an upsert, after one that the ledger would have accepted. None if there is no next one."""
     if has_failed:
         return False  # the entity is there: now the write matches it, or has a reason not to
     if request.upsert and not (exists and request.conditional):
@@ -615,7 +615,7 @@ Durability = Literal["majority", "acknowledged"]
 
 
 def make_durable(collection: Any, durability: Durability) -> Any:
-    """The collection as a guarded store writes to it, and reads what it concludes from."""
+    """Return the collection as a guarded store writes to it, and reads what it concludes from."""
     if collection.write_concern.document.get("w") == 0:
         raise ConfigurationError("The collection writes with w=0: the server would tell no outcome. Leave w out.")
     if durability == "acknowledged":
@@ -626,7 +626,7 @@ def make_durable(collection: Any, durability: Durability) -> Any:
 
 
 def require_majority(collection: Any) -> Any:
-    """The collection with journaled writes that a majority has, and reads of what a majority has, from the primary."""
+    """Return the collection with journaled writes that a majority has, and reads of what a majority has, from the primary."""
     return collection.with_options(
         write_concern=WriteConcern("majority", j=True, wtimeout=collection.write_concern.document.get("wtimeout")),
         read_concern=ReadConcern("majority"),

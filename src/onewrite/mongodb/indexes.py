@@ -21,7 +21,7 @@ def keeps_text(entry: Entry) -> bool:
 
 
 def id_index(indexes: Document) -> Document | None:
-    """The index on `_id`, which every collection has but those that do not keep `_id` unique. Its collation is the collection's."""
+    """Return the index on `_id`, which every collection has but those that do not keep `_id` unique. Its collation is the collection's."""
     for index in indexes.values():
         if list(index["key"]) == [("_id", 1)]:
             return cast("Document", index)

@@ -55,7 +55,7 @@ def _compile_names(attribute: str) -> re.Pattern[str]:
 
 
 def without_ledger(terms: Terms, document: Document) -> Entity:
-    """The document without all that is ours, whichever store has written it. Of a deleted document only the key is left."""
+    """Return the document without all that is ours, whichever store has written it. Of a deleted document only the key is left."""
     plain_sets = terms.plain_sets
     key = read_tombstone(document[TOMBSTONE]).key if TOMBSTONE in document else document
     return {
@@ -66,7 +66,7 @@ def without_ledger(terms: Terms, document: Document) -> Entity:
 
 
 def lookup(document: Document) -> Lookup:
-    """A function that looks up a slot in a document."""
+    """Return a function that looks up a slot in a document."""
 
     def look_up(slot: Slot) -> object:
         value: object = document.get(slot.group, ABSENT)
@@ -83,7 +83,7 @@ def lookup(document: Document) -> Lookup:
 
 
 def read_image(terms: Terms, document: Document | None) -> Image:
-    """The document as somebody found it who looked why it did not match."""
+    """Return the document as somebody found it who looked why it did not match."""
     fields: Document = document or {}
     steps: object = fields.get(STEPS, {})
     if not isinstance(steps, Mapping):
@@ -123,7 +123,7 @@ _NEUTRAL: CodecOptions[Any] = CodecOptions(
 
 
 def read_codec(collection: Any) -> CodecOptions[Any]:
-    """How the client reads and writes values. A stand-in keeps those of Python."""
+    """Return how the client reads and writes values. A stand-in keeps those of Python."""
     options: object = getattr(collection, "codec_options", None)
     return cast("CodecOptions[Any]", options) if isinstance(options, CodecOptions) else UUIDS
 
@@ -133,12 +133,12 @@ _NO_TYPES = TypeRegistry()
 
 
 def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
-    """The collection with these options in place of the caller's. A stand-in has none."""
+    """Return the collection with these options in place of the caller's. A stand-in has none."""
     return collection.with_options(codec_options=codec) if has_codec(collection) else collection
 
 
 def raw(collection: Any, codec: CodecOptions[Any]) -> Any:
-    """The collection with documents that are read as they are stored. What is asked of it is written by these options."""
+    """Return the collection with documents that are read as they are stored. What is asked of it is written by these options."""
     return with_codec(collection, codec.with_options(document_class=RawBSONDocument))
 
 
@@ -190,7 +190,7 @@ _MORE = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5, 0x0C: 16, 0x0D: 4, 0x0E: 4, 0x0F: 0
 
 
 def _elements(document: bytes) -> Iterator[tuple[str, bytes]]:
-    """The names at the top of a document, each with its whole element. No value is read, because any may be one that no driver reads."""
+    """Yield the names at the top of a document, each with its whole element. No value is read, because any may be one that no driver reads."""
     start = 4
     while kind := document[start]:
         end = document.index(0, start) + 1
@@ -210,7 +210,7 @@ _READ_ONLY = UUIDS.with_options(type_registry=TypeRegistry(fallback_encoder=repr
 
 
 def measure_size(document: Document, codec: CodecOptions[Any]) -> int:
-    """Its bytes as the client writes them, and about as many where it cannot write what it has read."""
+    """Return a document's bytes as the client writes them, and about as many if it cannot write what it has read."""
     try:
         return len(encode(document, codec_options=codec))
     except _NO_BSON:
@@ -218,7 +218,7 @@ def measure_size(document: Document, codec: CodecOptions[Any]) -> int:
 
 
 def canonical(entity: Mapping[str, Any], codec: CodecOptions[Any] = UUIDS) -> Hashable:
-    """Equal for two values of the fields that name a document, if they name the same one."""
+    """Return the same for two values of the fields that name a document, if they name the same one."""
     try:
         fields: Mapping[str, Any] = BSON.encode({**entity}, codec_options=codec).decode(_NEUTRAL)
     except _NO_BSON:  # the driver refuses it, and says why
@@ -264,5 +264,5 @@ def _number(value: float | Decimal128) -> Hashable:
 
 
 def _odd(value: float) -> str:
-    """NaN is equal to NaN here."""
+    """Return a number that no fraction equals as text, so that NaN is equal to NaN."""
     return "NaN" if value != value else f"{value}"  # noqa: PLR0124  # which tells a NaN from all else

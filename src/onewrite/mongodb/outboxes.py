@@ -46,7 +46,7 @@ class Outboxes:
         self._callers, self._codec = read_codec(collection), read_codec(self.target)
 
     def entity(self, filter: object, key: object) -> Document:
-        """Which document is meant."""
+        """Return the key of the document that is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
         fields = copy_value(
@@ -55,15 +55,15 @@ class Outboxes:
         return {name: self._as_stored(value) for name, value in fields.items()}
 
     def canonical(self, entity: Document) -> Hashable:
-        """Equal for two values that name one document."""
+        """Return the same for two values that name one document."""
         return canonical(entity, self._codec)
 
     def read_doorbell(self, entity: Document) -> Document:
-        """Which document a caller names in place of a doorbell."""
+        """Return the key of the document that a caller names in place of a doorbell."""
         return self.entity(entity, None)
 
     def read_source(self, source: str) -> Document:
-        """The document whose events have that source."""
+        """Return the document whose events have that source."""
         try:
             ((name, kind, value),) = key_parts(source, self.outbox.name)
             key = _VALUES[kind](value)
@@ -108,11 +108,11 @@ class Outboxes:
         return (yield from self._change(box, self._as_read(box, 0 if box.events else None), update))
 
     def finder(self, before: str | None) -> Finder:
-        """Finds what is pending and due `before` that time; all that is pending if it is None."""
+        """Return a search for pending events that are due `before` that time. None: for all pending events."""
         return Finder(self, before)
 
     def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
-        """Conditions on which the document's outbox is the one that was read, up to that place.
+        """Return the conditions that the document's outbox is the one that was read, up to that place.
 
         The count alone is not enough: a document that is deleted, created again and emits has the same count as its predecessor.
         """
@@ -137,7 +137,7 @@ class Outboxes:
         return replace(box, caller_entity={"_id": caller_key})
 
     def _as_stored(self, value: object) -> object:
-        """A value of the caller's as a relay reads it: other options of a client have other types for it."""
+        """Return a value of the caller's as a relay reads it: other options of a client have other types for it."""
         return value if self._callers == self._codec else _recode(value, self._callers, self._codec)
 
 
@@ -154,7 +154,7 @@ class Finder:
         self._ids: deque[Any] = deque()
 
     def next(self) -> Flow[Box | Broken | Search | None]:
-        """The next outbox, or None at the end. Each step is one request."""
+        """Return the next outbox, or None at the end. Each step is one request."""
         if not self._ids:
             return Search.GOES_ON if (yield from self._turn_page()) else None
         key = self._ids.popleft()
@@ -195,7 +195,7 @@ _PAGE = 100
 
 
 def _page(cursor: Any) -> Any:
-    """The next of what a cursor finds; of one that is asynchronous, something to await."""
+    """Return the next of what a cursor finds; of one that is asynchronous, something to await."""
     return _awaited_page(cursor) if hasattr(cursor, "__anext__") else [*islice(cursor, _PAGE)]
 
 
@@ -208,7 +208,7 @@ async def _awaited_page(cursor: Any) -> list[Any]:
 
 
 def _id_and_due(document: Any) -> tuple[Any, object]:
-    """An id, or why it cannot be read: one such document must hold up no other."""
+    """Return an id, or why it cannot be read: such a document must not block the others."""
     if not isinstance(document, RawBSONDocument):
         return document["_id"], document[OUTBOX.due]
     try:
@@ -232,7 +232,7 @@ _PLAIN_CODEC: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConve
 
 
 def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
-    """The document's `_id` as a part of a URI, with its type: the same text whatever a client reads for it by its options, `codec`."""
+    """Return the document's `_id` as a part of a URI, with its type: the same text whatever a client reads for it by its options, `codec`."""
     match key:
         case str() if not isinstance(key, Code):
             return f"_id=S:{quote(key, safe='')}"
@@ -246,7 +246,7 @@ def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
 
 
 def _recode(value: object, old_codec: CodecOptions[Any], new_codec: CodecOptions[Any]) -> object:
-    """The value as a client reads it that has other options than the one which has written it."""
+    """Return the value as a client reads it that has other options than the one which has written it."""
     document: Document = BSON.encode({"": value}, codec_options=old_codec).decode(new_codec)
     return document[""]
 

@@ -93,7 +93,7 @@ class Action(TransactionWrite):
         return isinstance(self.attempt, InsertAttempt) and is_entity_taken(error, self.entity)
 
     def look(self) -> Flow[Document | None]:
-        """The entity as a majority has it, outside of any transaction."""
+        """Return the entity as a majority has it, outside of any transaction."""
         return (yield from redirect_calls(self.target, self.flows.look(self.entity, self.native)))
 
     def holds(self) -> Flow[bool]:
@@ -141,7 +141,7 @@ class Action(TransactionWrite):
         return Applied(message, retried=True) if document.get(TOKEN) == self.write.token else Duplicate(message)
 
     def failure(self, error: Exception) -> Flow[Exception]:
-        """What the failure of the write means for its ledger, or the failure itself."""
+        """Return what the failure of the write means for its ledger, or the failure itself."""
         attempt = self.attempt
         if isinstance(attempt, InsertAttempt):
             if not self.flows.exceeds_limit(attempt.new_document):

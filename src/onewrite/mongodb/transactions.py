@@ -131,7 +131,7 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
             yield Wait(wait)
 
     def findings(self, actions: Sequence[Action], refusal: _Refusal, round_number: int) -> Flow[Findings]:
-        """Those before the refused write have passed. Those behind it were not tried: they matter if they hold the message, or weigh more."""
+        """Find out why a write was refused. The writes before it have passed. Later ones were not tried: they count if they hold the message, or weigh more."""
         later_actions = actions[actions.index(refusal.action) :]
         result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
         if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes):
@@ -260,5 +260,5 @@ def _read_client(collection: Any) -> Any:
 
 
 def _is_same(client: Any, other_client: Any) -> bool:
-    """Two of pymongo's clients are equal if they have the same servers, and yet a session belongs to one of them."""
+    """Whether both are one client. Two of pymongo's are equal if they have the same servers, but a session belongs to one of them."""
     return client is other_client or (not type(client).__module__.startswith("pymongo.") and bool(client == other_client))

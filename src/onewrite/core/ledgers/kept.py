@@ -23,7 +23,7 @@ class LabelledLedger(NamedTuple):
 
     @property
     def moved_to(self) -> str | None:
-        """By what the ledger is known now, if it stands here no more."""
+        """The attribute of the ledger that took its place, if it has moved."""
         return (self.layout.removeprefix(_MOVED_TO) or None) if self.layout.startswith(_MOVED_TO) else None
 
     @property
@@ -51,6 +51,6 @@ class LabelledLedger(NamedTuple):
 
 
 def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:
-    """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their names."""
+    """Return the ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their names."""
     labels = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
     return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in labels])

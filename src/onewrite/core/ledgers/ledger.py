@@ -68,7 +68,7 @@ def check_ledger(ledger: object) -> None:
 
 
 def make_terms(ledger: Ledger) -> Terms:
-    """What all writes under this ledger ask, whatever their message."""
+    """Return what all writes under this ledger ask, whatever their message."""
     by_attribute: dict[str, dict[str, Ledger]] = {}
     for member in (ledger, *list_earlier_ledgers(ledger.also)):
         by_attribute.setdefault(member.attribute, {}).setdefault(f"{FORMAT} {member.layout}", member)
@@ -98,7 +98,7 @@ def _label(present: str, attribute: str, texts: tuple[str, ...], attributes: tup
 
 
 def list_earlier_ledgers(also: object) -> list[Ledger]:
-    """The ledgers before this one, and those before them."""
+    """Return the ledgers before this one, and those before them."""
     ledgers = cast("tuple[object, ...]", also if isinstance(also, tuple) else (also,))
     for ledger in ledgers:
         check_ledger(ledger)

@@ -57,7 +57,7 @@ class HighWaterMark(_MarkLedger):
         return "marks"
 
     def entry(self, message: Message, now: float) -> Entry:
-        """What a write of this message asks of the entity."""
+        """Return what a write of this message asks of the entity."""
         if type(message) is not Message:
             check_message(message)
         if message.sequence is None:
@@ -112,7 +112,7 @@ class InSequence(_MarkLedger):
         return "marks"  # as for HighWaterMark: the last sequence of each source, so one may follow the other
 
     def entry(self, message: Message, now: float) -> Entry:
-        """What a write of this message asks of the entity."""
+        """Return what a write of this message asks of the entity."""
         if type(message) is not Message:
             check_message(message)
         if not isinstance(message.sequence, int):
@@ -144,7 +144,7 @@ _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 
 @lru_cache(maxsize=1024)  # a process reads few sources, and each of them often
 def mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
-    """Where the mark of a source stands. Two sources, or two parts of one, never share it."""
+    """Return the slot of a source's mark. Two sources, or two parts of one, never share it."""
     # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
     part_texts = [f"%+{part.translate(_ESCAPES)}" for part in parts]
     return Slot(f"{make_name_prefix(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts))

@@ -56,14 +56,14 @@ class Window(NamedTuple):
 
 
 def window(retention: timedelta, skew: timedelta) -> Window:
-    """`retention` is how long what is written must be found, `skew` how far a clock may be off."""
+    """Return the window of a ring. `retention`: how long a mark must be found. `skew`: how far a clock may be off."""
     # A microsecond of slack at both ends, for the rounding of float clocks.
     behind, ahead = (retention + 2 * skew) // _MICROSECOND + 1, 2 * skew // _MICROSECOND + 1
     return Window(behind, ahead, -(-(behind + ahead) // (_LIVE - 1)))
 
 
 def find_ring(reach: Window, moment: int) -> Ring:
-    """The ring at a moment in microseconds."""
+    """Return the ring at a moment in microseconds."""
     return _ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width)
 
 
@@ -74,7 +74,7 @@ def _ring(oldest: int, present: int, newest: int) -> Ring:
 
 
 def next_change(reach: Window, moment: int) -> int:
-    """The first moment after this one, in microseconds, at which the ring is another."""
+    """Return the first moment after this one, in microseconds, at which the ring is another."""
     edges = (-reach.behind, 0, reach.ahead)
     return min([((moment + edge) // reach.width + 1) * reach.width - edge for edge in edges])
 
@@ -93,7 +93,7 @@ class Span(NamedTuple):
 
 
 def span_at(reach: Window, now: float, slot: str) -> Span:
-    """The generation whose slot this is, or was before `now`. It may hold what an earlier one has left there."""
+    """Return the generation whose slot this is, or was before `now`. It may hold what an earlier one has left there."""
     moment = int(now * 1_000_000)
     generation, oldest = (moment + reach.ahead) // reach.width, (moment - reach.behind) // reach.width
     while _slot(generation) != slot:

@@ -85,7 +85,7 @@ class SeenIds(_IdLedger):
         return f"{duration} text" if self.readable else duration
 
     def entry(self, message: Message, now: float) -> Entry:
-        """What a write of this message asks of the entity at `now`, in epoch seconds."""
+        """Return what a write of this message asks of the entity at `now`, in epoch seconds."""
         if type(message) is not Message:
             check_message(message)
         since, until, sets = self._present.memo
@@ -96,7 +96,7 @@ class SeenIds(_IdLedger):
         return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
 
     def _sets_at(self, moment: int) -> Sets:
-        """The sets as this moment sees them. They are kept until the ring turns."""
+        """Return the sets as this moment sees them. They are kept until the ring turns."""
         if self.retention is None:
             sets, until = _unbounded_sets(self.attribute, self.readable), inf
         else:
@@ -135,7 +135,7 @@ class MessageIds(_IdLedger):
         return "plain"
 
     def entry(self, message: Message, now: float) -> Entry:
-        """What a write of this message asks of the entity."""
+        """Return what a write of this message asks of the entity."""
         if type(message) is not Message:
             check_message(message)
         text, aliases = _text(message), tuple[str, ...]()
@@ -185,7 +185,7 @@ UNITS = {
 
 
 def _duration(span: timedelta) -> str:
-    """The duration in the largest unit that divides it: 14d, 36h, 90s."""
+    """Return the duration in the largest unit that divides it: 14d, 36h, 90s."""
     unit = next(unit for unit, length in UNITS.items() if not span % length)
     return f"{span // UNITS[unit]}{unit}"
 
@@ -197,7 +197,7 @@ _QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})
 
 
 def _text(message: Message) -> str:
-    """The id alone where there is no more to say; else @source+part/id. An id that begins with "@" is led by "@/"."""
+    """Return the id alone where there is no more to say; else @source+part/id. An id that begins with "@" is led by "@/"."""
     if not message.source and not message.parts and not message.id.startswith("@"):
         return message.id
     return f"@{'+'.join([part.translate(_QUOTES) for part in (message.source, *message.parts)])}/{message.id}"
