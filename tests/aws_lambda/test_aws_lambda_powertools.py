@@ -127,7 +127,7 @@ class OrderEvent(SqsModel):
     Records: list[OrderRecord]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
-def test_a_model_of_the_body_is_validated_and_the_body_is_the_validated_one() -> None:
+def test_body_is_the_validated_model() -> None:
     seen: list[Message] = []
     handler = event_parser(model=OrderEvent)(sqs_handler(json_body(id="no"), clock=lambda: 1_700_000_002.0)(seen.append))
     handler(sqs_event({**ORDER, "cents": "900"}, fifo=True, message_attributes={"a": "b"}), CONTEXT)
@@ -143,9 +143,7 @@ def test_a_model_of_the_body_is_validated_and_the_body_is_the_validated_one() ->
         (KafkaMskEventModel, kafka_handler, kafka_event(ORDER)),
     ],
 )
-def test_a_model_that_decodes_the_records_of_a_stream_is_refused_with_the_remedy(
-    model: Any, decorator: Any, event: Any
-) -> None:
+def test_model_that_decodes_stream_records_is_refused(model: Any, decorator: Any, event: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"Remove @event_parser and validate message.body"):
         event_parser(model=model)(decorator(by_name)(lambda _: None))(event, CONTEXT)
 
@@ -157,7 +155,7 @@ def test_a_model_of_a_direct_event_is_an_event_too() -> None:
     assert seen[0].id == "o-7"
 
 
-def test_an_envelope_of_the_parser_leaves_no_records_and_is_refused() -> None:
+def test_event_without_its_envelope_is_refused() -> None:
     handler = event_parser(model=Order, envelope=envelopes.SqsEnvelope)(sqs_handler(json_body(id="no"))(lambda _: None))
     with pytest.raises(ConfigurationError, match="This event isn't a batch of SQS"):
         handler(sqs_event(ORDER), CONTEXT)

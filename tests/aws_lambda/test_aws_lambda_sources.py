@@ -57,7 +57,7 @@ def shop() -> Shop:
 
 
 @SOURCES
-def test_a_batch_that_is_done_is_answered_with_an_empty_list(decorator: Any, event: Any) -> None:
+def test_settled_batch_returns_an_empty_list(decorator: Any, event: Any) -> None:
     assert decorator(by_name)(apply)(event(["a", "b"]), None) == {"batchItemFailures": []}
 
 
@@ -84,7 +84,7 @@ def test_kafka_raises_after_a_failure_and_other_partitions_go_on(shop: Shop) -> 
 
 @pytest.mark.parametrize("group_by", [None, lambda message: message.id])
 @pytest.mark.parametrize("origin", ["aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"])
-def test_no_option_but_provisioned_mode_makes_kafka_answer_what_failed(origin: str, group_by: Any) -> None:
+def test_kafka_raises_without_provisioned_mode(origin: str, group_by: Any) -> None:
     event = {**kafka(p0=["a"]), "eventSource": origin}
     options: dict[str, Any] = {} if group_by is None else {"group_by": group_by}
     others: list[dict[str, Any]] = [{}, {"raise_when_all_fail": False}, {"max_workers": 3}, {"provisioned_mode": False}]
@@ -101,7 +101,7 @@ def test_provisioned_mode_is_said_clearly(value: Any) -> None:
         kafka_handler(by_name, provisioned_mode=value)
 
 
-def test_in_provisioned_mode_kafka_names_what_failed_by_partition_and_offset(shop: Shop) -> None:
+def test_provisioned_kafka_returns_partition_and_offset(shop: Shop) -> None:
     response = kafka_handler(by_name, provisioned_mode=True)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
     named = [{"itemIdentifier": {"partition": "orders-0", "offset": offset}} for offset in (1, 2)]
     assert response == {"batchItemFailures": named}
@@ -109,7 +109,7 @@ def test_in_provisioned_mode_kafka_names_what_failed_by_partition_and_offset(sho
 
 
 @pytest.mark.parametrize("broken", [{}, {"messageId": ""}, {"messageId": 7}, "text", None])
-def test_a_record_that_fails_and_has_no_id_returns_the_whole_batch_by_an_empty_one(broken: Any) -> None:
+def test_failed_record_without_id_returns_the_batch(broken: Any) -> None:
     """Leaving it out would mean that it is done."""
     event = {"Records": [sqs_record("a"), broken, sqs_record("b")]}
     assert identifiers(sqs_handler(by_name)(apply)(event)) == [""]
@@ -120,13 +120,13 @@ def test_a_message_that_came_twice_is_named_once(shop: Shop) -> None:
     assert shop.names == ["a!", "b", "a!"]
 
 
-def test_a_stream_record_that_cannot_be_named_returns_with_the_one_before_it(shop: Shop) -> None:
+def test_unnamed_stream_record_returns_with_an_earlier_failure(shop: Shop) -> None:
     event = kinesis(["a", "b!", "c", "d"])
     event["Records"][2] = "broken"
     assert identifiers(kinesis_handler(by_name)(shop)(event)) == ["2", "4"]
 
 
-def test_a_stream_whose_first_failure_cannot_be_named_restarts_from_the_front(shop: Shop) -> None:
+def test_stream_restarts_if_its_first_failure_is_unnamed(shop: Shop) -> None:
     event = kinesis(["a", "b", "c"])
     del event["Records"][1]["kinesis"]
     assert identifiers(kinesis_handler(by_name)(shop)(event)) == ["", "3"]
@@ -134,7 +134,7 @@ def test_a_stream_whose_first_failure_cannot_be_named_restarts_from_the_front(sh
 
 @pytest.mark.parametrize("field", ["topic", "partition", "offset"])
 @pytest.mark.parametrize("value", [None, "", True, 1.5])
-def test_a_kafka_record_that_cannot_be_named_returns_the_whole_batch(field: str, value: Any) -> None:
+def test_unnamed_kafka_record_returns_the_batch(field: str, value: Any) -> None:
     event = kafka(p0=["a"])
     event["records"]["orders-0"][0][field] = value
     assert identifiers(kafka_handler(refuse, provisioned_mode=True)(apply)(event)) == [""]
@@ -156,7 +156,7 @@ OTHERS: list[Any] = [
 
 @SOURCES
 @pytest.mark.parametrize("other", OTHERS, ids=repr)
-def test_an_event_that_is_no_batch_of_the_source_is_refused(decorator: Any, event: Any, other: Any) -> None:
+def test_event_of_another_source_is_refused(decorator: Any, event: Any, other: Any) -> None:
     """An empty answer would mean that all is done."""
     with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
         decorator(by_name)(apply)(other)
@@ -179,7 +179,7 @@ def test_a_mix_of_sources_is_refused_before_anything_is_taken(shop: Shop) -> Non
     assert shop.names == []
 
 
-def test_records_written_by_hand_need_not_say_where_they_are_from() -> None:
+def test_handwritten_records_need_no_source() -> None:
     event = {"Records": [{"messageId": "id-a", "body": "a"}]}
     assert identifiers(sqs_handler(by_name)(apply)(event)) == []
 
@@ -214,7 +214,7 @@ def test_a_list_of_records_is_a_batch_too(decorator: Any, event: Any, shop: Shop
     ("decorator", "options"),
     [(kinesis_handler, {}), (dynamodb_stream_handler, {}), (kafka_handler, {}), (kafka_handler, {"provisioned_mode": True})],
 )
-def test_pipes_learns_of_what_failed_in_a_stream_or_in_kafka_by_an_error(decorator: Any, options: Any, shop: Shop) -> None:
+def test_pipes_with_a_stream_or_kafka_gets_an_error(decorator: Any, options: Any, shop: Shop) -> None:
     """It knows the records of a stream by their eventID, not by the sequence numbers that Lambda wants."""
     with pytest.raises(NotSettled):
         decorator(by_name, **options)(shop)(in_a_list(decorator, ["a", "b!", "c"]))
@@ -222,7 +222,7 @@ def test_pipes_learns_of_what_failed_in_a_stream_or_in_kafka_by_an_error(decorat
 
 @SOURCES
 @pytest.mark.parametrize("listed", [[], [{"messageId": "m"}], ["text"], [None], [{"eventSource": "aws:other"}]])
-def test_a_list_that_does_not_say_what_it_is_from_is_refused(decorator: Any, event: Any, listed: Any) -> None:
+def test_list_without_sources_is_refused(decorator: Any, event: Any, listed: Any) -> None:
     with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
         decorator(by_name)(apply)(listed)
 
@@ -290,7 +290,7 @@ def test_what_comes_straight_to_lambda_is_a_message(name: str) -> None:
 
 @pytest.mark.parametrize("name", DIRECT)
 @pytest.mark.parametrize("outcome", [Deferred(Message("m", "s", 2), 1), ValueError("4111-1111-1111-1111")])
-def test_what_is_not_settled_raises_to_be_retried(name: str, outcome: Any) -> None:
+def test_unsettled_direct_event_raises(name: str, outcome: Any) -> None:
     decorator, identity, event = DIRECT[name]
 
     def each(message: Message) -> Any:
@@ -371,7 +371,7 @@ def test_an_aggregated_record_is_refused_whatever_the_identity(shop: Shop) -> No
     assert (identifiers(report.response), shop.names) == (["1"], [])
 
 
-def test_records_taken_apart_of_an_aggregated_one_fail_by_the_number_of_that_one(shop: Shop) -> None:
+def test_deaggregated_records_fail_by_their_record_number(shop: Shop) -> None:
     records = kinesis(["a", "b!", "c"])["Records"]
     for among, record in enumerate(records):
         record["kinesis"] |= {"sequenceNumber": "7", "subSequenceNumber": among}

@@ -115,9 +115,7 @@ def assert_stopped_in_order(process: subprocess.CompletedProcess[str], what: str
     ],
 )
 @pytest.mark.few(1)
-def test_a_worker_that_is_signalled_while_it_starts_stops_in_order(
-    folder: Path, moment: str, number: signal.Signals
-) -> None:
+def test_worker_signaled_during_start_stops_in_order(folder: Path, moment: str, number: signal.Signals) -> None:
     assert_stopped_in_order(run(folder, moment, number))
 
 
@@ -136,12 +134,12 @@ relay = Relay(GuardedCollection(orders, SeenIds(), outbox=Outbox("shop/orders"))
     "moment", ["import onewrite.operate.app", "import onewrite.operate.relay", USERS_MODULE, "import pymongo"]
 )
 @pytest.mark.few(1)
-def test_a_relay_that_is_signalled_while_it_starts_stops_in_order(folder: Path, moment: str) -> None:
+def test_relay_signaled_during_start_stops_in_order(folder: Path, moment: str) -> None:
     (folder / "corner_shop.py").write_text(RELAY)
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=("relay", "corner_shop:relay")), "relay")
 
 
-def test_so_does_one_of_a_table_that_is_named(folder: Path) -> None:
+def test_relay_of_a_named_table_stops_in_order(folder: Path) -> None:
     verb = ("relay", "--table", "orders", "--outbox", "shop/orders", "--to", f"{NOBODY}/1/told")
     moment = "open .*/dynamodb/.*/service-2.json.*"  # the client is being made
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=verb), "relay")
@@ -160,13 +158,11 @@ def namespace() -> list[str]:
 
 @pytest.mark.parametrize("moment", ["import onewrite.operate.app", USERS_MODULE])
 @pytest.mark.few(1)
-def test_so_does_process_1_of_a_container_to_which_the_kernel_delivers_only_signals_with_a_handler(
-    folder: Path, namespace: list[str], moment: str
-) -> None:
+def test_process_1_of_a_container_stops_in_order(folder: Path, namespace: list[str], moment: str) -> None:
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, before=namespace))
 
 
-def test_a_second_signal_does_not_wait_for_the_start_to_end(folder: Path) -> None:
+def test_second_signal_ends_a_start_at_once(folder: Path) -> None:
     (folder / "corner_shop.py").write_text("import threading; threading.Event().wait()")
     process = run(folder, USERS_MODULE, signal.SIGTERM, signal.SIGTERM)
     assert process.returncode == 130
@@ -174,7 +170,7 @@ def test_a_second_signal_does_not_wait_for_the_start_to_end(folder: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_signal_in_the_last_moment_of_the_interpreter_does_not_change_the_exit_code(folder: Path) -> None:
+def test_signal_at_interpreter_exit_keeps_the_exit_code(folder: Path) -> None:
     process = run(folder, "the interpreter's last moment", signal.SIGTERM)
     assert process.returncode == 2
     assert "cannot use the queue" in process.stderr
@@ -185,7 +181,7 @@ def test_a_signal_in_the_last_moment_of_the_interpreter_does_not_change_the_exit
 @pytest.mark.few(1)
 def test_other_verbs_are_interrupted_while_they_start(folder: Path, verb: list[str], number: signal.Signals) -> None:
     process = run(folder, "import onewrite.operate.app", number, verb=verb)
-    assert (process.stderr, process.returncode) == ("onewrite: Interrupted by a signal.\n", 130)
+    assert (process.stderr, process.returncode) == ("onewrite: Interrupted by a signal. Nothing was done.\n", 130)
 
 
 HANGING = """
@@ -226,18 +222,15 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[EarlySignals]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_that_came_before_the_worker_stops_it_at_once(caught: EarlySignals, number: signal.Signals) -> None:
+@pytest.mark.parametrize("is_early", [True, False])
+def test_signal_before_the_run_stops_the_worker(caught: EarlySignals, is_early: bool, number: signal.Signals) -> None:
     stops: list[str] = []
-    signal.raise_signal(number)
+    if is_early:
+        signal.raise_signal(number)
     caught.pass_on(lambda: stops.append("stopped"))
-    assert stops == ["stopped"]
-
-
-def test_a_signal_between_the_making_of_the_worker_and_its_run_stops_it(caught: EarlySignals) -> None:
-    stops: list[str] = []
-    caught.pass_on(lambda: stops.append("stopped"))
-    assert stops == []
-    signal.raise_signal(signal.SIGTERM)
+    assert stops == ["stopped"] * is_early
+    if not is_early:
+        signal.raise_signal(number)
     assert stops == ["stopped"]
 
 
@@ -260,14 +253,7 @@ def test_the_second_signal_ends_the_process(caught: EarlySignals, pass_on: bool)
         signal.raise_signal(signal.SIGINT)
 
 
-def test_at_the_end_of_the_process_the_signals_are_ignored(caught: EarlySignals, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_the_end: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(atexit, "register", lambda *call: at_the_end.append(call))
-    caught.catch()
-    assert at_the_end == [(signal.signal, number, signal.SIG_IGN) for number in SIGNALS]
-
-
-def test_a_program_that_runs_the_command_with_arguments_of_its_own_keeps_its_handlers(
+def test_program_that_passes_argv_keeps_its_signal_handlers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     installed: list[Any] = []

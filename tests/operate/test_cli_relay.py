@@ -77,9 +77,7 @@ NAME = "shop_relays:relay"
 NOTHING: dict[str, Any] = dict.fromkeys(("table", "collection", "region", "endpoint_url"))
 
 
-def test_one_pass_publishes_and_says_by_its_exit_code_that_something_is_left(
-    module: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_code_of_one_pass_shows_remaining_events(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["relay", NAME, "--once"]) == 5
     assert module.told == ["A", "B"]
     err = capsys.readouterr().err
@@ -89,7 +87,7 @@ def test_one_pass_publishes_and_says_by_its_exit_code_that_something_is_left(
     assert main(["relay", NAME, "--once"]) == 0
 
 
-def test_a_relay_runs_until_it_is_stopped_and_counts_for_whom_it_is_told_to(
+def test_relay_runs_until_stopped_and_reports_metrics(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module.told.append("one before")
@@ -103,7 +101,7 @@ def test_a_relay_runs_until_it_is_stopped_and_counts_for_whom_it_is_told_to(
     assert (summary["published"], told[-1]["message"]) == (2, "the relay has stopped")
 
 
-def test_what_the_environment_says_of_a_store_is_for_when_no_module_is_named(
+def test_module_wins_over_the_environments_store(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TABLE", "RELAY_OUTBOX", "RELAY_TO"):
@@ -125,7 +123,7 @@ def stuck(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     return line.split("Poison ")[1].split()[0], line.rpartition(" ")[2]
 
 
-def test_what_is_stuck_is_listed_and_skipped_after_a_question(
+def test_stuck_event_is_listed_and_skipped(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event_id, source = stuck(capsys)
@@ -157,7 +155,7 @@ def test_entities_are_named_as_inspect_takes_them(
         assert json.loads(capsys.readouterr().out)["entity"] == each["entity"]
 
 
-def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_outbox_is_listed_last(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
     module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"ow_sent": "many"}})
     assert main(["relay", NAME, "--stuck"]) == 5
     waiting, broken = capsys.readouterr().out.splitlines()
@@ -165,7 +163,7 @@ def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: py
     assert broken.startswith('unreadable  {"_id": 2}  The outbox of an entity holds something other than')
 
 
-def test_an_entity_is_restarted_after_a_question_that_says_what_consumers_will_see(
+def test_restart_asks_and_shows_the_consequences(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, source = stuck(capsys)
@@ -196,7 +194,7 @@ def test_a_restart_of_what_is_not_there_does_nothing(
     assert "deleted in the meantime" in capsys.readouterr().err
 
 
-def test_what_cannot_be_run_as_it_was_asked_for_has_exit_code_2(
+def test_wrong_relay_arguments_return_2(
     module: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["relay", "shop_relays:nothing"]) == 2
@@ -311,7 +309,7 @@ def test_a_target_says_which_service_it_is_and_where(
         (["--table", "orders", "--outbox", "o", "--to", "http://:x:/q"], "can't create a client for sqs"),
     ],
 )
-def test_what_names_no_store_and_no_target_is_explained(
+def test_missing_store_or_target_is_explained(
     aws: None, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["relay", "--to", "https://q/1/2", *arguments]) == 2
@@ -350,7 +348,7 @@ def tell():
 
 @pytest.mark.parametrize("options", [[], ["--once"]])
 @pytest.mark.few(1)
-def test_a_signal_in_the_middle_of_a_pass_lets_it_clear_what_went_out(tmp_path: Path, options: list[str]) -> None:
+def test_signal_during_a_pass_clears_published_events(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "shop_relays.py").write_text(SIGNALLED)
     command = [sys.executable, "-m", "onewrite", "relay", NAME, *options]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)

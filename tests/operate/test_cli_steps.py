@@ -101,9 +101,7 @@ def listed(capsys: pytest.CaptureFixture[str], place: Place, *options: str) -> A
     return found
 
 
-def test_the_steps_of_every_ledger_are_listed_those_first_that_were_begun_first(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_of_every_ledger_are_listed_oldest_first(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     begun = {n: place.begin(n, ledger, at=START - n) for n, ledger in enumerate(LEDGERS)}
     place.put("without a step", n=1)
     found = listed(capsys, place)
@@ -116,7 +114,7 @@ def test_the_steps_of_every_ledger_are_listed_those_first_that_were_begun_first(
     assert (first["begun"], first["until"]) == (moment(step.since), moment(step.until))
 
 
-def test_what_was_finished_is_not_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_step_is_not_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     step = place.begin(1)
     assert isinstance(place.guarded(SeenIds(), START).record(step.message, **place.address(1), finishes=step), Applied)
     assert listed(capsys, place) == {"open": 0, "damaged": 0, "steps": []}
@@ -141,7 +139,7 @@ def test_a_table_is_read_to_its_last_page(place: Place, capsys: pytest.CaptureFi
     assert [step["message"] for step in listed(capsys, place)["steps"]] == [f"m{n}" for n in reversed(range(7))]
 
 
-def test_what_is_not_listed_is_counted(
+def test_unlisted_steps_are_counted(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "_MAX_LISTED", 2)
@@ -154,9 +152,7 @@ def test_what_is_not_listed_is_counted(
     assert (len(lines), last) == (2, "2 more were begun later.")
 
 
-def test_a_line_says_what_an_operator_must_know_and_shows_no_control_character(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_step_line_is_complete_without_control_characters(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     step = place.begin(1, source="\x1b[31mbank\n")
     assert main(["steps", *place.options]) == 5
     (line,) = capsys.readouterr().out.splitlines()

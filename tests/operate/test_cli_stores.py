@@ -84,7 +84,7 @@ def test_a_listed_document_is_named_as_key_takes_it(own_id: Any) -> None:
         ({"table": "orders", "region": "eu-west-1", "endpoint_url": "no url"}, "boto3 can't create a client for dynamodb"),
     ],
 )
-def test_what_names_no_store_is_refused(given: dict[str, str], said: str) -> None:
+def test_wrong_store_options_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as refused:
         store_of({**NOTHING, **given})
     assert "secret" not in str(refused.value)

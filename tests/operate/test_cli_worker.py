@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import logging
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ import pytest
 from onewrite import ConfigurationError
 from onewrite.operate import main
 from onewrite.operate.report import JsonLines, TextLines
-from onewrite.operate.worker import dead_mans_switch
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck
 from onewrite.sqs.threads import Time
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
@@ -94,7 +90,7 @@ def shipped() -> list[str]:
     return sys.modules["corner_shop"].shipped
 
 
-def test_it_runs_a_handler_from_the_current_directory_until_the_queue_is_empty(sqs: FakeSqs) -> None:
+def test_handler_of_the_current_directory_empties_the_queue(sqs: FakeSqs) -> None:
     sqs.send("a")
     sqs.send("b")
     assert run("--stop-when-empty") == 0
@@ -141,7 +137,7 @@ def test_the_environment_gives_what_the_command_line_does_not(sqs: FakeSqs, monk
     assert {request["QueueUrl"] for request in sqs.requests_of("receive_message")} == {URL}
 
 
-def test_a_client_that_is_not_fit_for_lean_requests_is_refused_in_one_line(
+def test_client_unfit_for_lean_is_refused(
     sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "true")
@@ -156,7 +152,7 @@ def test_metrics_go_where_they_are_asked_for(sqs: FakeSqs, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out.splitlines()[0])["FunctionName"] == "ship"
 
 
-def test_a_json_line_holds_what_is_known_and_is_one_line() -> None:
+def test_json_log_line_has_the_details() -> None:
     record = logging.makeLogRecord({"msg": "a\nb", "levelname": "WARNING", "name": "onewrite", "created": 0.0, "process": 7})
     record.onewrite = {"failed": 1}
     line = JsonLines().format(record)
@@ -186,9 +182,7 @@ def test_no_control_character_of_a_message_begins_a_line() -> None:
         ("corner_shop:stream", "Kinesis"),
     ],
 )
-def test_what_is_no_handler_returns_2_and_is_named(
-    handler: str, complaint: str, sqs: FakeSqs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_handler_returns_2(handler: str, complaint: str, sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(handler=handler) == 2
     printed = capsys.readouterr()
     assert complaint in printed.err
@@ -199,7 +193,6 @@ def test_what_is_no_handler_returns_2_and_is_named(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--queue-url", URL], "MODULE:HANDLER"),
         (["--queue-url", "orders", "corner_shop:ship"], "isn't a queue URL"),
         (["--queue-url", URL, "corner_shop:ship", "--wait", "21"], "--wait"),
         (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "nan"], "drain"),
@@ -214,7 +207,7 @@ def test_wrong_arguments_return_2_and_are_named(
     assert printed.out == ""
 
 
-def test_a_queue_that_cannot_be_used_returns_2_with_the_remedy(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_queue_returns_2_with_the_remedy(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(_: str) -> None:
         raise client_error("AWS.SimpleQueueService.NonExistentQueue")
 
@@ -236,21 +229,7 @@ def test_a_client_that_cannot_be_made_returns_2(
     assert "the region, the endpoint" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["botocore.exceptions", "boto3"])
-def test_without_the_packages_of_the_worker_one_line_names_the_remedy(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for module in [module for module in sys.modules if module.startswith("onewrite.sqs")]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, name, None)
-    assert run() == 2
-    printed = capsys.readouterr()
-    assert printed.err.count("\n") == 1
-    assert 'pip install "onewrite[cli,aws,mongodb]"' in printed.err
-    assert name.partition(".")[0] in printed.err
-
-
-def test_a_handler_that_does_not_end_in_time_ends_with_the_process(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handler_that_exceeds_the_drain_ends_the_process(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     monkeypatch.setattr(os, "_exit", left.append)
     monkeypatch.setattr(Worker, "run", lambda _: False)
@@ -273,7 +252,7 @@ def under_the_switch(act: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-def test_a_process_in_which_no_thread_can_run_ends_and_shows_the_line() -> None:
+def test_process_without_runnable_threads_ends_with_a_traceback() -> None:
     """The regular expression below takes some minutes, and Python's lock is not free meanwhile."""
     ended = under_the_switch("re.match('(a+)+$', 'a' * 34 + 'b')")
     assert ended.returncode == 1
@@ -282,7 +261,7 @@ def test_a_process_in_which_no_thread_can_run_ends_and_shows_the_line() -> None:
 
 
 @pytest.mark.slow
-def test_a_process_whose_threads_can_run_goes_on_for_longer_than_that() -> None:
+def test_process_with_runnable_threads_goes_on() -> None:
     ended = under_the_switch("time.sleep(2.5)")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
 
@@ -290,7 +269,7 @@ def test_a_process_whose_threads_can_run_goes_on_for_longer_than_that() -> None:
 @pytest.mark.parametrize(
     ("error", "code"), [(ConfigurationError("give a port"), 2), (WorkerStuck("all hang"), 1), (QueueRefused("no right"), 1)]
 )
-def test_what_a_worker_ends_by_is_a_line_of_json_where_json_is_asked_for(
+def test_worker_error_is_one_json_line(
     error: Exception, code: int, sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     left: list[int] = []
@@ -303,20 +282,3 @@ def test_what_a_worker_ends_by_is_a_line_of_json_where_json_is_asked_for(
     assert {run("--log-format", "json"), *left[:1]} >= {code}
     [line] = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert line.getMessage() == str(error)
-
-
-def test_the_switch_that_is_set_just_when_the_run_ends_does_not_stay_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_set, begun = list[bool](), threading.Event()
-
-    def late(*_: object, **__: object) -> None:
-        begun.set()
-        time.sleep(0.05)
-        is_set.append(True)
-
-    monkeypatch.setattr(faulthandler, "dump_traceback_later", late)
-    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", is_set.clear)
-    with dead_mans_switch(1.0):
-        assert begun.wait(10)
-    for thread in [thread for thread in threading.enumerate() if thread.name == "onewrite-switch"]:
-        thread.join()
-    assert is_set == []

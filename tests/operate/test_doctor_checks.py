@@ -129,7 +129,7 @@ def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | N
     assert state("tombstone-retention", Facts(queue=QUEUE, sample=sample(found))) == expected
 
 
-def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has_a_shorter_ledger_tombstone_or_ttl() -> None:
+def test_fifo_dead_letters_show_the_latest_redrive() -> None:
     facts = Facts(queue=replace(WITH_DEAD, fifo=True), dead_letters=LONG_DEAD)
     late = "Redrive dead letters within {} of the time they were sent. A later redrive can take effect again."
     default = replace(facts, module=module(SeenIds(), tombstones=Tombstones(timedelta(days=15))))
@@ -146,14 +146,12 @@ def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has
     ("visibility", "window", "expected"),
     [(9, 0, "error"), (10, 0, "warning"), (59, 0, "warning"), (60, 0, "passed"), (79, 20, "warning"), (80, 20, "passed")],
 )
-def test_a_message_is_hidden_for_six_times_the_timeout_and_the_batching_window(
-    visibility: int, window: int, expected: str
-) -> None:
+def test_visibility_covers_six_timeouts_and_the_window(visibility: int, window: int, expected: str) -> None:
     queue, feed = replace(QUEUE, visibility=visibility), replace(FEED, window=window)
     assert state("visibility-timeout", Facts(queue=queue, function=FUNCTION, feeds=(feed,))) == expected
 
 
-def test_a_function_that_is_fed_from_elsewhere_says_nothing_of_the_queue() -> None:
+def test_unfed_function_leaves_queue_checks_undone() -> None:
     other = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other", reports_failures=False)
     facts = Facts(queue=QUEUE, function=FUNCTION, feeds=(other,))
     assert {state(code, facts) for code in ("visibility-timeout", "partial-failures")} == {"not checked"}
@@ -186,7 +184,7 @@ def test_of_kafka_lambda_reads_an_answer_in_provisioned_mode_only(
     assert state("partial-failures", facts) == unknown
 
 
-def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
+def test_kafka_finding_has_both_remedies() -> None:
     facts = Facts(function=FUNCTION, feeds=(MSK,), module=replace(module(SeenIds()), kafka_answers=True))
     (finding,) = checked("partial-failures", facts).findings
     assert finding.what.startswith(f"The event source mapping from {MSK.source} lacks provisioned mode, and ")
@@ -196,7 +194,7 @@ def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
     assert " lacks ReportBatchItemFailures, and " in checked("partial-failures", other).findings[0].what
 
 
-def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
+def test_sample_labels_name_ledgers_without_a_module() -> None:
     moved: dict[str, Any] = {"ow_old:l": "ow1 > ow_l"}
     marks = entity(ow_l="ow1 marks", **moved)
     found = checked("order", Facts(queue=QUEUE, sample=sample(marks, bare(**moved))))
@@ -270,7 +268,7 @@ def test_an_entity_without_a_ledger_beside_others_is_noticed(other: EntityImage,
         ("name", "passed"),  # another kind of entity in the same table
     ],
 )
-def test_in_a_table_with_a_sort_key_an_entity_of_another_kind_needs_no_ledger(own: str, expected: str) -> None:
+def test_other_kind_in_a_table_needs_no_ledger(own: str, expected: str) -> None:
     keys = ("pk", "sk")
     guarded = entity(own="total", keys=keys), entity(own="total paid", keys=keys)
     assert state("erased-ledgers", Facts(sample=sample(*guarded, bare(own=own, keys=keys)))) == expected
@@ -284,7 +282,7 @@ def test_a_global_table_must_be_strong(replicas: tuple[str, ...], strong: bool, 
     assert state("global-table", Facts(table=replace(TABLE, replicas=replicas, strong=strong))) == expected
 
 
-def test_without_facts_no_check_is_made_and_each_says_what_it_needs() -> None:
+def test_each_check_names_its_missing_fact() -> None:
     found = examine(Facts())
     assert [each.check.code for each in found] == [check.code for check in CHECKS]
     assert {each.state for each in found} == {"not checked"}
@@ -384,9 +382,7 @@ PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset(), ("N", "S"))
         (None, PENDING, "not checked"),
     ],
 )
-def test_an_outbox_that_names_an_index_has_it_as_writers_and_relays_need_it(
-    index: str | None, found: TableIndex, expected: str
-) -> None:
+def test_index_of_an_outbox_exists_as_needed(index: str | None, found: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
     assert state("outbox-index", facts) == expected
     assert state("outbox-index", replace(facts, module=None)) == "not checked"
@@ -401,7 +397,7 @@ def test_an_outbox_that_names_an_index_has_it_as_writers_and_relays_need_it(
         (DENIED, True, "not checked"),
     ],
 )
-def test_a_collection_with_outboxes_has_an_index_on_what_is_due(keys: Any, boxes: bool, expected: str) -> None:
+def test_outbox_collection_has_an_index_on_due(keys: Any, boxes: bool, expected: str) -> None:
     place = "the collection orders"
     facts = Facts(collection=place, index_keys=keys)
     found = entity(ow_o="ow1 outbox o") if boxes else entity()

@@ -36,7 +36,7 @@ from onewrite.operate.doctor.facts import (
     Unread,
 )
 from onewrite.operate.doctor.mongodb import MONGODB, read_collection
-from onewrite.operate.doctor.reading import Question, Reader, read_module, refused_by_aws, refused_by_mongodb
+from onewrite.operate.doctor.reading import Question, Reader, read_module
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 
@@ -102,13 +102,7 @@ def test_a_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
     assert found.dead_letters == Queue(dead, arn_of(dead), fifo, 1_209_600, 30)
 
 
-def test_a_queue_without_dead_letters_is_read() -> None:
-    found = AMAZON.run(read_queues(make_queue(dead=None)), boto3.client("sqs"))
-    assert isinstance(found.queue, Queue)
-    assert (found.queue.dead_letters, found.dead_letters) == (None, None)
-
-
-def test_a_queue_that_may_not_be_read_is_told_by_the_permission() -> None:
+def test_unreadable_queue_names_the_permission() -> None:
     found = AMAZON.run(read_queues("https://sqs.eu-west-1.amazonaws.com/1/orders"), without(None, "get_queue_attributes"))
     assert isinstance(found.queue, Unread)
     assert (found.queue.permission, found.dead_letters) == ("sqs:GetQueueAttributes", None)
@@ -190,7 +184,7 @@ def test_moto_answers_as_the_reader_expects() -> None:
     )
 
 
-def test_what_of_a_function_may_not_be_read_is_told_and_the_rest_is_read() -> None:
+def test_unreadable_part_of_a_function_is_named() -> None:
     found = AMAZON.run(read_function("ship"), without(FakeLambda(), "get_function_configuration"))
     assert isinstance(found.function, Unread)
     assert found.function.permission == "lambda:GetFunctionConfiguration"
@@ -201,25 +195,7 @@ def test_what_of_a_function_may_not_be_read_is_told_and_the_rest_is_read() -> No
     assert found.feeds.permission == "lambda:ListEventSourceMappings"
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (refusal("AccessDenied"), True),
-        (refusal("UnauthorizedOperation"), True),
-        (refusal("ResourceNotFoundException"), False),
-        (EndpointConnectionError(endpoint_url="http://nowhere"), False),
-    ],
-)
-def test_a_refusal_of_aws_is_told_from_other_failures(error: Exception, expected: bool) -> None:
-    assert refused_by_aws(error) == expected
-
-
-@pytest.mark.parametrize(("code", "expected"), [(13, True), (8000, True), (59, False)])
-def test_a_refusal_of_mongodb_is_told_from_other_failures(code: int, expected: bool) -> None:
-    assert refused_by_mongodb(OperationFailure("no", code)) == expected
-
-
-def test_an_error_of_our_own_is_no_failure_of_the_service() -> None:
+def test_error_of_our_own_is_raised() -> None:
     def reader() -> Reader[None]:
         yield Question("it", "it:Read", Do({}.__getitem__, ("ours",)))
 
@@ -286,10 +262,6 @@ def test_a_table_is_read_with_its_indexes_and_its_ttl() -> None:
     assert sample_of(found.sample).entities == ()
 
 
-def test_a_table_without_ttl_has_no_attribute_of_it() -> None:
-    assert look(make_table(ttl=False)).expiry == ()
-
-
 class Described:
     """A client of a table that is described so."""
 
@@ -345,7 +317,7 @@ def test_an_item_is_read_with_its_ledger_and_its_ttl() -> None:
     assert found.expires == {one.name: 5.0}
 
 
-def test_no_more_items_are_read_than_were_asked_for_over_several_pages() -> None:
+def test_sample_limit_holds_over_several_pages() -> None:
     client = make_table()
     for n in range(7):
         client.put_item(TableName="orders", Item={"id": {"S": f"o{n}"}, "part": {"S": "x" * 1000}})
@@ -363,13 +335,13 @@ def test_no_more_items_are_read_than_were_asked_for_over_several_pages() -> None
     ("method", "permission"),
     [("describe_time_to_live", "dynamodb:DescribeTimeToLive"), ("scan", "dynamodb:Scan")],
 )
-def test_what_of_a_table_may_not_be_read_is_told_and_the_rest_is_read(method: str, permission: str) -> None:
+def test_unreadable_part_of_a_table_is_named(method: str, permission: str) -> None:
     found = look(without(make_table(), method))
     assert isinstance(found.table, TableDescription)
     assert [fact.permission for fact in found.unread()] == [permission]
 
 
-def test_a_table_that_may_not_be_described_is_asked_for_its_ttl_alone() -> None:
+def test_undescribed_table_is_asked_only_for_ttl() -> None:
     client = without(make_table(), "describe_table")
     found = look(client)
     assert isinstance(found.table, Unread)
@@ -413,14 +385,6 @@ def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
         ModuleStore("the table plain", None),
     )
     assert read_module("shop:a", first).stores == found.stores[:1]
-
-
-def test_a_subclass_of_a_store_is_found() -> None:
-    class Orders(GuardedTable):
-        pass
-
-    store = Orders(boto3.resource("dynamodb").Table("orders"), SeenIds())
-    assert read_module("shop", module_of(store=store)).stores == (ModuleStore("the table orders", SeenIds()),)
 
 
 def test_a_module_without_a_store_or_handler_is_refused() -> None:
@@ -486,8 +450,9 @@ def test_a_server_that_cannot_be_reached_is_asked_once() -> None:
     assert {found.expiry, found.index_keys} == {found.sample}
 
 
-def test_without_the_permission_for_indexes_documents_are_read() -> None:
-    found = look_at(Answering({"_id": 1}, OperationFailure("no", 13)))
+@pytest.mark.parametrize("code", [13, 8000])  # MongoDB's and Atlas's
+def test_documents_are_read_without_the_permission_for_indexes(code: int) -> None:
+    found = look_at(Answering({"_id": 1}, OperationFailure("no", code)))
     assert isinstance(found.index_keys, Unread)
     assert found.index_keys.permission == "listIndexes"
     assert len(sample_of(found.sample).entities) == 1
@@ -507,9 +472,7 @@ IN_AN_HOUR, IN_A_DAY = [datetime.fromtimestamp(NOW + seconds, UTC) for seconds i
         ("meta", {"meta": {"e": IN_A_DAY}}, None),
     ],
 )
-def test_a_document_expires_by_the_first_time_on_the_path_of_the_ttl_index(
-    field: str, fields: dict[str, Any], expected: int | None
-) -> None:
+def test_document_expires_by_the_earliest_indexed_time(field: str, fields: dict[str, Any], expected: int | None) -> None:
     indexes = {"ttl": {"key": [(field, 1)], "expireAfterSeconds": 60}}
     found = sample_of(look_at(Answering({"_id": 1, **fields}, indexes)).sample)
     assert found.expires == ({} if expected is None else {'{"_id": 1}': NOW + expected + 60})

@@ -87,7 +87,7 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("shop_of_makers", None)
 
 
-def test_a_function_without_arguments_is_called_wherever_what_it_returns_is_accepted(
+def test_function_without_arguments_is_called_for_its_result(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert isinstance(find("shop_of_makers:relay", RELAY), Relay)
@@ -121,7 +121,7 @@ def test_nothing_else_is_called(name: str) -> None:
         ("at_once", r"shop_of_makers:at_once can't be created: KeyError: 'QUEUE_URL'\."),
     ],
 )
-def test_what_it_raises_is_explained_with_its_traceback(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_users_error_is_shown_with_its_traceback(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(OutsideFailure, match=text):
         find(f"shop_of_makers:{name}", quiet=False)
     assert "Traceback" in capsys.readouterr().err

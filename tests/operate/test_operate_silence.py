@@ -71,7 +71,7 @@ def test_a_signal_ends_a_verb_at_once(verb: str, engine: str, endpoint: Endpoint
 @pytest.mark.parametrize("endpoint", ["silent", "away"], indirect=True)
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_says_in_a_line_that_no_one_answers(
+def test_unreachable_endpoint_is_reported_in_one_line(
     verb: str, engine: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in AWS.items():
@@ -86,10 +86,6 @@ def test_a_verb_says_in_a_line_that_no_one_answers(
     assert endpoint.host in told
     assert "configured timeouts" not in told  # with which pymongo fills half a page
     assert len(err.splitlines()) == (verb != "doctor")
-
-
-def test_limits_are_those_of_the_page() -> None:
-    assert (stores._CONNECT, stores._READ_AWS, stores._READ_MONGODB) == (5, 5, 60)
 
 
 # --- a write ----------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def test_a_customer_is_opened_and_charged_once() -> None:
     assert report.exhausted
 
 
-def test_two_orders_that_want_the_same_credit_get_it_as_if_one_had_come_after_the_other() -> None:
+def test_concurrent_orders_get_credit_as_if_in_sequence() -> None:
     report = explore(reserving, [DINNER, PARTY], one_customer, the_customer, deliveries=2, faults=1)
     report.assert_effectively_once()
     assert report.exhausted

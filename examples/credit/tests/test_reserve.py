@@ -48,7 +48,7 @@ def test_too_little_credit_is_refused(customers: Customers) -> None:
     assert available(customers) == 1000
 
 
-def test_a_refusal_does_not_change_its_mind_when_credit_was_raised(customers: Customers) -> None:
+def test_refusal_stays_after_credit_was_raised(customers: Customers) -> None:
     reserve(customers, DINNER)
     reserve(customers, PARTY)
     customers.raise_credit(Message("m-9"), "c-1", 10_000)
@@ -73,14 +73,14 @@ def test_a_second_message_for_a_reserved_order_reserves_nothing_more(customers: 
     assert available(customers) == 4000
 
 
-def test_a_new_customer_who_asks_for_too_much_is_there_with_the_default_limit(customers: Customers) -> None:
+def test_refused_new_customer_has_the_default_limit(customers: Customers) -> None:
     too_much = ReserveCredit("m-1", "c-1", "party", 5001)
 
     assert [reserve(customers, too_much) for _ in range(2)] == ["refused"] * 2
     assert available(customers) == 5000
 
 
-def test_credit_raised_at_first_sight_comes_on_top_of_the_default_limit_once(customers: Customers) -> None:
+def test_first_raise_adds_to_the_default_limit_once(customers: Customers) -> None:
     for _ in range(2):
         customers.raise_credit(Message("m-1"), "c-1", 100)
 
@@ -119,7 +119,7 @@ def test_what_was_not_reserved_is_not_released(customers: Customers, wrong: Rele
     assert available(customers) == 1000
 
 
-def test_a_release_that_overtakes_its_reservation_works_when_it_comes_again(customers: Customers) -> None:
+def test_early_release_works_on_redelivery(customers: Customers) -> None:
     assert release(customers, DINNER_IS_OFF) == "no such reservation"
     assert customers.customer("c-1") is None
     reserve(customers, DINNER)
@@ -145,7 +145,7 @@ class CrashesBeforeItRefuses(Customers):
         raise KeyboardInterrupt
 
 
-def test_after_a_crash_between_rejection_and_record_the_redelivery_decides_anew(collection: Any) -> None:
+def test_redelivery_decides_again_after_a_crash_before_record(collection: Any) -> None:
     customers = Customers(collection, default_limit=5000)
     reserve(customers, DINNER)
     with pytest.raises(KeyboardInterrupt):
@@ -164,7 +164,7 @@ class IsOvertakenBeforeItRefuses(Customers):
         return super().refuse(message, customer_id)
 
 
-def test_of_two_deliveries_at_once_both_reply_what_was_decided_first(collection: Any) -> None:
+def test_concurrent_deliveries_reply_the_first_decision(collection: Any) -> None:
     customers = IsOvertakenBeforeItRefuses(collection, default_limit=5000)
     reserve(customers, DINNER)
 

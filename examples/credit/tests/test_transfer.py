@@ -39,14 +39,14 @@ def is_conserved(collection: Any) -> bool:
     return sum(credit(collection).values()) == 10_000
 
 
-def test_a_transfer_is_made_once_and_at_no_moment_is_there_more_or_less_credit() -> None:
+def test_transfer_happens_once_and_keeps_the_total_credit() -> None:
     report = explore(transferring, [RENT], two_customers, credit, invariant=is_conserved)
     report.assert_effectively_once()
     assert report.exhausted
 
 
 @pytest.mark.parametrize("other", [TOO_MUCH, BACK], ids=["more than there is", "the other way"])
-def test_two_transfers_end_as_if_one_had_come_after_the_other(other: TransferCredit) -> None:
+def test_concurrent_transfers_end_as_if_in_sequence(other: TransferCredit) -> None:
     bounds: Any = {"deliveries": 1, "faults": 0, "invariant": is_conserved}
     report = explore(transferring, [RENT, other], two_customers, credit, **bounds)
     report.assert_effectively_once()

@@ -34,7 +34,7 @@ def the_order(table: Any) -> Any:
     return {name: order[name] for name in ("status", "deliveryStatus")}, sorted(step["what"] for step in order["steps"])
 
 
-def test_an_order_is_fed_by_two_sources_through_repeats_crashes_and_lost_answers() -> None:
+def test_two_sources_feed_an_order_despite_faults() -> None:
     with mock_aws():
         report = explore(
             feeding,

@@ -66,7 +66,7 @@ def test_a_published_event_is_read_as_it_was(body: dict[str, Any], event: Event)
 
 
 @pytest.mark.parametrize(("body", "event"), EVENTS, ids=lambda value: type(value).__name__)
-def test_the_queue_and_the_view_agree_on_who_numbers_an_event(body: dict[str, Any], event: Event) -> None:
+def test_queue_and_view_use_the_same_source(body: dict[str, Any], event: Event) -> None:
     (result,) = handler.run(batch(body)).results
 
     assert result.message is not None
@@ -87,7 +87,7 @@ def test_a_batch_feeds_the_view(history: OrderHistory) -> None:
     assert (order["status"], order["deliveryStatus"], len(order["steps"])) == ("PENDING", "DELIVERED", 2)
 
 
-def test_an_unknown_event_fails_and_the_rest_of_its_batch_does_not(history: OrderHistory) -> None:
+def test_unknown_event_fails_alone(history: OrderHistory) -> None:
     assert failed(handler(batch({"type": "OrderEaten", **ORDER}, CREATED, "not even an object"))) == ["b-1", "b-3"]
     assert history.order("o-1")
 
@@ -100,7 +100,7 @@ def test_an_event_that_is_too_early_comes_again() -> None:
     assert failed(report.response) == ["b-1"]
 
 
-def test_an_event_before_its_predecessor_in_a_batch_is_taken_after_it() -> None:
+def test_early_event_of_a_batch_follows_its_predecessor() -> None:
     approved = {"type": "OrderApproved", **ORDER, "number": 2}
     report = handler.run(batch(approved, CREATED, approved))
 

@@ -41,7 +41,7 @@ def test_a_consumers_orders_are_sorted_newest_first(four_orders: OrderHistory) -
     assert page.token is None
 
 
-def test_orders_are_sorted_by_the_moment_in_whatever_zone_it_was_written(history: OrderHistory) -> None:
+def test_orders_are_sorted_by_time_across_zones(history: OrderHistory) -> None:
     create(history, "earlier", datetime(2026, 3, 2, 13, 30, tzinfo=timezone(timedelta(hours=2))))
     create(history, "later", NOON)
 

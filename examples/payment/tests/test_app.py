@@ -68,9 +68,7 @@ def test_two_merchants_may_choose_the_same_key(client: FlaskClient, world: World
     assert [charge.cents for charge in world.provider.charges] == [1, 1250]
 
 
-def test_a_declined_card_is_an_answer_like_any_other_and_no_payment_was_taken(
-    client: FlaskClient, counting: Counting
-) -> None:
+def test_declined_card_is_settled_without_a_payment(client: FlaskClient, counting: Counting) -> None:
     world = counting.world("eager", card=DECLINED_CARD)
     client = make_app(world.payments).test_client()
     first, again = (post(client, world, {**DINNER, "card": DECLINED_CARD}) for _ in range(2))
@@ -80,9 +78,7 @@ def test_a_declined_card_is_an_answer_like_any_other_and_no_payment_was_taken(
     assert (count.charges, count.records, count.events) == (0, 1, 0)
 
 
-def test_while_the_first_request_is_under_way_the_second_is_told_for_how_long_to_wait(
-    client: FlaskClient, world: World
-) -> None:
+def test_concurrent_request_gets_the_seconds_to_wait(client: FlaskClient, world: World) -> None:
     with world.watched():
         world.moments.plan[4] = die  # before the charge
         world.work()
@@ -94,7 +90,7 @@ def test_while_the_first_request_is_under_way_the_second_is_told_for_how_long_to
 
 
 @pytest.mark.parametrize("trouble", ["down", "answer lost", "slow"])
-def test_a_provider_in_trouble_is_asked_again_with_the_same_key(counting: Counting, trouble: Any) -> None:
+def test_failing_provider_is_retried_with_the_same_key(counting: Counting, trouble: Any) -> None:
     world = counting.world("eager", trouble)
     client = make_app(world.payments).test_client()
     reply = post(client, world)

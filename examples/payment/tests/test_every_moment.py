@@ -31,7 +31,7 @@ def ends_well(world: World) -> None:
     assert world.count() == ONCE
 
 
-def test_a_payment_to_which_nothing_happens_takes_three_requests_to_the_database(counting: Counting) -> None:
+def test_payment_without_faults_takes_three_requests(counting: Counting) -> None:
     assert counting.moments("eager") == MOMENTS
 
 
@@ -59,9 +59,7 @@ def test_two_workers_die_one_after_the_other(counting: Counting, number: int) ->
 
 
 @at_every_moment
-def test_a_worker_dies_and_the_client_comes_again_after_the_provider_has_forgotten_the_key(
-    counting: Counting, number: int
-) -> None:
+def test_retry_after_the_key_expired_is_uncertain(counting: Counting, number: int) -> None:
     """Then it may be uncertain, and is not charged again. The look-up in the provider's books brings it to its end."""
     with counting.world("eager").watched() as world:
         world.moments.plan[number] = die
@@ -105,7 +103,7 @@ def test_the_provider_loses_an_answer_and_then_the_worker_dies(counting: Countin
         ends_well(world)
 
 
-def test_an_answer_that_was_lost_for_longer_than_the_provider_knows_the_key_is_looked_up_and_not_asked_for_again(
+def test_lost_response_is_looked_up_after_the_key_expired(
     counting: Counting,
 ) -> None:
     world = counting.world("eager", "answer lost")
@@ -125,7 +123,7 @@ def test_look_up_leaves_alone_what_is_under_way(counting: Counting) -> None:
     assert len(world.provider.requests) == 1
 
 
-def test_a_worker_that_sends_its_charge_two_days_after_its_look_at_the_lease_is_beyond_help(counting: Counting) -> None:
+def test_charge_sent_days_after_the_lease_is_made_twice(counting: Counting) -> None:
     """Another worker has charged meanwhile, and the provider has forgotten that. Only a deadline in the provider's request would help."""
     with counting.world("eager").watched() as world:
 

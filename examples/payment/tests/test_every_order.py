@@ -74,7 +74,7 @@ def both(world: World, order: str, seconds: float) -> list[Worker]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 16.0, 31.0], ids=lambda seconds: f"{seconds:g}s")
-def test_in_every_order_the_card_is_charged_once_and_both_hear_the_same(counting: Counting, seconds: float) -> None:
+def test_every_schedule_charges_once_with_equal_responses(counting: Counting, seconds: float) -> None:
     """With 31 seconds a request, the lease is over at each of them, and the two take the step over from each other."""
     for order in ORDERS:
         with counting.world("eager").watched() as world:

@@ -27,7 +27,7 @@ def charge(at: Provider, *, cents: int = 5, card: str = "card-1", key: str | Non
     return at.charge(cents=cents, card=card, timeout=timeout, idempotency_key=key).id
 
 
-def test_a_key_is_charged_once_for_a_day_and_is_new_after_it() -> None:
+def test_key_is_charged_once_per_day() -> None:
     clock = Clock()
     found = provider(clock)
     first = charge(found)
@@ -50,7 +50,7 @@ def test_a_key_that_was_used_for_another_charge_is_refused() -> None:
         charge(found, cents=6)
 
 
-def test_an_answer_that_is_lost_or_late_leaves_a_charge_and_a_connection_that_is_refused_leaves_none() -> None:
+def test_only_a_refused_connection_leaves_no_charge() -> None:
     clock = Clock()
     found = provider(clock, "answer lost", "slow", "down")
     for key, raised, count in ("a", NoAnswer, 1), ("b", NoAnswer, 2), ("c", ProviderDown, 2):
@@ -67,7 +67,7 @@ def test_a_request_without_time_is_not_sent() -> None:
     assert found.requests == []
 
 
-def test_a_declined_card_is_not_charged_and_the_books_show_it() -> None:
+def test_declined_card_is_booked_and_not_charged() -> None:
     found = provider(Clock())
     charge(found, card=DECLINED_CARD)
     assert found.charges == []

@@ -10,7 +10,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.mark.slow
-def test_the_table_that_main_counts_is_the_one_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_shows_the_table_of_main(capsys: pytest.CaptureFixture[str]) -> None:
     main()
 
     assert capsys.readouterr().out in README.read_text(encoding="utf-8")

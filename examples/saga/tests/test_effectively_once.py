@@ -41,7 +41,7 @@ def told(entity: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("available", "expected"), [(5000, (1000, ["CreditReserved"])), (3000, (3000, ["CreditRefused"]))])
-def test_credit_answers_an_order_once_whether_it_says_yes_or_no(available: int, expected: object) -> None:
+def test_credit_decides_an_order_once(available: int, expected: object) -> None:
     with mongomock_collection("accounts") as accounts:
 
         def one_customer() -> Any:
@@ -88,7 +88,7 @@ def test_an_order_is_confirmed_once() -> None:
     assert report.exhausted
 
 
-def test_a_parcel_is_sent_once_and_after_its_order_was_placed() -> None:
+def test_parcel_is_sent_once_after_the_order() -> None:
     messages = [heard("OrderPlaced", 1), heard("OrderConfirmed", 2)]
     with mock_aws():
         report = explore(handler_of(Shipping), messages, a_table, parcel, faults=0)
