@@ -27,6 +27,7 @@ from onewrite import (
     HighWaterMark,
     InSequence,
     Message,
+    MessageIds,
     Missing,
     Rejected,
     SeenIds,
@@ -187,6 +188,30 @@ def test_a_look_answers_though_the_driver_cannot_read_the_document(
     if verb == "several" and isinstance(ledger, InSequence):  # it has remembered both refusals
         second = [Stale, Duplicate]
     assert done(LOOKS[verb](store, M1)) == [(kind, None) for kind in second[: len(first)]]
+
+
+class _Shouts(TypeDecoder):
+    bson_type = str
+
+    def transform_bson(self, value: Any) -> Any:
+        return value.upper()
+
+
+# What is ours, where the driver would not read it as it is stored: it may be in a set of the caller's own.
+OURS: dict[str, tuple[Ledger, dict[str, Any], CodecOptions[Any]]] = {
+    "text by a type of the client's": (SeenIds(readable=True), {}, CodecOptions(type_registry=TypeRegistry([_Shouts()]))),
+    "an id that is no UTF-8": (MessageIds(), {"messageIDs": ["????", "m0"]}, CodecOptions()),
+}
+
+
+@pytest.mark.parametrize(("ledger", "fields", "codec"), OURS.values(), ids=OURS)
+def test_ledger_is_read_as_it_is_stored(
+    collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, fields: Any, codec: Any
+) -> None:
+    put(collection, fields)
+    store = make_store(ledger, codec)
+    assert [done(store.update_one(M1, HERE, ADD))[0][0] for _ in range(2)] == [Applied, Duplicate]
+    assert n_of(collection) == 1
 
 
 @unreadable
