@@ -58,7 +58,9 @@ ADD = {"$inc": {"n": 1}}
 
 
 class _Raises(TypeDecoder):
-    bson_type = float
+    @property
+    def bson_type(self) -> Any:
+        return float
 
     def transform_bson(self, value: Any) -> Any:
         if value == 1.5:
@@ -191,7 +193,9 @@ def test_a_look_answers_though_the_driver_cannot_read_the_document(
 
 
 class _Shouts(TypeDecoder):
-    bson_type = str
+    @property
+    def bson_type(self) -> Any:
+        return str
 
     def transform_bson(self, value: Any) -> Any:
         return value.upper()
