@@ -136,7 +136,6 @@ def test_native_arguments_win() -> None:
         ({"key": ("order", "line")}, r"key=\('order', 'line'\): give a text, such as \"orderId\".*sort_key="),
         ({"key": ""}, "key='': give a text"),
         ({"sort_key": ["line"]}, r"sort_key=\['line'\]: give a text"),
-        ({"sort_key": "orderId"}, "sort_key='orderId' is the key too"),
         ({"name": 5}, "name=5: give a text"),
         ({"types": {"name": "S"}}, "in no key"),
     ],

@@ -26,21 +26,8 @@ _OUTPUT = "onewrite_summary"  # in what a worker of pytest-xdist hands to the pr
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("onewrite", "exploring message handlers")
     group.addoption(
-        "--onewrite-schedules",
-        type=_positive,
-        metavar="N",
-        help="run at most N schedules in each exploration, whatever the test says",
-    )
-    group.addoption(
         "--onewrite-replay", metavar="CODE", help="run only the schedule of this replay code, which a counterexample shows"
     )
-
-
-def _positive(text: str) -> int:
-    """A number of schedules. argparse turns the ValueError into a usage error."""
-    if (number := int(text)) < 1:
-        raise ValueError(text)
-    return number
 
 
 @pytest.fixture
@@ -146,8 +133,7 @@ def pytest_runtest_makereport(
 def _session(config: pytest.Config) -> Session:
     from onewrite.testing.session import Session  # noqa: PLC0415  # the same
 
-    schedules, replay_code = config.getoption("onewrite_schedules"), config.getoption("onewrite_replay")
-    return config.stash.setdefault(_SESSION, Session(schedules, replay_code))
+    return config.stash.setdefault(_SESSION, Session(config.getoption("onewrite_replay")))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,11 +1,20 @@
-"""The definition of a DynamoDB table, made from what matters to a test. Pure."""
+"""The definition of a DynamoDB table, made from what matters to a test, and the session of boto3 by which tests reach one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
+
+
+@cache
+def boto3_session(region: str) -> Any:
+    """A session with credentials that no engine for tests checks. It is kept, because it reads the definitions of the services."""
+    import boto3  # noqa: PLC0415  # a test on MongoDB may run without boto3
+
+    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # no secret
 
 
 def table_request(
@@ -16,10 +25,6 @@ def table_request(
     check_name("key", key, '"orderId", the name of one attribute; that of a second one is sort_key=')
     if sort_key is not None:
         check_name("sort_key", sort_key, '"line", the name of one attribute')
-    if sort_key == key:
-        raise ConfigurationError(
-            f"sort_key={sort_key!r} is the key too: give the name of another attribute, or no sort_key."
-        )
     schema: list[dict[str, str]] = [{"AttributeName": key, "KeyType": "HASH"}]
     if sort_key is not None:
         schema.append({"AttributeName": sort_key, "KeyType": "RANGE"})

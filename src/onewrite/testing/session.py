@@ -25,9 +25,8 @@ class SessionEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """The options of the command line, and the explorations of the run."""
+    """The schedule to replay, if one is named on the command line, and the explorations of the run."""
 
-    schedules: int | None = None
     replay_code: str | None = None
     entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
 
@@ -36,12 +35,10 @@ class Session:
         replayed = self.replay_code is not None and _fits(self.replay_code, arguments.messages)
         if replayed:
             arguments = replace(arguments, replay=self.replay_code)
-        if self.schedules is not None:
-            arguments = replace(arguments, schedules=self.schedules)
         exploration = run(arguments, nodeid)
         self.entries.append(SessionEntry(nodeid, exploration, replayed))
-        # Those who ask for one schedule, or for fewer, know that these are not all, and need no warning.
-        return replace(exploration, sampled=True) if replayed or self.schedules is not None else exploration
+        # One schedule was asked for, so no warning says that it was not all of them.
+        return replace(exploration, sampled=True) if replayed else exploration
 
     @property
     def nothing_replayed(self) -> bool:

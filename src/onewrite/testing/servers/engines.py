@@ -11,13 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from onewrite.testing.errors import needed_by
-from onewrite.testing.schema import table_request
+from onewrite.testing.schema import boto3_session, table_request
 from onewrite.testing.servers.process import START_SECONDS, ServerProcess, find_dynamodb_local, find_dynoxide, find_mongod
 
 if TYPE_CHECKING:
@@ -211,13 +210,6 @@ class DynamoDBLocal(DynamoDBServer):
 _session_lock = threading.Lock()
 
 
-@cache
-def _session() -> Any:
-    import boto3  # noqa: PLC0415  # only a test that starts a server needs the driver
-
-    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)  # noqa: S106  # the engines take any credentials
-
-
 def dynamo_client(endpoint: str, **config: Any) -> DynamoDBClient:
     """A boto3 client for an engine, or for a proxy in front of it. `config` are the arguments of botocore's Config."""
     return cast("DynamoDBClient", _connect_boto3("client", endpoint, config))
@@ -232,5 +224,5 @@ def _connect_boto3(kind: str, endpoint: str, config: Mapping[str, Any]) -> Any:
     from botocore.config import Config  # noqa: PLC0415  # only a test that starts a server needs the driver
 
     with _session_lock:  # a Session may not be used by two threads, and the clients that it makes may
-        make: Callable[..., Any] = getattr(_session(), kind)
+        make: Callable[..., Any] = getattr(boto3_session(REGION), kind)
         return make("dynamodb", endpoint_url=endpoint, config=Config(**config))

@@ -13,13 +13,13 @@ import weakref
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from functools import cache, partial
+from functools import partial
 from json import dumps
 from typing import Any, Protocol, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
-from onewrite.testing.schema import check_name, table_request
+from onewrite.testing.schema import boto3_session, check_name, table_request
 
 _REGION = "eu-west-1"
 _CREDENTIALS = {
@@ -112,7 +112,7 @@ class _Account:
         self.closed = False
         self._region = region
         self._tables: dict[str, Any] = dynamodb_backends[DEFAULT_ACCOUNT_ID][region].tables
-        self._resource = _session(region).resource("dynamodb")
+        self._resource = boto3_session(region).resource("dynamodb")
         self._client = self._resource.meta.client
         self._client.meta.events.register("before-parameter-build.dynamodb", self._check_open)
         self._table_class: Any = None
@@ -150,14 +150,6 @@ class _Account:
     def _check_open(self, **_: Any) -> None:
         if self.closed:
             raise ConfigurationError("This moto_table is closed: use it within its block, or the fixture within its test.")
-
-
-@cache
-def _session(region: str) -> Any:
-    """The session is kept because it holds the definition of the service, which takes long to read."""
-    import boto3  # noqa: PLC0415  # only a test that opens a table needs moto
-
-    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # moto takes any credentials
 
 
 class _SharedMock:

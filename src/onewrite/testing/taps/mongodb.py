@@ -95,15 +95,6 @@ class TappedClient:
             )
         return self[name]
 
-    def __eq__(self, other: object) -> bool:
-        return bool(self._raw == (other._raw if type(other) is TappedClient else other))
-
-    def __hash__(self) -> int:
-        return hash(self._raw)
-
-    def __repr__(self) -> str:
-        return repr(self._raw)
-
 
 # --- cursors ----------------------------------------------------------------------------------------------------------
 #
@@ -775,6 +766,3 @@ class _Database:
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
         options = bind("with_options", args, kwargs)
         return self._tap.wrap(self._raw.get_collection(name, *args, **kwargs), options)
-
-    def __repr__(self) -> str:
-        return repr(self._raw)
