@@ -107,7 +107,7 @@ def test_a_counterexample_fails_the_test_and_names_the_command_that_replays_it(r
 
 
 def test_the_summary_says_that_explorations_were_cut_short(run: Run) -> None:
-    result = run(RIGHT.replace("observe=n", "observe=n, schedules=2"))
+    result = run(RIGHT.replace("observe=n", "observe=n, schedules=2"), "-W", "default")
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
         [
