@@ -66,7 +66,7 @@ class Session:
 
 
 def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
-    """Is the replay code one of these messages? Explorations of other messages are made as usual."""
+    """Whether the replay code is one of these messages. Explorations of other messages run as usual."""
     try:
         decode(replay_code, names_of(messages))
     except ConfigurationError:

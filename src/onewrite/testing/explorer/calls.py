@@ -139,7 +139,7 @@ class WatchedLoop:
 
     @property
     def has_more(self) -> bool:
-        """Is there anything left in the loop that may still go on?"""
+        """Whether something is left in the loop that can still go on."""
         loop = self.loop
         waits = any(not handle.cancelled() for handle in getattr(loop, "_scheduled", ()))
         return waits or bool(getattr(loop, "_ready", ())) or bool(self.tasks()) or any(self._open_generators())
@@ -318,13 +318,13 @@ def _place(frame: FrameType | None) -> Place | None:
 
 @lru_cache(maxsize=1024)
 def is_own_code(file: str) -> bool:
-    """Is this file of the user's code, and not of a package?"""
+    """Whether this file belongs to the user's code and not to a package."""
     return _is_the_users(file) and _PACKAGES.search(file) is None and not file.startswith("<")
 
 
 @lru_cache(maxsize=1024)
 def _is_the_users(file: str) -> bool:
-    """Is this file of the user's code, or of a package?"""
+    """Whether this file belongs to the user's code or to a package."""
     is_pythons = file.startswith((_PYTHONS, _ASYNCIO, "<frozen ")) and _PACKAGES.search(file) is None
     return not is_pythons and not file.startswith(_OURS)
 
@@ -391,7 +391,7 @@ class Standstill(NamedTuple):
 
     pending: tuple[PendingRequest, ...] = ()
     in_turn: tuple[int, ...] = ()  # those of them that may be answered next where the tasks run one after the other
-    timers: bool = False  # is a timer running that may go off before the answer?
+    timers: bool = False  # a timer is running that can fire before the response
     has_returned: bool = False  # has the handler ended? What is pending then was left behind
 
     @property
@@ -432,7 +432,7 @@ class HandlerCall:
         now: float,
     ) -> None:
         self.now = now  # in seconds since 1970, for stores that are given no clock
-        self.others_stand = others_stand  # does another call stand still, which may hold a lock?
+        self.others_stand = others_stand  # whether another call stands still, which may hold a lock
         self.stops: list[Standstill] = []
         self.stop = Standstill()
         self.compared_count = 0  # how many of the stops have been compared with what is remembered of earlier calls
@@ -462,7 +462,7 @@ class HandlerCall:
 
     @property
     def is_at_start(self) -> bool:
-        """Has it been given no answer yet?"""
+        """Whether it has been given no response yet."""
         return len(self.stops) == 1
 
     @property
@@ -577,7 +577,7 @@ class HandlerCall:
         return True
 
     def time_passes(self) -> bool:
-        """Has the explorer decided that a timer goes off though requests are pending?"""
+        """Whether the explorer has decided that a timer fires although requests are pending."""
         return self._latest_answer[1] is TIME_PASSES and not self.is_dead
 
     @contextmanager
@@ -666,7 +666,7 @@ class HandlerCall:
 
     @property
     def _may_go_on(self) -> bool:
-        """May what the handler has left behind go on?
+        """Whether tasks that the handler has left behind may go on.
 
         Whoever raises, or has met an error, may leave tasks behind: `gather` raises the first exception, and the others go on.
         Whoever leaves a task behind though all went well has not waited for it.

@@ -84,7 +84,7 @@ class LambdaEvent:
 
     @property
     def comes_apart(self) -> bool:
-        """Do records that come again come in batches of their own? SQS delivers each when its own visibility timeout is over."""
+        """Whether redelivered records come in batches of their own. SQS delivers each when its own visibility timeout has ended."""
         return self.source is SQS
 
     def sources(self) -> frozenset[Hashable]:
@@ -208,7 +208,7 @@ def _title(ids: Sequence[str]) -> str:
 
 
 def is_settled(answer: object) -> bool:
-    """Would the broker be told that the message is done?
+    """Whether the broker would be told that the message is done.
 
     Not if one of the outcomes that were returned is unsettled, or if the answer of a Lambda handler names a failure.
     """
@@ -223,7 +223,7 @@ def outcomes_of(answer: object) -> Sequence[object]:
 
 
 def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
-    """Did a guarded store keep a message out for good? These are the outcomes of each delivery, one after the other.
+    """Whether a guarded store rejected a message for good. These are the outcomes of each delivery, one after the other.
 
     It did if it answered `Stale`, and also if `Deferred`, or a `Missing` that is no answer, is the last that it said of a message:
     then the handler has told the broker that the message is done, and it never was redelivered.

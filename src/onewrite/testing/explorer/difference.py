@@ -23,7 +23,7 @@ _READ_ONCE = ("__next__", "__anext__")
 
 
 def is_read_once(value: object) -> bool:
-    """Is it a generator, a cursor or another iterator, which is empty once it has been read?"""
+    """Whether it is a generator, a cursor, or another iterator, which is empty once it has been read."""
     return any(hasattr(type(value), name) for name in _READ_ONCE)
 
 
@@ -160,7 +160,7 @@ def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
 
 
 def may_read_the_clock(request: Request, messages: Sequence[object]) -> bool:
-    """Does the handler give a time near the present, which is in none of its messages?
+    """Whether the handler passes a time near the present that none of its messages contains.
 
     Two runs in the same second give the same one if the handler takes the time in whole seconds. Then a third run, in another
     second, tells more.
@@ -186,7 +186,7 @@ def _leaves(value: object) -> Iterator[object]:
 
 
 def is_time(value: object, near: float = _NEAR) -> bool:
-    """Is this the present time, in one of the forms in which programs write it?"""
+    """Whether this is the present time, in one of the forms in which programs write it."""
     try:
         return _is_time(value, near)
     except (ValueError, ArithmeticError):  # it looks like a time or a number, and is none, such as the 30th of February

@@ -242,12 +242,12 @@ class Judge:
 
     @property
     def remembers(self) -> bool:
-        """Is it remembered what the handler does, since that follows from the answers that it has been given?"""
+        """Whether the handler's behavior is remembered, since it follows from the responses that the handler has been given."""
         return self.subject.recall is not None
 
     @property
     def recalls(self) -> bool:
-        """Is the handler recalled where it is known what it does?"""
+        """Whether the handler is recalled instead of run, if its behavior is known."""
         return self.remembers and not self.subject.must_run
 
     def recall(self) -> None:
@@ -327,7 +327,7 @@ class Judge:
         return [sum(step.step.delivery.message == message for step in steps) for message in messages]
 
     def _observes_memory(self) -> bool:
-        """Does `observe` see something else in the same state of the store, once the handler has been built anew?"""
+        """Whether `observe` returns another value for the same state of the store once the handler has been built again."""
         reference = self._references[self._order]
         trial = Trial(self.subject)
         trial.position = reference.position
@@ -498,7 +498,7 @@ class Judge:
                 choices = _next_choices(choices, reference.widths)
 
     def _is_possible(self, order: tuple[int, ...]) -> bool:
-        """Does each part come after those that must come before it?"""
+        """Whether each part comes after its predecessors."""
         return all(set(self._predecessors[part]) <= set(order[:place]) for place, part in enumerate(order))
 
     def _reference(
@@ -600,7 +600,7 @@ def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[in
 
 
 def _are_alike(one: Reference, other: Reference) -> bool:
-    """Has the handler sent the same in these two runs?"""
+    """Whether the handler has sent the same requests in these two runs."""
     return [step.key for step in one.taken_steps] == [step.key for step in other.taken_steps]
 
 

@@ -78,7 +78,7 @@ class _PartResult:
 
     @property
     def is_lost(self) -> bool:
-        """Has it done nothing for good, because an entity was not there yet, or was there already?"""
+        """Whether it has done nothing for good because an entity didn't exist yet, or existed already."""
         if self.has_changed or self.error is not None:
             return False
         return self.is_forestalled or (self.finds_nothing and not self.comes_again_or_is_refused)
@@ -90,7 +90,7 @@ class _PartResult:
 
     @property
     def says_why(self) -> bool:
-        """Did a guarded store say that it is right to change nothing?"""
+        """Whether a guarded store reported that it is right to change nothing."""
         return any(isinstance(outcome, Rejected | Missing | Stale | Deferred) for outcome in self.outcomes)
 
 
@@ -205,7 +205,7 @@ def _acts(result: _PartResult) -> bool:
 
 
 def _wins_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_OrderResult]) -> bool:
-    """Does a part that changes nothing in one order only create in another, where it comes first, and does the end show that?
+    """Whether a part that changes nothing in one order only creates in another, where it is first, and the end shows that.
 
     Two want one seat. Who takes one message for another by mistake ends alike in both orders, does more than create, or is a Duplicate.
     """
@@ -332,7 +332,7 @@ def _is_creation(request: Request) -> bool:
 
 
 def _sets_on_insert(request: Request) -> bool:
-    """Does it write nothing to a document that is there, but perhaps the mark of a guarded write?"""
+    """Whether it writes nothing to an existing document except for the mark of a guarded write."""
     update = request.arguments.get("update")
     if not isinstance(update, Mapping) or "$setOnInsert" not in update:
         return False
@@ -342,13 +342,13 @@ def _sets_on_insert(request: Request) -> bool:
 
 
 def _is_for_a_relay(request: Request) -> bool:
-    """Does it ask for what is pending? That there is none yet is no loss: an event has its own doorbell."""
+    """Whether it asks for pending events. If none is pending yet, nothing is lost: each event has its own doorbell."""
     text = str(request.arguments)
     return not request.writes and (OUTBOX.events in text or OUTBOX.due in text)
 
 
 def _is_nothing(request: Request, answer: Reply) -> bool:
-    """Is this the answer to a reading that has found nothing?"""
+    """Whether this is the response to a read that has found nothing."""
     if answer.error is not None:
         return False
     if request.method == "GetItem":

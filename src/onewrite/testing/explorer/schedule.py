@@ -58,7 +58,7 @@ class Fault(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Does it use up the bound on faults? The handler itself has cancelled a request that is never sent."""
+        """Whether it uses up the bound on faults. The handler itself has cancelled a request that is never sent."""
         return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.RACED)
 
     @property
@@ -67,12 +67,12 @@ class Fault(StrEnum):
 
     @property
     def keeps_back(self) -> bool:
-        """Does nothing of the request reach the data?"""
+        """Whether nothing of the request reaches the data."""
         return self in _KEEPING_BACK
 
     @property
     def lasts(self) -> bool:
-        """Does it befall the same request each time that the delivery sends it?"""
+        """Whether it befalls the same request each time that the delivery sends it."""
         return self in (Fault.OUTAGE, Fault.OVERLOAD)
 
 
@@ -221,7 +221,7 @@ class Progress(NamedTuple):
 
     @property
     def is_legal_end(self) -> bool:
-        """Is nothing under way and every message settled? Then a broker may have nothing left to deliver."""
+        """Whether no delivery is in progress and every message is settled. Then a broker can have nothing left to deliver."""
         return not self.open and len(self.settled_parts) == sum(map(len, self.parts))
 
     def is_settled(self, message: int) -> bool:

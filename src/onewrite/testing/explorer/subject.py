@@ -274,8 +274,8 @@ class Subject:
     always_anew = False  # make a new world for every trial
     reads_may_be_stale = False  # such a read has been seen
     misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
-    has_written = False  # has a call of the handler sent a write?
-    has_looked = False  # has `observe` or the invariant sent a request?
+    has_written = False  # a call of the handler has sent a write
+    has_looked = False  # `observe` or the invariant has sent a request
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
     recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
     time_goes_on = False  # each redelivery comes later than the delivery before it

@@ -85,14 +85,14 @@ _OF_ONE_ITEM = frozenset({"GetItem", "PutItem", "UpdateItem", "DeleteItem"})
 
 
 def changes_structure(request: Request) -> bool:
-    """Does it change something that the contents of the tables do not show, such as an index?"""
+    """Whether it changes something that the contents of the tables don't show, such as an index."""
     if request.method[0].isupper():
         return request.writes and request.method not in _DATA
     return request.method in INDEXING
 
 
 def reads_structure(request: Request) -> bool:
-    """Does it read nothing but what the contents of the tables do not show?"""
+    """Whether it reads only what the contents of the tables don't show."""
     return request.method in DESCRIBING or request.method == "DescribeTable"
 
 
@@ -517,7 +517,7 @@ class Machine:
 
     @property
     def has_transactions(self) -> bool:
-        """Is a transaction open?"""
+        """Whether a transaction is open."""
         return self.transactions.form is not None
 
     def forget_tokens(self, tokens: Collection[str] | None = None) -> None:
@@ -592,7 +592,7 @@ class Machine:
         return state.contents.get(place, self._initial[place])
 
     def is_lasting(self, request: Request) -> bool:
-        """Does the request read nothing that anything here has changed, such as the indexes of a table?"""
+        """Whether the request reads only a structure that no request has changed, such as the indexes of a table."""
         return reads_structure(request) and not self._structure_changes
 
     def _transition(self, key: int | None) -> Transition | None:

@@ -127,7 +127,7 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _ready(self) -> bool:
-        """Is it this server that listens on the port, and does it answer?"""
+        """Whether this server listens on the port and responds."""
 
     def __enter__(self) -> Self:
         self.start()

@@ -33,7 +33,7 @@ def is_dynamodb_client(client: Any) -> bool:
 
 
 def takes_plain_values(client: Any) -> bool:
-    """Is it the client of a resource or a Table? A client of its own takes typed values, such as {"S": "text"}."""
+    """Whether it is the client of a resource or a Table. Another client takes typed values, such as {"S": "text"}."""
     return _PLAIN in client.meta.events._emitter._unique_id_handlers  # noqa: SLF001  # botocore has no public name for these either
 
 
@@ -67,7 +67,7 @@ _LEFT_IN = {"BatchWriteItem": "UnprocessedItems", "BatchGetItem": "UnprocessedKe
 
 
 def is_batch(request: Request) -> bool:
-    """May a part of it be left? Not of a malformed request, which will be refused."""
+    """Whether DynamoDB can leave a part of it. A malformed request is refused instead."""
     return (
         request.method in _LEFT_IN and bool(request.tables) and all(map(_parts, request.arguments["RequestItems"].values()))
     )

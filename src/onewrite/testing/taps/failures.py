@@ -115,12 +115,12 @@ def refuse_partial(_store: Store, request: Request) -> Exception:
 
 
 def is_answer(error: Exception) -> bool:
-    """Does the error come from the server? Otherwise the driver did not send the request."""
+    """Whether the error comes from the server. Otherwise the driver did not send the request."""
     return hasattr(error, "response") or hasattr(error, "code")
 
 
 def driver_retries(store: Store, request: Request) -> bool:
-    """Does the driver send the request again when the connection breaks? botocore is asked by `with_second_try` instead."""
+    """Whether the driver sends the request again when the connection breaks. botocore is asked by `with_second_try` instead."""
     if kind_of(store) != "collection":
         return True
     if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in RETRYABLE_WRITES:

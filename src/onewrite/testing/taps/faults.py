@@ -186,7 +186,7 @@ def _crash(_store: Store, request: Request) -> BaseException:
 
 
 def _is_dying() -> bool:
-    """Is a crash being handled, as in a `finally` that sends this request?"""
+    """Whether a crash is being handled, for example in a `finally` that sends this request."""
     error = sys.exception()
     while error is not None and not isinstance(error, Crash):
         error = error.__context__

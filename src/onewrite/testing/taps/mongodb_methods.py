@@ -137,7 +137,7 @@ def asks_for_nothing_but(query: object, fields: Sequence[str]) -> bool:
 
 
 def is_about_server(command: object) -> bool:
-    """Does the command ask about nothing but the server? It is given as its name or as a document that begins with its name."""
+    """Whether the command asks only about the server. It is its name, or a document that begins with its name."""
     name = next(iter(cast("Document", command)), "") if isinstance(command, Mapping) else command
     return str(name).lower() in _ABOUT_SERVER
 
@@ -210,7 +210,7 @@ def runs_of(arguments: Mapping[str, Any]) -> list[list[int]]:
 
 
 def _matches_nothing(query: object) -> bool:
-    """Does the filter ask for documents without `_id`? There are none, so the write only waits for earlier ones."""
+    """Whether the filter asks for documents without `_id`. There are none, so the write only waits for earlier ones."""
     if not isinstance(query, Mapping):
         return False
     parts = cast("Document", query).get("$and")

@@ -45,7 +45,7 @@ def check_store(store: object) -> None:
 
 
 def is_async(store: object) -> bool:
-    """Are its requests awaited?"""
+    """Whether its requests are awaited."""
     kind = kind_of(store)
     if kind == "collection":
         return inspect.iscoroutinefunction(cast("Any", store).update_one)
@@ -86,7 +86,7 @@ _FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
 
 
 def may_be_stale(store: Store, request: Request) -> bool:
-    """May the answer leave out a write that has been acknowledged?
+    """Whether the response can leave out an acknowledged write.
 
     DynamoDB's reads are eventually consistent unless they say otherwise. The reads of a transaction cannot say it, because they
     always see the latest.

@@ -113,7 +113,7 @@ class Request:
 
     @property
     def is_uncommitted(self) -> bool:
-        """Is it part of a transaction, so only that transaction sees what it writes? The commit is not."""
+        """Whether it is part of a transaction, so only that transaction sees its writes. The commit is not."""
         return self.transaction is not None and self.method not in (COMMIT, ABORT)
 
     def _targets(self) -> Iterator[str]:
@@ -130,7 +130,7 @@ Gate: TypeAlias = Callable[[Request], Any]  # sends the request, once, twice or 
 
 
 def is_transaction(request: Request) -> bool:
-    """Is it a transaction of DynamoDB, which is a single request?"""
+    """Whether it is a transaction of DynamoDB, which is a single request."""
     return request.method in _TRANSACTIONS
 
 
@@ -152,7 +152,7 @@ def is_dynamodb(request: Request) -> bool:
 
 
 def is_guarded(request: Request) -> bool:
-    """Does the request leave out an entity that it has already changed?
+    """Whether the request leaves out an entity that it has already changed.
 
     On DynamoDB the placeholders of the ledger show this. On MongoDB the filter does: it leaves out documents that have the mark
     which the update puts into them.
