@@ -108,9 +108,7 @@ def bounds(moto_table: Any) -> dict[str, Any]:
     }
 
 
-def test_powertools_around_a_plain_increment_has_a_window_after_the_business_write(
-    explore: Any, clock: Clock, bounds: dict[str, Any]
-) -> None:
+def test_powertools_has_a_window_after_the_write(explore: Any, clock: Clock, bounds: dict[str, Any]) -> None:
     found = explore(with_powertools(plainly, clock), **bounds).counterexample
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
     assert found.replay_code == REPLAY_CODES["the process dies"]
@@ -122,9 +120,7 @@ def test_the_increment_is_doubled_when(explore: Any, clock: Clock, bounds: dict[
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
 
 
-def test_onewrite_makes_the_same_increment_once_within_the_same_bounds_and_wider_ones(
-    explore: Any, bounds: dict[str, Any]
-) -> None:
+def test_onewrite_makes_the_same_increment_once(explore: Any, bounds: dict[str, Any]) -> None:
     def build(stores: Any) -> Handler:
         return guarded(stores["customers"])
 

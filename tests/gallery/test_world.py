@@ -88,7 +88,7 @@ def explore_again(explore: Any, worlds: Worlds, engine: str, name: str, code: st
 
 @pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in RIGHT.items() for engine in case.engines])
 @pytest.mark.few(10)
-def test_a_handler_that_is_ready_for_the_world_is_no_alarm(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+def test_a_handler_ready_for_the_world_passes(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, right_world, name, RIGHT[name])
     report.assert_effectively_once()
     assert report.exhausted

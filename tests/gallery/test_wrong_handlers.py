@@ -176,7 +176,7 @@ def test_every_wrong_handler_is_tried(handlers: ModuleType) -> None:
     assert sorted(tried) == sorted(name for name in own if not name.startswith("_"))
 
 
-def test_a_minted_id_is_also_named_as_the_reason_for_runs_that_differ(explore: Any, worlds: Worlds) -> None:
+def test_a_minted_id_is_named_for_runs_that_differ(explore: Any, worlds: Worlds) -> None:
     report = explore(
         wrong_dynamodb.id_minted_in_the_handler,
         messages=[deposit(1)],
@@ -186,7 +186,7 @@ def test_a_minted_id_is_also_named_as_the_reason_for_runs_that_differ(explore: A
     assert "ids from the message, as message.child(name) gives them" in report.nondeterministic
 
 
-def test_a_set_of_ids_in_a_module_is_told_apart_from_a_right_handler(explore: Any, worlds: Worlds) -> None:
+def test_a_set_of_ids_in_a_module_is_found(explore: Any, worlds: Worlds) -> None:
     seen: set[str] = set()  # as if it were a module's: it outlives what `build` makes
 
     def build(customers: Any) -> Callable[[Message], None]:

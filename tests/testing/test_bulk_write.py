@@ -103,7 +103,7 @@ def test_a_bulk_write_without_a_guard_is_found() -> None:
     assert report.counterexample.observed == 20
 
 
-def test_a_mixed_bulk_write_behind_a_tap_answers_as_it_does_alone(mongod: Any) -> None:
+def test_a_mixed_bulk_write_answers_as_on_the_server(mongod: Any) -> None:
     def answer(orders: Any, requests: list[Any]) -> Any:
         try:
             return orders.bulk_write(requests).bulk_api_result

@@ -82,7 +82,7 @@ def words(report: Exploration) -> list[str]:
 # --- MongoDB ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_high_water_mark_is_found_though_the_handler_keeps_the_outcome_to_itself() -> None:
+def test_a_high_water_mark_is_found_without_its_outcome() -> None:
     def build(collection: Any) -> Handler:
         guarded = guarded_by(HighWaterMark())(collection)
 
@@ -122,7 +122,7 @@ def test_a_gap_is_delivered_again_until_it_is_filled() -> None:
 
 
 @pytest.mark.slow
-def test_what_world_makes_anew_beside_the_store_is_made_anew_for_every_schedule() -> None:
+def test_world_is_called_again_for_other_state() -> None:
     sent: list[str] = []
 
     def world() -> Any:
@@ -146,7 +146,7 @@ def test_what_world_makes_anew_beside_the_store_is_made_anew_for_every_schedule(
     assert on_mongodb(build, world=world, observe=lambda _: sorted(sent), faults=0, deliveries=1).ok
 
 
-def test_what_observe_sees_beside_the_store_and_nobody_makes_anew_is_named() -> None:
+def test_state_that_nothing_resets_is_named() -> None:
     sent: list[str] = []
 
     def build(collection: Any) -> Handler:
@@ -172,7 +172,7 @@ def test_an_invariant_is_checked_at_every_end() -> None:
     assert "Not effectively once: the invariant is broken." in str(on_mongodb(guarded, invariant=lambda _: False))
 
 
-def test_an_observe_that_fails_on_what_a_schedule_leaves_is_a_finding() -> None:
+def test_an_observe_that_fails_after_a_schedule_is_a_finding() -> None:
     def build(collection: Any) -> Handler:
         def handle(message: Message) -> None:
             if collection.find_one({"_id": message.id}) is None:
@@ -227,7 +227,7 @@ def pay_once(table: Any) -> Handler:
     )
 
 
-def test_an_answer_that_is_lost_and_tried_again_by_the_driver_is_met_even_without_a_redelivery(orders: Any) -> None:
+def test_a_request_resent_by_the_driver_needs_no_redelivery(orders: Any) -> None:
     retries: list[int] = []
 
     def build(table: Any) -> Handler:
@@ -247,7 +247,7 @@ def test_an_answer_that_is_lost_and_tried_again_by_the_driver_is_met_even_withou
     assert set(retries) == {0, 1}
 
 
-def test_a_guarded_write_that_the_driver_sends_again_is_applied_once_and_says_so(orders: Any) -> None:
+def test_a_guarded_write_resent_by_the_driver_is_applied_once(orders: Any) -> None:
     retried: list[bool] = []
 
     def build(table: Any) -> Handler:
@@ -264,7 +264,7 @@ def test_a_guarded_write_that_the_driver_sends_again_is_applied_once_and_says_so
     assert True in retried
 
 
-def test_a_request_that_fails_on_its_way_raises_what_the_driver_raises(orders: Any) -> None:
+def test_a_failed_request_raises_the_errors_of_the_driver(orders: Any) -> None:
     names: set[str] = set()
 
     def catching(handle: Handler) -> Handler:
@@ -330,7 +330,7 @@ def only_in_the_first_run(*methods: str) -> list[str] | None:
 
 
 @pytest.mark.parametrize("method", ["DescribeTable", "CreateQueue", "create_index"])
-def test_what_a_process_asks_for_or_makes_once_is_no_difference_between_two_runs(method: str) -> None:
+def test_initialisation_is_no_difference_between_two_runs(method: str) -> None:
     assert only_in_the_first_run(method) == [method]
     assert only_in_the_first_run() == []
     assert only_in_the_first_run("PutItem") is None
@@ -349,7 +349,7 @@ def test_the_explorer_may_be_called_where_a_loop_runs() -> None:
     assert len(words(asyncio.run(explore_in_a_loop()))) == 2
 
 
-def test_what_a_dead_process_sends_on_its_way_out_never_arrives() -> None:
+def test_a_dead_process_sends_nothing() -> None:
     cleaned: list[str] = []
 
     def build(collection: Any) -> Handler:
@@ -373,7 +373,7 @@ def test_what_a_dead_process_sends_on_its_way_out_never_arrives() -> None:
     assert cleaned
 
 
-def test_a_handler_that_swallows_its_crash_and_returns_has_crashed_all_the_same() -> None:
+def test_a_handler_that_swallows_its_crash_has_crashed() -> None:
     def build(collection: Any) -> Handler:
         inner = guarded_by(SeenIds())(collection)
 
@@ -387,7 +387,7 @@ def test_a_handler_that_swallows_its_crash_and_returns_has_crashed_all_the_same(
     report.assert_effectively_once()
 
 
-def test_messages_of_any_kind_are_delivered_and_numbered_where_they_have_no_id() -> None:
+def test_messages_without_an_id_are_numbered() -> None:
     def build(collection: Any) -> Callable[[Any], Any]:
         return lambda message: reserve(collection, message["amount"])
 
@@ -397,7 +397,7 @@ def test_messages_of_any_kind_are_delivered_and_numbered_where_they_have_no_id()
 # --- what stops an exploration ----------------------------------------------------------------------------------------
 
 
-def test_a_handler_that_waits_for_what_cannot_come_is_named_after_the_timeout() -> None:
+def test_a_handler_that_hangs_is_named_after_the_timeout() -> None:
     def build(collection: Any) -> Handler:
         lock = threading.Lock()
         inner = guarded_by(SeenIds())(collection)
@@ -470,7 +470,7 @@ def test_misuse_is_refused_with_what_to_do(wrong: dict[str, Any], match: str) ->
 # --- how it is called -------------------------------------------------------------------------------------------------
 
 
-def test_explore_shows_what_it_does_and_each_of_its_arguments_with_its_default() -> None:
+def test_explore_documents_each_argument_with_its_default() -> None:
     assert str(explore.__doc__).startswith("Run a handler through every schedule within bounds")
     said = dict(re.findall(r"^ +(\w+): (.*(?:\n {16}.*)*)$", str(explore.__doc__), re.MULTILINE))
     arguments = {field.name: field.default for field in fields(Arguments) if field.name not in ("at_random", "seed")}
@@ -497,9 +497,7 @@ def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> 
 # --- what guarded stores take from outside ----------------------------------------------------------------------------
 
 
-def test_time_stands_still_for_a_guarded_store_without_a_clock_of_its_own(
-    orders: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_stands_still_for_a_store_without_a_clock(orders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     explore(pay_once, MESSAGES[:1], orders, paid)  # from now on the explorer tells guarded stores the time
     hours = itertools.count(1_790_000_000, 3600)
     monkeypatch.setattr(time, "time", lambda: float(next(hours)))
@@ -508,7 +506,7 @@ def test_time_stands_still_for_a_guarded_store_without_a_clock_of_its_own(
     assert report.exhausted
 
 
-def test_outside_of_explored_calls_the_names_of_attempts_are_random_also_while_an_exploration_is_under_way(
+def test_attempts_outside_of_an_exploration_have_random_names(
     orders: Any,
 ) -> None:
     names: list[str] = []
@@ -555,7 +553,7 @@ with moto_tables() as make:
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_every_run_of_a_program_explores_the_same_schedules_and_sends_the_same_requests() -> None:
+def test_every_run_explores_the_same_schedules() -> None:
     environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
     runs = [
         subprocess.Popen([sys.executable, "-c", SHOW_REQUESTS], stdout=subprocess.PIPE, text=True, env=environment)
@@ -570,7 +568,7 @@ def test_every_run_of_a_program_explores_the_same_schedules_and_sends_the_same_r
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_counterexample_is_a_timeline_with_what_was_expected_and_how_to_see_it_again() -> None:
+def test_a_counterexample_shows_timeline_states_and_replay() -> None:
     assert str(on_mongodb(increment).counterexample) == (
         "Not effectively once: processing each message once, one at a time, never ends like this.\n"
         "\n"
@@ -598,7 +596,7 @@ def test_a_replay_runs_exactly_the_schedule_of_the_replay_code() -> None:
     assert words(other) == ["m1, delivery 1: update_one customers c1: applied, then CRASH"]
 
 
-def test_a_replay_of_what_has_been_mended_passes_and_says_when_steps_are_missing() -> None:
+def test_a_replay_names_missing_steps() -> None:
     found = on_mongodb(increment)
     assert found.counterexample is not None
     mended = on_mongodb(guarded_by(SeenIds()), replay=found.counterexample.replay_code)
@@ -625,7 +623,7 @@ def test_long_explorations_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_random_schedules_find_the_same_in_larger_scopes_and_shrink_it() -> None:
+def test_random_schedules_find_and_shrink_in_larger_scopes() -> None:
     messages = [Message(f"m{n}", body=n) for n in range(1, 6)]
     report, again = [explore.random(increment, messages, customers, credit, seed=7) for _ in range(2)]
     assert len(words(report)) <= 2

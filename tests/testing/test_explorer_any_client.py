@@ -136,7 +136,7 @@ def test_a_handler_with_a_client_of_its_own_is_explored(world: Any, handler: Any
     assert_right(on(world, lambda _: handler(guarded=True)))
 
 
-def test_a_typed_and_a_plain_client_of_one_database_share_its_state(world: Any) -> None:
+def test_typed_and_plain_clients_share_a_database(world: Any) -> None:
     def build(table: Any) -> Handler:
         def handle(message: Message) -> None:
             if "Item" not in CLIENT.get_item(TableName="customers", Key={"id": {"S": message.id}}, ConsistentRead=True):
@@ -161,7 +161,7 @@ def test_a_world_that_gives_a_client_serves_a_table(make: MakeTable) -> None:
     assert_right(on(client, lambda _: through_table(guarded=True), observe=typed_credit))
 
 
-def test_a_database_that_the_world_does_not_have_is_refused_also_where_the_handler_catches_it(world: Any) -> None:
+def test_a_database_outside_of_the_world_is_refused(world: Any) -> None:
 
     def handle(message: Message) -> None:
         try:
@@ -235,7 +235,7 @@ def sending(_: Any) -> Handler:
     return handle
 
 
-def test_a_message_that_is_sent_before_the_write_is_sent_twice(world_with_queue: Any) -> None:
+def test_a_message_sent_before_the_write_is_sent_twice(world_with_queue: Any) -> None:
     report = on(world_with_queue, sending, observe=sent)
     assert words(report)[0] == "m1, delivery 1: SendMessage orders: applied"
     assert report.counterexample is not None
@@ -243,11 +243,11 @@ def test_a_message_that_is_sent_before_the_write_is_sent_twice(world_with_queue:
     assert report.counterexample.observed == (["m1", "m1"], 30)
 
 
-def test_looking_into_a_queue_takes_nothing_from_it_for_what_follows(world_with_queue: Any) -> None:
+def test_observing_a_queue_takes_nothing_from_it(world_with_queue: Any) -> None:
     assert_right(on(world_with_queue, sending, observe=lambda table: (bool(sent(table)[0]), credit(table))))
 
 
-def test_a_queue_that_a_new_world_does_not_empty_is_named(make: MakeTable) -> None:
+def test_a_queue_that_world_leaves_filled_is_named(make: MakeTable) -> None:
     def world() -> Any:
         SQS.create_queue(QueueName="orders")
         return make("customers", "id")
@@ -256,7 +256,7 @@ def test_a_queue_that_a_new_world_does_not_empty_is_named(make: MakeTable) -> No
         on(world, sending, observe=sent)
 
 
-def test_an_address_that_is_looked_up_once_in_the_life_of_the_process_is_no_difference(world_with_queue: Any) -> None:
+def test_an_address_looked_up_once_is_no_difference(world_with_queue: Any) -> None:
     urls: list[str] = []
 
     def handle(message: Message) -> None:
@@ -366,7 +366,7 @@ def test_an_asynchronous_stand_in_of_the_module_is_explored() -> None:
     assert not on_mongodb(world, lambda _: add_to_the_stand_in, observe=observe).ok
 
 
-def test_another_client_in_an_asynchronous_observe_is_refused_where_the_stores_are_asynchronous() -> None:
+def test_a_blocking_client_in_an_asynchronous_observe_is_refused() -> None:
     def world() -> Any:
         emptied(ASYNC_STAND_IN._collection)
         return ASYNC_STAND_IN
@@ -378,7 +378,7 @@ def test_another_client_in_an_asynchronous_observe_is_refused_where_the_stores_a
         on_mongodb(world, lambda _: add_to_the_stand_in, observe=observe)
 
 
-def test_what_a_tap_cannot_see_is_refused_for_every_collection_and_database() -> None:
+def test_methods_that_a_tap_cannot_see_are_refused() -> None:
     for call in (lambda: MOCK.shop.create_collection("new"), lambda: MOCK.shop.command("dropDatabase")):
         with pytest.raises(ConfigurationError, match="cannot be tapped"):
             on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _, call=call: lambda message: call())
@@ -426,7 +426,7 @@ def emptied_with_its_marks(customers: Any) -> Any:
 
 
 @pytest.mark.parametrize("customers", [STAND_IN, MOCK.shop.customers], ids=["stand-in", "mongomock"])
-def test_a_session_of_a_client_that_build_was_not_given_is_explored(customers: Any) -> None:
+def test_a_session_of_another_client_is_explored(customers: Any) -> None:
     database = customers.database
     handle = in_one_transaction(database.client, database.name)
     assert_right(on_mongodb(lambda: emptied_with_its_marks(customers), lambda _: handle))
@@ -471,7 +471,7 @@ def payments(_: Any) -> Any:
 
 
 @pytest.mark.usefixtures("connected")
-def test_a_mongoengine_document_is_explored_and_its_indexes_are_made_once() -> None:
+def test_a_mongoengine_document_is_explored() -> None:
     def world() -> Any:
         client = mongoengine.get_connection()
         client.drop_database("shop")
@@ -483,7 +483,7 @@ def test_a_mongoengine_document_is_explored_and_its_indexes_are_made_once() -> N
 # ---------------------------------------------------------------- threads
 
 
-def test_a_thread_of_the_handler_is_refused_also_where_the_handler_catches_it(world: Any) -> None:
+def test_a_request_of_a_handlers_thread_is_refused(world: Any) -> None:
     def send(message: Message) -> None:
         with suppress(ConfigurationError):
             through_table(guarded=True)(message)
@@ -532,7 +532,7 @@ def test_an_exploration_without_a_write_is_an_error(world: Any) -> None:
 # ---------------------------------------------------------------- taps on classes
 
 
-def test_the_taps_are_taken_off_after_the_last_exploration_also_after_an_error(world: Any) -> None:
+def test_taps_are_removed_after_the_last_exploration(world: Any) -> None:
     before = vars(BaseClient)["_make_api_call"], threading.Thread.start, ThreadPoolExecutor.submit
 
     def build(table: Any) -> Handler:

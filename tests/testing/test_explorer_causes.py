@@ -71,7 +71,7 @@ def test_a_handler_that_reads_the_clock_is_told_so(clock: Callable[[], Any]) -> 
     assert CLOCK in str(report.nondeterministic)
 
 
-def test_a_clock_in_the_key_of_a_table_is_named_too() -> None:
+def test_a_clock_in_a_key_is_named() -> None:
     def build(table: Any) -> Handler:
         return lambda _: table.put_item(Item={"id": f"receipt#{time.time_ns()}", "total": Decimal(1)})
 
@@ -127,14 +127,14 @@ def by_a_global_set_of_ids(collection: Any) -> Handler:
 
 
 @pytest.mark.parametrize("build", [by_a_global_list, by_a_global_set_of_ids])
-def test_a_handler_that_goes_by_what_a_module_keeps_is_told_so(build: Callable[[Any], Handler]) -> None:
+def test_a_handler_that_uses_module_state_is_named(build: Callable[[Any], Handler]) -> None:
     report = explored(build)
     assert not report.ok
     assert "From the second time on it does the same" in str(report)
     assert MEMORY in str(report.nondeterministic)
 
 
-def test_a_counter_of_a_module_is_no_clock_and_may_be_either_thing() -> None:
+def test_a_counter_of_a_module_is_no_clock() -> None:
     numbers = itertools.count()
     text = str(explored(setting(lambda: next(numbers))).nondeterministic)
     assert MEMORY in text
@@ -267,7 +267,7 @@ def test_a_message_that_cannot_be_copied_is_refused() -> None:
         explored(guarded, [Message("m1", body={"lock": threading.Lock()})])
 
 
-def test_what_a_handler_changes_in_its_message_is_gone_by_the_next_delivery() -> None:
+def test_changes_to_a_message_are_gone_at_redelivery() -> None:
     def build(collection: Any) -> Handler:
         customers = GuardedCollection(collection, SeenIds())
 
@@ -296,7 +296,7 @@ def _batch(collection: Any) -> Any:
     return handler
 
 
-def test_onewrite_logs_nothing_while_a_handler_is_explored_and_the_handlers_own_lines_stay(
+def test_an_exploration_logs_only_the_handlers_own_lines(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -307,7 +307,7 @@ def test_onewrite_logs_nothing_while_a_handler_is_explored_and_the_handlers_own_
     assert [record.name for record in caplog.records[-2:]] == ["onewrite", "onewrite.sqs"]
 
 
-def test_onewrite_logs_as_ever_in_another_thread_meanwhile_and_after_an_exploration_that_fails(
+def test_other_threads_log_during_an_exploration(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)

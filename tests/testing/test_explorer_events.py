@@ -84,7 +84,7 @@ SOURCES: dict[str, tuple[Any, Callable[[str], Any]]] = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_message_that_a_high_water_mark_loses_is_found_behind_a_decorator(source: str) -> None:
+def test_a_lost_message_is_found_behind_a_decorator(source: str) -> None:
     decorator, event = SOURCES[source]
     guard = guarded_by(HighWaterMark())
     report = explored(lambda collection: decorator(at_its_place)(guard(collection)), [event("a"), event("b")])
@@ -139,7 +139,7 @@ def test_lambda_delivers_again_what_the_answer_leaves_unsettled(event: Any, answ
 
 
 @pytest.mark.parametrize("event", [sqs("abc"), kafka(p0="ab", p1="c")], ids=["records in a list", "records by partition"])
-def test_an_event_comes_again_as_it_was_but_for_what_is_settled(event: Any) -> None:
+def test_an_event_is_redelivered_without_settled_records(event: Any) -> None:
     (deliverable,) = deliverables_of([event])
     again = deliverable.copy_of((1, 2), 0)
     assert [by_name(record).id for record in records(again)] == ["b", "c"]
@@ -158,7 +158,7 @@ FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a a
 # --- events under the explorer ------------------------------------------------------------------------------------------
 
 
-def test_a_report_calls_records_by_the_ids_that_the_handlers_identity_finds() -> None:
+def test_a_report_names_records_by_the_handlers_identity() -> None:
     """The names of the records are UUIDs, which nobody can tell apart at a glance."""
     event = sqs_event({"id": "a"}, {"id": "b"})
 
@@ -226,7 +226,7 @@ def add(collection: Any) -> Callable[[Any], Any]:
     return lambda record: collection.update_one(C1, ADD[record["body"]], upsert=True)
 
 
-def test_a_plain_lambda_handler_is_explored_with_its_events_and_a_context() -> None:
+def test_a_plain_lambda_handler_gets_events_and_a_context() -> None:
     explored(
         lambda collection: naming_failures(lambda record: once(collection)(by_name(record))), [sqs("ab")]
     ).assert_effectively_once()
@@ -264,9 +264,7 @@ KAFKA = kafka(p0="ab", p1="c")
 @pytest.mark.parametrize("options", [{}, {"provisioned_mode": True}], ids=["raises", "answers"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "below a decorator"])
 @pytest.mark.few(2)
-def test_a_handler_of_kafka_loses_no_record_as_it_raises_or_says_that_its_answer_is_read(
-    options: Any, wrapped: bool
-) -> None:
+def test_a_kafka_handler_that_raises_loses_no_record(options: Any, wrapped: bool) -> None:
     def build(collection: Any) -> Any:
         handler = kafka_handler(by_name, **options)(once(collection))
         if not wrapped:
@@ -284,7 +282,7 @@ def test_a_handler_of_kafka_loses_no_record_as_it_raises_or_says_that_its_answer
 
 
 @pytest.mark.parametrize("by", ["Powertools", "hand"])
-def test_an_answer_of_a_handler_of_kafka_that_lambda_does_not_read_loses_records(by: str) -> None:
+def test_a_kafka_response_that_lambda_ignores_loses_records(by: str) -> None:
     """In provisioned mode it would be right. Lambda has another default, and a record that is lost is worse than an alarm."""
 
     def build(collection: Any) -> Any:
@@ -311,7 +309,7 @@ def test_an_answer_of_a_handler_of_kafka_that_lambda_does_not_read_loses_records
     assert report.counterexample.observed < 111
 
 
-def test_records_of_a_standard_queue_may_end_in_another_order_and_that_is_right() -> None:
+def test_a_standard_queue_keeps_no_order() -> None:
     """What failed comes after the others, so the last write is another one. Each of both was made once."""
 
     def build(collection: Any) -> Any:
@@ -324,7 +322,7 @@ def test_records_of_a_standard_queue_may_end_in_another_order_and_that_is_right(
     assert report.exhausted
 
 
-def test_a_stream_handler_that_goes_on_after_a_failure_loses_what_a_high_water_mark_then_refuses() -> None:
+def test_a_stream_handler_must_stop_at_a_failure() -> None:
     guard = guarded_by(HighWaterMark())
 
     def build(collection: Any) -> Any:
@@ -370,7 +368,7 @@ def test_records_of_one_group_must_not() -> None:
     ids=["eventbridge", "sns", "empty"],
 )
 @pytest.mark.few(2)
-def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context(event: dict[str, Any]) -> None:
+def test_an_unknown_event_is_a_message_with_a_context(event: dict[str, Any]) -> None:
     contexts: list[Any] = []
 
     def build(collection: Any) -> Any:
@@ -384,7 +382,7 @@ def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context(event: 
     assert contexts
 
 
-def test_an_answer_of_which_lambda_makes_no_json_fails_the_batch() -> None:
+def test_a_response_without_json_fails_the_batch() -> None:
     def build(collection: Any) -> Any:
         return lambda event, _: once(collection)(by_name(event["Records"][0]))
 
@@ -403,7 +401,7 @@ def test_an_answer_of_which_lambda_makes_no_json_fails_the_batch() -> None:
         (kafka(p0="a"), kafka(p1="b"), False),
     ],
 )
-def test_within_source_keeps_the_order_that_the_source_of_the_records_keeps(one: Any, other: Any, *, in_order: bool) -> None:
+def test_within_source_keeps_the_order_of_each_source(one: Any, other: Any, *, in_order: bool) -> None:
     sources = [deliverable.sources() for deliverable in deliverables_of([one, other])]
     assert Bounds(reorder="within_source").predecessors(sources) == ((), (0,) if in_order else ())
 
@@ -449,9 +447,7 @@ def test_two_events_with_one_record_are_refused() -> None:
 @pytest.mark.parametrize(("make", "identifier"), [(sqs, "messageId"), (kinesis, "sequenceNumber")], ids=["sqs", "kinesis"])
 @pytest.mark.parametrize("bounds", [Bounds(deliveries=3, concurrency=1), Bounds(deliveries=2)], ids=["one", "two at once"])
 @pytest.mark.few(2)
-def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
-    make: Any, identifier: str, bounds: Bounds
-) -> None:
+def test_pruning_loses_no_end_of_a_partial_batch(make: Any, identifier: str, bounds: Bounds) -> None:
     def build(collection: Any) -> Any:
         def handle(event: Any) -> Any:
             failures = []

@@ -89,7 +89,7 @@ def test_the_errors_of_dynamodb_that_are_swallowed_are_found(customers: Any, err
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_a_handler_that_lets_errors_out_or_tries_again_is_right(customers: Any) -> None:
+def test_a_handler_that_raises_or_retries_is_right(customers: Any) -> None:
     def build(table: Any) -> Handler:
         inner = deposit(table)
 
@@ -187,7 +187,7 @@ def catching(inner_of: Build, passes: Callable[[ClientError], bool]) -> Build:
     return build
 
 
-def test_a_cancelled_transaction_that_is_taken_for_a_duplicate_is_found(customers: Any) -> None:
+def test_a_cancelled_transaction_taken_for_a_duplicate_is_found(customers: Any) -> None:
     def is_cancelled(error: ClientError) -> bool:
         return error.response.get("Error", {}).get("Code") == "TransactionCanceledException"
 
@@ -200,7 +200,7 @@ def test_a_cancelled_transaction_that_is_taken_for_a_duplicate_is_found(customer
     explored(catching(transfer, is_duplicate), customers).assert_effectively_once()
 
 
-def test_a_single_write_conflicts_where_there_are_transactions_on_its_table(customers: Any) -> None:
+def test_a_single_write_conflicts_with_transactions_on_its_table(customers: Any) -> None:
     """Without a transaction there is nothing that it could be in conflict with."""
 
     def is_conflict(error: ClientError) -> bool:
@@ -320,7 +320,7 @@ def test_an_index_is_always_behind(make: Any) -> None:
         ("DescribeTable", {}, False),
     ],
 )
-def test_dynamodb_reads_what_was_written_only_where_it_is_told_to(
+def test_dynamodb_reads_are_stale_unless_consistent(
     customers: Any, method: str, arguments: dict[str, Any], *, stale: bool
 ) -> None:
     assert may_be_stale(customers(), Request("customers", method, arguments, None, writes=False)) is stale
@@ -347,7 +347,7 @@ SECONDARY = ReadPreference.SECONDARY_PREFERRED
         ({"read_preference": SECONDARY}, {"writes": True}, False),
     ],
 )
-def test_mongodb_reads_what_was_written_unless_it_reads_from_a_secondary(
+def test_mongodb_reads_are_stale_from_a_secondary(
     collection: dict[str, Any], request_: dict[str, Any], *, stale: bool
 ) -> None:
     store = mongomock_collection("customers").with_options(**collection)
@@ -355,7 +355,7 @@ def test_mongodb_reads_what_was_written_unless_it_reads_from_a_secondary(
     assert may_be_stale(store, Request("customers", **given)) is stale
 
 
-def test_two_ways_to_one_state_are_both_followed_where_a_stale_read_tells_them_apart() -> None:
+def test_stale_reads_distinguish_two_ways_to_one_state() -> None:
     """Both deposits end in the same balance, whichever comes first. Only a stale read sees which it was."""
     seen: set[Any] = set()
 

@@ -63,7 +63,7 @@ def test_a_process_that_has_died_keeps_nothing() -> None:
     assert "CRASH" not in str(report)  # a failure that it survives goes wrong, and a crash does not
 
 
-def test_what_is_under_way_when_another_delivery_dies_goes_on_in_the_process_that_it_is_in() -> None:
+def test_a_delivery_survives_the_crash_of_another() -> None:
     """Each process tells its deliveries its number. A delivery that changes its process would notice."""
     processes = itertools.count()
 
@@ -83,7 +83,7 @@ def test_what_is_under_way_when_another_delivery_dies_goes_on_in_the_process_tha
 
 
 @pytest.mark.parametrize("faults", [1, 2])
-def test_a_list_that_build_empties_is_not_emptied_in_the_middle_of_a_schedule(faults: int) -> None:
+def test_build_resets_nothing_within_a_schedule(faults: int) -> None:
     mails: list[str] = []
 
     def build(collection: Any) -> Handler:
@@ -102,7 +102,7 @@ def test_a_list_that_build_empties_is_not_emptied_in_the_middle_of_a_schedule(fa
     assert explored(build, observe=lambda _: len(mails), faults=faults, concurrency=1).counterexample is not None
 
 
-def test_a_list_that_belongs_to_a_handler_survives_its_crashes_and_a_remark_says_so() -> None:
+def test_memory_that_survives_crashes_gets_a_remark() -> None:
     latest: list[list[str]] = []
 
     def build(collection: Any) -> Handler:
@@ -120,7 +120,7 @@ def test_a_list_that_belongs_to_a_handler_survives_its_crashes_and_a_remark_says
     assert ["has survived its crashes" in remark.text for remark in report.remarks if remark.kind == "memory"] == [True]
 
 
-def test_a_handler_that_recovers_when_it_is_built_is_built_when_it_takes_over() -> None:
+def test_a_recovering_handler_is_built_when_it_takes_over() -> None:
     def build(collection: Any) -> Handler:
         started = [each["_id"] for each in collection.find({"state": "started"})]
         for name in started:
@@ -154,7 +154,7 @@ def test_a_handler_that_recovers_when_it_is_built_is_built_when_it_takes_over() 
 
 
 @pytest.mark.slow
-def test_memory_that_shows_only_while_the_delivery_is_under_way_is_found() -> None:
+def test_memory_that_shows_during_a_delivery_is_found() -> None:
     """A failure opens it, and the retry in the same delivery closes it again."""
 
     def build(collection: Any) -> Handler:
@@ -181,7 +181,7 @@ def test_memory_that_shows_only_while_the_delivery_is_under_way_is_found() -> No
 
 
 @pytest.mark.slow
-def test_memory_that_one_kind_of_failure_creates_for_one_message_is_found() -> None:
+def test_memory_created_by_one_failure_is_found() -> None:
     """There are more pairs of deliveries than can be run, and nearly all leave nothing behind."""
 
     def build(collection: Any) -> Handler:
@@ -231,7 +231,7 @@ def test_memory_that_a_value_in_an_answer_creates_is_found() -> None:
     assert not report.ok
 
 
-def test_memory_outside_of_python_is_found_by_what_the_deliveries_before_have_been_through(
+def test_memory_outside_of_python_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def build(table: Any) -> Handler:
@@ -255,7 +255,7 @@ def test_memory_outside_of_python_is_found_by_what_the_deliveries_before_have_be
     assert [step.words.partition(",")[0] for step in report.counterexample.steps] == ["PutItem orders m1: throttled"]
 
 
-def test_a_delivery_does_not_really_sleep_and_a_thread_beside_it_does() -> None:
+def test_a_delivery_sleeps_by_the_explorers_clock() -> None:
     slept: list[float] = []
 
     def build(collection: Any) -> Handler:

@@ -127,7 +127,7 @@ def test_a_counterexample_leaves_out_messages_that_do_not_matter() -> None:
     assert len({step.delivery.partition(",")[0] for step in steps}) == 1
 
 
-def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> None:
+def test_a_counterexample_is_kept_if_a_later_build_fails() -> None:
     kept, remarks = 0, ""
     for most in range(30, 90, 4):
         built: list[Any] = []

@@ -91,7 +91,7 @@ def digest(message: Message) -> str:
 
 
 @pytest.mark.parametrize("name_of", [digest, lambda message: message.body["order"]], ids=["digest", "order"])
-def test_a_message_that_a_guard_takes_for_another_one_is_named(name_of: Callable[[Message], str]) -> None:
+def test_a_message_taken_for_another_is_named(name_of: Callable[[Message], str]) -> None:
     report = explored(deduplicated_by(name_of))
     (remark,) = report.remarks
     assert remark.kind == "idle"
@@ -105,7 +105,7 @@ def test_a_message_that_a_guard_takes_for_another_one_is_named(name_of: Callable
     report.assert_effectively_once(accept="idle")
 
 
-def test_a_message_that_changes_nothing_though_it_is_the_first_is_named() -> None:
+def test_a_first_message_without_effect_is_named() -> None:
     def build(collection: Any) -> Handler:
         return lambda message: collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}})
 
@@ -114,7 +114,7 @@ def test_a_message_that_changes_nothing_though_it_is_the_first_is_named() -> Non
     assert "If it should, check the condition of its write, and what world() puts into the store." in idle.text
 
 
-def test_each_record_of_an_event_is_named_by_its_own_id() -> None:
+def test_each_record_is_named_by_its_own_id() -> None:
     def build(collection: Any) -> Any:
         guarded = GuardedCollection(collection, SeenIds())
         return sqs_handler(by_name)(
@@ -145,12 +145,12 @@ def raising_at_first(collection: Any) -> Handler:
     return handle
 
 
-def test_a_message_that_raises_though_nothing_disturbs_it_is_named_with_what_it_raises() -> None:
+def test_a_message_that_raises_undisturbed_is_named_with_its_error() -> None:
     (remark,) = explored(raising_at_first, TWO[:1]).remarks
     assert remark.text.startswith("m1 raises ValueError: not prepared although nothing disturbs it, and is done only when")
 
 
-def test_a_handler_that_raises_to_have_another_order_gets_no_remark() -> None:
+def test_raising_for_another_order_gets_no_remark() -> None:
     def build(collection: Any) -> Handler:
         inner = once(collection)
 
@@ -169,7 +169,7 @@ def test_a_handler_that_raises_to_have_another_order_gets_no_remark() -> None:
 
 
 @pytest.mark.parametrize("returned", [{"batchItemFailures": []}, True, [None]])
-def test_what_the_decorators_refuse_is_a_remark_where_a_guarded_store_is_used(returned: Any) -> None:
+def test_a_result_that_decorators_refuse_gets_a_remark(returned: Any) -> None:
     def handle(guarded: Any, message: Message) -> Any:
         guarded.update_one(message, C1, {"$inc": {"balance": 10}}, upsert=True)
         return returned
@@ -217,7 +217,7 @@ TWICE = [twice_to_a_document, created_and_then_changed, changed_and_then_created
 
 @pytest.mark.parametrize("handle", TWICE)
 @pytest.mark.parametrize("is_unique", [False, True])
-def test_a_second_write_of_a_message_to_an_entity_is_named_with_its_remedy(
+def test_a_second_write_to_a_document_is_named(
     handle: Callable[[Any, Message], Any],
     is_unique: bool,  # given by name
 ) -> None:
@@ -282,7 +282,7 @@ BLIND_OBSERVES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("observe", BLIND_OBSERVES.values(), ids=BLIND_OBSERVES)
 @pytest.mark.parametrize("build", [once, adds], ids=["right", "wrong"])
-def test_an_observe_that_sees_nothing_of_the_messages_fails_the_assertion(
+def test_an_observe_that_sees_no_message_fails_the_assertion(
     build: Callable[[Any], Handler], observe: Callable[[Any], Any]
 ) -> None:
     report = explored(build, observe=observe)
@@ -298,7 +298,7 @@ def test_where_observe_looks_and_where_the_handler_writes_are_named() -> None:
     assert "It asks find_one accounts a1; the handler writes update_one customers c1." in remark.text
 
 
-def test_messages_that_are_all_refused_fail_the_assertion_and_world_is_suspected() -> None:
+def test_messages_that_are_all_refused_fail_the_assertion() -> None:
     build = guarding(
         lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
     )
@@ -376,7 +376,7 @@ def _the_first(customers: Any) -> Any:
         ("raises", lambda: explored(raising_at_first, TWO[:1])),
     ],
 )
-def test_what_is_probably_not_meant_is_a_warning_that_can_be_accepted(
+def test_a_doubtful_remark_is_a_warning_unless_accepted(
     kind: str, explore_it: Callable[[], Exploration], recwarn: pytest.WarningsRecorder
 ) -> None:
     report = explore_it()
@@ -389,7 +389,7 @@ def test_what_is_probably_not_meant_is_a_warning_that_can_be_accepted(
     assert warned[0].filename == __file__
 
 
-def test_how_an_exploration_went_is_neither_a_failure_nor_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_note_is_neither_a_failure_nor_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     report = explore.random(once, TWO, lambda: mongomock_collection("customers"), balance, schedules=3)
     assert kinds(report) == ["note"]
     report.assert_effectively_once()
@@ -446,9 +446,7 @@ def pays_if(is_there: Callable[[Any], Any]) -> Callable[[Any], Handler]:
     [lambda orders: orders.find_one(C1), lambda orders: orders.count_documents(C1), lambda orders: [*orders.find(C1)]],
 )
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
-def test_a_message_that_gives_up_where_its_entity_is_not_there_yet_is_named(
-    is_there: Callable[[Any], Any], messages: Sequence[Message]
-) -> None:
+def test_a_message_that_gives_up_early_is_named(is_there: Callable[[Any], Any], messages: Sequence[Message]) -> None:
     report = explored(pays_if(is_there), messages, observe=lambda customers: [one["balance"] for one in customers.find()])
     assert report.ok
     (remark,) = report.remarks
@@ -469,7 +467,7 @@ def test_a_missing_entity_taken_for_an_answer_is_early() -> None:
 
 
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
-def test_a_creation_that_is_refused_where_another_message_has_upserted_its_entity_is_named(
+def test_a_creation_refused_after_an_upsert_is_named(
     messages: Sequence[Message],
 ) -> None:
     def handle(guarded: Any, message: Message) -> Any:
@@ -510,7 +508,7 @@ PAID = {"$set": {"paid": 10}}
         lambda orders: orders.bulk_write([UpdateOne(C1, PAID)]),
     ],
 )
-def test_a_plain_write_that_meets_no_document_because_it_comes_too_early_is_named(change: Callable[[Any], Any]) -> None:
+def test_an_early_plain_write_is_named(change: Callable[[Any], Any]) -> None:
     report = explored(plainly(placed, change), (PAY, PLACE), observe=lambda orders: [*orders.find()])
     (remark,) = report.remarks
     assert remark.kind == "early"
@@ -542,7 +540,7 @@ def items_of(orders: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(retention=None), SeenIds(), HighWaterMark()], ids=repr)
-def test_a_guarded_creation_that_finds_what_another_upsert_has_made_is_named_though_its_mark_is_written(ledger: Any) -> None:
+def test_a_guarded_creation_after_an_upsert_is_named(ledger: Any) -> None:
     messages = Message("pay", "p", 1), Message("place", "q", 1)
     report = explored(upserting(ON_INSERT, {"$inc": {"paid": 10}}, ledger), messages, observe=items_of)
     assert report.ok
@@ -588,13 +586,13 @@ def taking(take: Callable[[Any, Any], Any], holder: Callable[[Message], Any]) ->
 
 
 @pytest.mark.parametrize("take", TAKES)
-def test_the_first_of_two_plain_creations_wins_and_the_other_is_not_idle(take: Callable[[Any, Any], Any]) -> None:
+def test_the_second_of_two_plain_creations_is_not_idle(take: Callable[[Any, Any], Any]) -> None:
     report = explored(taking(take, lambda message: message.id), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
     assert report.remarks == ()
 
 
 @pytest.mark.parametrize("take", TAKES)
-def test_a_plain_creation_of_what_another_message_creates_alike_is_idle(take: Callable[[Any, Any], Any]) -> None:
+def test_a_repeated_equal_creation_is_idle(take: Callable[[Any, Any], Any]) -> None:
     report = explored(taking(take, lambda _: "ann"), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
     assert kinds(report) == ["idle"]
 
@@ -602,7 +600,7 @@ def test_a_plain_creation_of_what_another_message_creates_alike_is_idle(take: Ca
 # --- no false alarms --------------------------------------------------------------------------------------------------
 
 
-def test_a_message_that_has_nothing_to_do_before_another_one_gets_no_remark() -> None:
+def test_a_message_that_depends_on_another_gets_no_remark() -> None:
     def build(collection: Any) -> Handler:
         guarded = GuardedCollection(collection, SeenIds())
 

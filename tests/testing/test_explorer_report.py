@@ -97,7 +97,7 @@ def test_each_delivery_has_a_column_and_each_step_a_row() -> None:
     )
 
 
-def test_what_goes_wrong_without_a_schedule_is_told_as_plain_deliveries() -> None:
+def test_an_undisturbed_failure_is_shown_as_plain_deliveries() -> None:
     text = shown(trial_step(WRITE, DONE, settling=True)).text
     assert "     delivered one at a time, undisturbed:\n     m1, delivery 1: UpdateItem orders o-1: applied\n" in text
 
@@ -117,7 +117,7 @@ def test_many_states_and_large_ones_stay_readable() -> None:
     assert f"  observed  {{'{'k' * 60}': 1,\n             '{'l' * 60}': 2}}\n" in text
 
 
-def test_a_report_says_what_was_explored_and_what_it_did_not_see() -> None:
+def test_a_report_counts_schedules_and_shows_remarks() -> None:
     report = Exploration(12, 3, 0.5, exhausted=False, bounds=Bounds(), remarks=(Remark("note", "Slow, because of this."),))
     assert str(report) == (
         "No counterexample so far.\n"

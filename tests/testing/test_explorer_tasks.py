@@ -127,7 +127,7 @@ def test_a_request_that_a_task_group_cancels_may_have_arrived() -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_handler_that_cancels_its_only_write_before_any_answer_has_returned(waits: bool) -> None:
+def test_a_handler_that_cancels_its_only_write_has_returned(waits: bool) -> None:
     async def handle(collection: Any) -> None:
         task = asyncio.create_task(put(collection, "a"))
         await asyncio.sleep(0)
@@ -141,7 +141,7 @@ def test_a_handler_that_cancels_its_only_write_before_any_answer_has_returned(wa
     assert set(report.counterexample.observed) == {"a"}
 
 
-def test_a_report_says_what_was_cancelled_and_what_was_too_late() -> None:
+def test_a_report_shows_cancelled_requests() -> None:
     async def handle(collection: Any) -> None:
         try:
             async with asyncio.timeout(1):
@@ -163,7 +163,7 @@ def test_a_report_says_what_was_cancelled_and_what_was_too_late() -> None:
     assert words(lambda seen: {*seen} == {"b"}) == [late, unsent, "update_one t b: applied"]
 
 
-def test_a_timer_that_goes_off_early_is_one_of_the_faults() -> None:
+def test_an_early_timer_is_a_fault() -> None:
     async def handle(collection: Any) -> None:
         async def late() -> None:
             await asyncio.sleep(60)
@@ -176,7 +176,7 @@ def test_a_timer_that_goes_off_early_is_one_of_the_faults() -> None:
     assert {} in [end["z"] for end in ends_of(handle, deliveries=1)]
 
 
-def test_what_depends_on_which_task_comes_first_is_right_and_remarked() -> None:
+def test_a_dependence_on_task_order_gets_a_remark() -> None:
     async def handle(collection: Any) -> None:
         order: list[str] = []
 
@@ -204,7 +204,7 @@ async def grouped(work: Any, _: None) -> None:
 
 @pytest.mark.parametrize("make", [asyncio.Lock, lambda: asyncio.Semaphore(1)])
 @pytest.mark.parametrize("waiting_for", [asyncio.wait_for, gathered, grouped])
-def test_deliveries_that_wait_for_a_lock_take_turns_in_their_process(
+def test_deliveries_that_wait_for_a_lock_take_turns(
     make: Callable[[], Any], waiting_for: Callable[[Any, None], Any]
 ) -> None:
     async def under(lock: Any, collection: Any) -> None:
@@ -232,7 +232,7 @@ def test_a_lock_of_two_processes_is_refused_with_the_remedy() -> None:
         ends_of(handle)
 
 
-def test_what_a_timer_has_left_is_named_at_the_line_that_set_the_timer() -> None:
+def test_a_task_of_a_timer_is_named_with_its_line() -> None:
     async def handle(collection: Any) -> None:
         asyncio.get_running_loop().call_later(5, lambda: asyncio.ensure_future(put(collection, "late")))
         await put(collection, "a")
@@ -244,7 +244,7 @@ def test_what_a_timer_has_left_is_named_at_the_line_that_set_the_timer() -> None
         explored(handle)
 
 
-def test_a_request_that_a_timer_itself_sends_is_named_at_the_line_that_set_the_timer() -> None:
+def test_a_request_of_a_timer_is_named_with_its_line() -> None:
     async def handle(collection: Any) -> None:
         await put(collection, "a")
         asyncio.get_running_loop().call_later(5, lambda: put(collection, "late").send(None))
@@ -259,7 +259,7 @@ def test_a_request_that_a_timer_itself_sends_is_named_at_the_line_that_set_the_t
     [asyncio.to_thread, lambda send: asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), send)],
     ids=["to_thread", "an executor of one's own"],
 )
-def test_what_is_sent_in_a_thread_of_an_executor_is_refused_by_its_name(in_a_thread: Callable[[Any], Any]) -> None:
+def test_a_request_in_a_thread_of_an_executor_is_refused(in_a_thread: Callable[[Any], Any]) -> None:
     def build(collection: Any) -> Any:
         def send() -> None:
             with suppress(ConfigurationError):
@@ -274,7 +274,7 @@ def test_what_is_sent_in_a_thread_of_an_executor_is_refused_by_its_name(in_a_thr
         explore(build, [M1], lambda: mongomock_collection("t"), lambda collection: collection.find_one({}))
 
 
-def test_a_loop_that_cannot_be_watched_is_refused_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_cannot_be_watched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WatchedLoop, "can_watch", lambda _: False)
     with pytest.raises(
         ConfigurationError, match=r"in an event loop of the kind asyncio.*, in which the explorer cannot tell"
@@ -282,7 +282,7 @@ def test_a_loop_that_cannot_be_watched_is_refused_by_its_kind(monkeypatch: pytes
         explore(lambda collection: lambda _: asyncio.run(put(collection, "a")), [M1], world, everything)
 
 
-def test_a_runner_that_is_used_again_runs_for_the_delivery_that_uses_it() -> None:
+def test_a_reused_runner_runs_for_its_present_delivery() -> None:
     def build(collection: Any) -> Any:
         runner = asyncio.Runner()
         weakref.finalize(runner, runner.get_loop().close)
@@ -316,7 +316,7 @@ def test_a_lost_update_is_found_whichever_way_schedules_are_chosen(at_random: bo
 
 
 @pytest.mark.parametrize("which", [0, 1, 25, 26, 140])
-def test_a_replay_code_says_which_of_the_pending_requests_is_next(which: int) -> None:
+def test_a_replay_code_names_the_next_pending_request(which: int) -> None:
     one, other = Delivery(0, 0), Delivery(11, 25)
     steps = (
         ScheduleStep(one, Fault.NONE, which),

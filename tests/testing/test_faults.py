@@ -164,7 +164,7 @@ def test_a_dead_process_sends_nothing_more(shop: Shop) -> None:
 # ---------------------------------------------------------------- lost answers
 
 
-def test_a_lost_answer_that_the_driver_does_not_retry_raises_the_drivers_error(shop: Shop) -> None:
+def test_a_lost_response_raises_the_drivers_error_without_retries(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.lose_answer(1, retried=False)
     with pytest.raises(AutoReconnect if is_mongo(shop) else ConnectionClosedError):
@@ -279,7 +279,7 @@ def test_a_read_is_never_cancelled_and_saying_so_is_loud(table: Any) -> None:
         faults.store.get_item(Key={"id": "c1"})
 
 
-def test_a_refused_connection_leaves_nothing_and_raises_what_the_driver_raises(shop: Shop) -> None:
+def test_a_refused_connection_leaves_nothing(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.refuse_connection(1)
     with pytest.raises(ServerSelectionTimeoutError if is_mongo(shop) else EndpointConnectionError, match="connect"):
@@ -304,7 +304,7 @@ def test_a_batch_leaves_its_last_write_and_says_so(table: Any, client: Any) -> N
     faults.assert_all_used()
 
 
-def test_what_is_no_batch_leaves_nothing_and_saying_so_is_loud(shop: Shop) -> None:
+def test_leave_unprocessed_refuses_a_request_without_a_batch(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.leave_unprocessed(1)
     with pytest.raises(ConfigurationError, match="is done whole or not at all: plan leave_unprocessed for BatchWriteItem"):
@@ -314,7 +314,7 @@ def test_what_is_no_batch_leaves_nothing_and_saying_so_is_loud(shop: Shop) -> No
 # ---------------------------------------------------------------- plans
 
 
-def test_a_predicate_means_the_first_request_that_it_is_true_of(shop: Shop) -> None:
+def test_a_predicate_names_the_first_matching_request(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.before(lambda request: request.writes)
     shop.read(faults.store)
@@ -325,7 +325,7 @@ def test_a_predicate_means_the_first_request_that_it_is_true_of(shop: Shop) -> N
     faults.assert_all_used()
 
 
-def test_a_fault_that_no_request_met_fails_and_says_how_to_allow_it(shop: Shop) -> None:
+def test_an_unused_fault_fails_with_a_remedy(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.throttle(2, times=2)
 

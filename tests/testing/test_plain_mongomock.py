@@ -42,7 +42,7 @@ def test_fields_under_a_unique_index_name_an_entity(orders: Any) -> None:
         assert isinstance(guarded.update_one(M1, {"email": "a@b"}, {"$inc": {"n": 1}}, upsert=True), expected)
 
 
-def test_a_unique_index_of_the_callers_refuses_as_the_driver_does_although_mongomock_does_not_say_which(orders: Any) -> None:
+def test_a_unique_index_refuses_without_naming_itself(orders: Any) -> None:
     orders.create_index("email", unique=True)
     orders.insert_one({"_id": "other", "email": "a@b"})
     guarded = GuardedCollection(orders, SeenIds())

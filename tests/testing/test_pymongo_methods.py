@@ -171,7 +171,7 @@ def test_beanie_opens_the_asynchronous_stand_in() -> None:
     asyncio.run(use())
 
 
-def test_the_client_of_a_stand_in_makes_stand_ins_and_has_no_sessions(orders: Any) -> None:
+def test_the_client_of_a_stand_in_has_no_sessions(orders: Any) -> None:
     client = orders.database.client
     assert type(client.other.things) is type(orders)
     client.other.things.insert_one({"_id": 1})

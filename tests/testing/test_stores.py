@@ -64,7 +64,7 @@ def test_a_collection_writes_for_sure() -> None:
 
 
 @pytest.mark.parametrize("identity", ["email", {"email"}, (b"email",)])
-def test_the_fields_that_name_an_entity_are_named_in_a_row(identity: Any) -> None:
+def test_fields_that_name_an_entity_are_a_sequence(identity: Any) -> None:
     for guard, collection in ((GuardedCollection, Collection()), (AsyncGuardedCollection, AsyncCollection())):
         with pytest.raises(ConfigurationError, match=r'give the names of the fields.*\("email",\)'):
             guard(collection, SeenIds(), key=identity)
@@ -86,14 +86,14 @@ def test_a_drivers_blocking_client_is_refused_before_anything_is_sent() -> None:
 
 
 @pytest.mark.parametrize("method", ["replace_one", "find_one_and_replace", "update_many"])
-def test_what_would_erase_a_ledger_or_mark_many_is_refused_with_the_remedy(method: str) -> None:
+def test_a_method_that_erases_ledgers_is_refused(method: str) -> None:
     with pytest.raises(InvalidUpdate, match="update_one"):
         getattr(GuardedCollection(Collection(), SeenIds()), method)(M1, {"_id": 1}, {"a": 1})
     with pytest.raises(InvalidUpdate, match="update_one"):
         asyncio.run(getattr(AsyncGuardedCollection(AsyncCollection(), SeenIds()), method)(M1, {"_id": 1}, {"a": 1}))
 
 
-def test_a_tables_requests_go_to_its_client_which_threads_may_share() -> None:
+def test_requests_of_a_table_go_to_its_client() -> None:
     asked: list[dict[str, Any]] = []
 
     def update_item(**request: Any) -> dict[str, Any]:

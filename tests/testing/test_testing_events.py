@@ -54,7 +54,7 @@ def test_a_fifo_record_says_its_group_and_its_place() -> None:
     assert len({found["MessageDeduplicationId"] for found in attributes}) == 3
 
 
-def test_the_same_body_is_a_redelivery_and_two_in_one_event_are_two_messages() -> None:
+def test_the_same_body_in_a_later_event_is_a_redelivery() -> None:
     first, second = sqs_event("a", "a")["Records"]
     assert first["messageId"] != second["messageId"]
     (again,) = sqs_event("a", receive_count=2)["Records"]
@@ -242,7 +242,7 @@ def test_the_time_of_a_context_stands_still() -> None:
     assert [context.get_remaining_time_in_millis() for _ in range(3)] == [250, 250, 250]
 
 
-def test_with_a_clock_the_time_runs_out_and_not_below_zero() -> None:
+def test_a_context_with_a_clock_ends_at_zero() -> None:
     times = iter([100.0, 100.2, 100.999, 102.0])
     context = lambda_context(remaining_ms=1000, clock=lambda: next(times))
     assert [context.get_remaining_time_in_millis() for _ in range(3)] == [800, 1, 0]

@@ -52,9 +52,7 @@ def test_tables_can_be_made_and_made_anew(moto_table: MakeTable) -> None:
 
 
 @pytest.mark.parametrize("by", ["fixture", "function"])
-def test_a_table_and_a_collection_are_used_alike_with_a_block_and_without(
-    by: str, moto_table: MakeTable, mongomock_collection: MakeCollection
-) -> None:
+def test_tables_and_collections_need_no_block(by: str, moto_table: MakeTable, mongomock_collection: MakeCollection) -> None:
     make_table = moto_table if by == "fixture" else onewrite.testing.moto_table
     make_collection = mongomock_collection if by == "fixture" else onewrite.testing.mongomock_collection
     table = make_table("by-hand", "id", sort_key="line", types={"line": "N"})
@@ -102,7 +100,7 @@ def test_a_table_is_gone_when_its_test_ends(pytester: pytest.Pytester, monkeypat
     result.assert_outcomes(passed=3)
 
 
-def test_a_fault_that_no_request_has_met_fails_the_test_at_its_end(run: Callable[[str], pytest.RunResult]) -> None:
+def test_an_unused_fault_fails_the_test_at_its_end(run: Callable[[str], pytest.RunResult]) -> None:
     result = run("""
         import pytest
         from onewrite.testing import Crash
@@ -120,7 +118,7 @@ def test_a_fault_that_no_request_has_met_fails_the_test_at_its_end(run: Callable
     result.stdout.fnmatch_lines(["*These faults were planned, and no request met them: before(1)*"])
 
 
-def test_a_test_whose_engine_is_not_here_is_skipped_with_the_way_to_get_it(run: Callable[[str], pytest.RunResult]) -> None:
+def test_a_test_without_its_engine_is_skipped_with_a_remedy(run: Callable[[str], pytest.RunResult]) -> None:
     result = run("""
         import unittest
         import onewrite.testing

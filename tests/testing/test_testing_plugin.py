@@ -77,9 +77,7 @@ def test_the_plugin_costs_nothing_unused_it_imports_no_driver(module: str) -> No
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_a_run_that_explores_nothing_imports_no_driver_and_says_nothing(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_explorations_imports_no_driver(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(f"""
         import sys
@@ -98,7 +96,7 @@ def test_the_summary_counts_schedules_and_tests(run: Run) -> None:
     result.stdout.re_match_lines([r"onewrite: explored \d+ schedules \(\d+ pruned\) in 2 tests, \d+\.\d s"])
 
 
-def test_a_counterexample_fails_the_test_and_names_the_command_that_replays_it(run: Run) -> None:
+def test_a_counterexample_names_the_command_that_replays_it(run: Run) -> None:
     result = run(WRONG)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -117,7 +115,7 @@ def test_the_summary_says_that_explorations_were_cut_short(run: Run) -> None:
     )
 
 
-def test_a_replay_runs_that_schedule_only_and_fails_as_it_did(run: Run) -> None:
+def test_a_replay_runs_one_schedule_and_fails_again(run: Run) -> None:
     code = code_in(run(WRONG))
     result = run(WRONG, "--onewrite-replay", code)
     result.assert_outcomes(failed=1)
@@ -131,7 +129,7 @@ def test_a_replay_runs_that_schedule_only_and_fails_as_it_did(run: Run) -> None:
     )
 
 
-def test_a_replay_passes_when_the_handler_is_mended_and_shows_what_was_run(run: Run) -> None:
+def test_a_replay_of_a_corrected_handler_passes(run: Run) -> None:
     code = code_in(run(WRONG))
     result = run(WRONG.replace("explore(careless", "explore(guarded"), "--onewrite-replay", code)
     result.assert_outcomes(passed=1)
@@ -194,7 +192,7 @@ CANCELLING = f"""
 
 
 @pytest.mark.parametrize("options", [(), ("-W", "ignore")], ids=str)
-def test_a_test_that_could_not_have_failed_fails_whatever_the_options(run: Run, options: tuple[str, ...]) -> None:
+def test_a_test_that_cannot_fail_fails(run: Run, options: tuple[str, ...]) -> None:
     result = run(BLIND, *options)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -207,7 +205,7 @@ def test_a_test_that_could_not_have_failed_fails_whatever_the_options(run: Run, 
     )
 
 
-def test_a_remark_that_is_no_failure_is_a_warning_and_in_the_summary_once(run: Run) -> None:
+def test_a_doubtful_remark_is_in_the_summary_once(run: Run) -> None:
     twice = CANCELLING + CANCELLING.replace(EXPLORATIONS, "").replace("test_cancelling", "test_again")
     result = run(twice, "-W", "default")
     result.assert_outcomes(passed=2, warnings=2)
@@ -245,7 +243,7 @@ def looking(line: str) -> str:
 @pytest.mark.parametrize(
     "line", [EXPLORED, f"assert {EXPLORED}", f"{EXPLORED}.assert_effectively_once", f"onewrite.testing.{EXPLORED}"]
 )
-def test_a_counterexample_at_which_a_test_does_not_look_fails_it(run: Run, line: str) -> None:
+def test_an_unread_counterexample_fails_the_test(run: Run, line: str) -> None:
     result = run(looking(line))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*Not effectively once:*", "*m1, delivery 1*m1, delivery 2"])

@@ -28,13 +28,13 @@ def stored(seed: int | None) -> list[Any]:
         return [table.scan()["Items"], [*collection.find()]]
 
 
-def test_one_seed_stores_the_same_each_time_and_another_something_else() -> None:
+def test_one_seed_stores_the_same_each_time() -> None:
     assert stored(1) == stored(1)
     for ours, others in zip(stored(1), stored(2), strict=True):
         assert ours != others
 
 
-def test_an_exploration_in_the_block_draws_from_no_seed_and_takes_none_away() -> None:
+def test_an_exploration_draws_from_no_seed() -> None:
     def drawn(*, explores: bool) -> list[Any]:
         with seeded(1), mongomock_collection() as collection:
             if explores:

@@ -63,7 +63,7 @@ def nervous_threads() -> Iterator[None]:
         (lambda: dynamodb_stream_event((None, {"orderId": "o-1"})), "onewrite.dynamodb.values", "dynamodb"),
     ],
 )
-def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(
+def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, use: Callable[[], object], module: str, extra: str
 ) -> None:
     real = builtins.__import__
@@ -80,7 +80,7 @@ def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(
     assert f'pip install "onewrite[{extra}]"' in str(missing.value)
 
 
-def test_a_lie_is_an_error_of_ours_and_something_not_implemented() -> None:
+def test_a_refusal_is_an_onewrite_error_and_not_implemented() -> None:
     assert issubclass(UnsupportedByStandIn, OnewriteError)
     assert issubclass(UnsupportedByStandIn, NotImplementedError)
 
@@ -88,7 +88,7 @@ def test_a_lie_is_an_error_of_ours_and_something_not_implemented() -> None:
 # ---------------------------------------------------------------- moto_table
 
 
-def test_a_table_is_a_boto3_table_that_other_clients_see_too() -> None:
+def test_other_clients_see_the_table() -> None:
     with moto_table("orders", key="orderId") as table:
         table.put_item(Item={"orderId": "o-1", "n": 1})
         client = boto3.client("dynamodb")
@@ -96,7 +96,7 @@ def test_a_table_is_a_boto3_table_that_other_clients_see_too() -> None:
         client.close()
 
 
-def test_a_table_shows_no_date_that_tells_a_test_with_another_clock_to_set_it_right(
+def test_a_table_sends_no_date(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with moto_table("orders", key="orderId") as table:
@@ -105,7 +105,7 @@ def test_a_table_shows_no_date_that_tells_a_test_with_another_clock_to_set_it_ri
     assert caplog.messages == []
 
 
-def test_keys_have_names_and_types_and_the_rest_is_handed_on() -> None:
+def test_keys_have_names_and_types() -> None:
     index = {
         "IndexName": "by-day",
         "KeySchema": [{"AttributeName": "day", "KeyType": "HASH"}],
@@ -151,7 +151,7 @@ def test_a_collection_has_a_name_and_so_has_its_database(arguments: dict[str, An
         mongomock_collection(**arguments)
 
 
-def test_several_tables_are_open_at_once_and_each_is_gone_with_its_block() -> None:
+def test_each_open_table_is_gone_after_its_block() -> None:
     with moto_table("one") as one:
         one.put_item(Item={"orderId": "o-1"})
         with moto_table("two") as two:
@@ -180,7 +180,7 @@ def test_a_table_that_is_closed_sends_nothing() -> None:
         table.get_item(Key={"orderId": "o-1"})
 
 
-def test_neither_the_callers_account_nor_an_endpoint_of_theirs_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_callers_account_and_endpoint_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "real")
     monkeypatch.setenv("AWS_PROFILE", "production")
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://localhost:1")
@@ -231,7 +231,7 @@ def test_one_conditional_write_wins_each_time() -> None:
 # ---------------------------------------------------------------- mongomock_collection
 
 
-def test_a_collection_is_empty_and_on_a_server_of_its_own() -> None:
+def test_a_collection_is_empty_and_alone_on_its_server() -> None:
     with mongomock_collection() as one, mongomock_collection("orders", database="shop") as other:
         one.insert_one({"_id": 1})
         assert (one.full_name, other.full_name) == ("test.orders", "shop.orders")
