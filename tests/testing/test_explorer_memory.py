@@ -243,7 +243,7 @@ def test_memory_outside_of_python_is_found(
             try:
                 table.put_item(Item={"id": message.id})
             except ClientError as error:
-                if "Throughput" in error.response.get("Error", {}).get("Code"):
+                if "Throughput" in error.response.get("Error", {}).get("Code", ""):
                     monkeypatch.setenv("ONEWRITE_THROTTLED", "1")
                 raise
 
