@@ -2,10 +2,10 @@
 #
 #   docker build --file infra/lambda.Dockerfile --platform linux/arm64 --provenance=false --tag order-history .
 #
-# Push it to ECR, and give the Terraform module its image_uri and architecture. boto3 is in the base image.
-# For a handler of your own change the lines marked "yours".
+# Push it to ECR, and pass its image_uri and architecture to the Terraform module. The base image includes boto3.
+# For your own handler, change the lines marked "yours".
 #
-# AWS mends this image under its tag. For builds that can be repeated give its digest: --build-arg BASE=public.ecr.aws/lambda/python:3.13@sha256:...
+# AWS patches this image under its tag. For repeatable builds, pass its digest: --build-arg BASE=public.ecr.aws/lambda/python:3.13@sha256:...
 ARG BASE=public.ecr.aws/lambda/python:3.13
 
 FROM ${BASE} AS build
@@ -15,8 +15,8 @@ COPY infra/package.py infra/package.py
 COPY src src
 # yours
 COPY examples/order_history examples/order_history
-# yours: the folder, and what it needs, as --install "pymongo>=4.13".
-# The wheels are those of the platform that is asked for, since this runs on it.
+# yours: the folder and its requirements, for example --install "pymongo>=4.13".
+# The wheels are for the requested platform, because this command runs on it.
 RUN python infra/package.py --architecture native --output /package examples/order_history
 
 FROM ${BASE}

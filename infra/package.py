@@ -1,13 +1,14 @@
-"""Packs the library, code of yours and what it needs, for Lambda.
+"""Pack the library, your code, and its dependencies for Lambda.
 
     python3.13 infra/package.py                                        the order-history example, as dist/function.zip
-    python3.13 infra/package.py --install "pymongo>=4.13" shop/        a package or a module of yours, with a requirement
-    python3.13 infra/package.py --layer --output dist/layer.zip        a layer with the library alone
+    python3.13 infra/package.py --install "pymongo>=4.13" shop/        a package or module of yours, with a requirement
+    python3.13 infra/package.py --layer --output dist/layer.zip        a layer with only the library
     python3.13 infra/package.py --output /package shop/                a folder, for a container image
 
-It packs what pip has resolved and checked, and of yours all that can be imported or read by what is imported; what it leaves out it names.
+The package contains what pip has resolved and checked, and every module and data file of your code. The command names the files
+that it leaves out.
 
-Run it with the Python of Lambda's runtime: the wheels are chosen and the bytecode is written for the version that runs it.
+Run it with the Python version of Lambda's runtime, because the wheels and the bytecode are for the version that runs it.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "src" / "onewrite"
 EXAMPLE = ROOT / "examples" / "order_history"
-# What needs a terminal or a test has no place in a function, nor has the command. Nothing else in the library imports these.
+# The command and the test kit are left out. The rest of the library never imports them.
 NOT_FOR_LAMBDA = {"operate", "__main__.py", "testing"}
-# boto3 and what it needs are part of Lambda's Python, and would be nine tenths of the package.
+# Lambda's Python includes boto3 and its dependencies, which would be nine tenths of the package.
 RUNTIME_HAS = {"boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3"}
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
-# The C library of Amazon Linux 2, on which Python 3.11 runs, and of Amazon Linux 2023. A wheel for a later one does not load.
+# The C library of Amazon Linux 2 (Python 3.11) and of Amazon Linux 2023. A wheel for a later one doesn't load.
 GLIBC = 26 if sys.version_info < (3, 12) else 34
-OLDEST_GLIBC = 17  # that of manylinux2014
-# What pip notes about this machine: where something came from, and what else of it was installed here.
+MIN_GLIBC = 17  # manylinux2014
+# pip's notes about this machine, such as a distribution's origin and its scripts.
 NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
-# The same for every file and every run: the same source makes the same bytes, and nothing is deployed that did not change.
+# A constant time for every file: the same source gives the same bytes, so unchanged code is not deployed again.
 WRITE_TIME = (1980, 1, 1, 0, 0, 0)
 READABLE, EXECUTABLE = 0o644, 0o755
 
-# Python compares no dates and reads no sources with bytecode of this kind. The usual kind holds the date of its source, which
-# a package does not keep: Lambda would compile each module at every cold start, since it cannot write there.
+# With unchecked bytecode, Python doesn't compare it with its source. Usual bytecode contains its source's date, which a package
+# doesn't keep. Lambda would then compile each module at every cold start, because it can't write there.
 COMPILE = """
 import sys
 from pathlib import Path
@@ -53,7 +54,7 @@ from py_compile import PycInvalidationMode, PyCompileError, compile
 
 folder = Path(sys.argv[1])
 for path in sorted(folder.rglob("*.py")):
-    name = path.relative_to(folder).as_posix()  # this folder's own name would be in the bytecode, and is new each time
+    name = path.relative_to(folder).as_posix()  # otherwise the temporary folder's name would be in the bytecode
     try:
         compile(path, dfile=name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
     except PyCompileError as error:
@@ -65,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     if not LIBRARY.is_dir():
         sys.exit(
-            f"There is no {LIBRARY}: clone the repository first, and run infra/package.py there. It packs the library from its own clone."
+            f"There is no {LIBRARY}. Clone the repository and run infra/package.py there, because it packs the clone's own library."
         )
-    architecture = _of_this_machine() if options.architecture == "native" else options.architecture
+    architecture = _native_architecture() if options.architecture == "native" else options.architecture
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         code = folder / "python" if options.layer else folder
@@ -108,7 +109,7 @@ def _options() -> argparse.ArgumentParser:
 def _existing(name: str) -> Path:
     path = Path(name).absolute()  # a link keeps its own name, by which it is imported
     if not path.exists():
-        raise argparse.ArgumentTypeError(f"there is no {name}")
+        raise argparse.ArgumentTypeError(f"{name} doesn't exist")
     return path
 
 
@@ -116,44 +117,41 @@ def _importable(name: str) -> Path:
     path = _existing(name)
     module = path.name if path.is_dir() else path.name.removesuffix(".py")
     if not module.isidentifier():
-        raise argparse.ArgumentTypeError(f"{name} cannot be imported: give the folder of a package, or a .py file")
+        raise argparse.ArgumentTypeError(f"{name} isn't importable: expected a package's folder or a .py file")
     return path
 
 
-def _of_this_machine() -> str:
+def _native_architecture() -> str:
     machine = platform.machine().lower()
     architecture = {
         **{machine_name: lambda_name for lambda_name, machine_name in MACHINES.items()},
         "arm64": "arm64",
         "amd64": "x86_64",
     }.get(machine)
-    return architecture or sys.exit(f"Lambda has no {machine}: say --architecture.")
-
-
-# ---------------------------------------------------------------- what is needed
+    return architecture or sys.exit(f"Lambda doesn't run on {machine}. Pass --architecture arm64 or x86_64.")
 
 
 def install(target: Path, requirements: list[str], files: list[Path], architecture: str) -> None:
-    """Installs wheels for the function's processor, whatever this machine's is. What must be built is refused by pip.
+    """Install wheels for the function's processor, whatever this machine's is. pip refuses requirements that need a build.
 
-    It is one call of pip: what it has resolved from the indexes that the files name, and whose hashes it has checked, is what is
-    there then. To ask a second time, by name and version, could get something else of the same name.
+    A single call of pip resolves the requirements from the files' indexes and checks their hashes. A second call by name and version
+    could get another distribution of the same name.
     """
     machine = MACHINES[architecture]
-    names = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC, OLDEST_GLIBC - 1, -1)]
+    names = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC, MIN_GLIBC - 1, -1)]
     names.append(f"manylinux2014_{machine}")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]
     command += ["--only-binary=:all:", "--implementation=cp", "--no-compile", f"--target={target}"]
     command += [f"--python-version={sys.version_info.major}.{sys.version_info.minor}"]
     command += [f"--platform={name}" for name in names]
     command += [*requirements, *(f"--requirement={path}" for path in files)]
-    if code := subprocess.run(command, check=False).returncode:  # noqa: S603  # what was asked for, and no shell
-        sys.exit(code)  # pip has said what is wrong
-    shutil.rmtree(target / "bin", ignore_errors=True)  # scripts, which name this machine's Python
+    if code := subprocess.run(command, check=False).returncode:  # noqa: S603  # the requested packages, without a shell
+        sys.exit(code)  # pip has printed the problem
+    shutil.rmtree(target / "bin", ignore_errors=True)  # scripts contain the path of this machine's Python
 
 
 def remove(target: Path, names: Collection[str], reason: str) -> list[str]:
-    """Takes those distributions out again, and names them."""
+    """Remove these distributions and return their names."""
     removals: list[str] = []
     for information in sorted(target.glob("*.dist-info")):
         about = HeaderParser().parsestr((information / "METADATA").read_text())
@@ -161,7 +159,7 @@ def remove(target: Path, names: Collection[str], reason: str) -> list[str]:
             continue
         with (information / "RECORD").open(newline="") as record:
             record_paths = [Path(os.path.normpath(target / row[0])) for row in csv.reader(record)]
-        paths = [path for path in record_paths if path.is_relative_to(target)]  # scripts stand elsewhere, and are gone
+        paths = [path for path in record_paths if path.is_relative_to(target)]  # scripts are elsewhere, and already removed
         for path in paths:
             path.unlink(missing_ok=True)
         for folder in {parent for path in paths for parent in path.parents if target in parent.parents}:
@@ -171,14 +169,11 @@ def remove(target: Path, names: Collection[str], reason: str) -> list[str]:
     return removals
 
 
-# ---------------------------------------------------------------- the package
-
-
 def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> list[str]:
-    """Copies a package or module, data included, and names what it leaves out: hidden files, tests that nothing imports, and links that lead out."""
+    """Copy a package or module with its data. Return the files that were left out: hidden files, unused tests, and links to the outside."""
     folder.mkdir(exist_ok=True)
     if (folder / source.name).exists():
-        sys.exit(f"{source.name} is in the package already: {source} would be mixed with it.")
+        sys.exit(f"{source.name} is already in the package, so {source} would be mixed with it. Rename one of them.")
     if source.is_file():
         shutil.copy(source, folder)
         return []
@@ -198,12 +193,12 @@ def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> li
     try:
         shutil.copytree(source, folder / source.name, ignore=names_to_ignore)
     except shutil.Error as error:
-        sys.exit("\n".join(f"{path} cannot be copied: {reason}" for path, _, reason in error.args[0]))
+        sys.exit("\n".join(f"{path} can't be copied: {reason}" for path, _, reason in error.args[0]))
     return left_out
 
 
 def _cannot_be_copied(path: Path, source: Path) -> str | None:
-    """Why this is left out of the package. What a link leads to within the package is copied in its place."""
+    """Return why a path is left out of the package, or None. A link within the package is replaced by its target."""
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
@@ -217,13 +212,13 @@ def _cannot_be_copied(path: Path, source: Path) -> str | None:
 
 
 def _names_tests(source: Path) -> bool:
-    """Whether any module outside of folders called tests has that word in it: it might import one of them."""
+    """Return whether a module outside of folders named tests contains that word, and so might import one of them."""
     modules = (path for path in source.rglob("*.py") if "tests" not in path.relative_to(source).parts)
     return any(re.search(rb"\btests\b", path.read_bytes()) for path in modules)
 
 
 def describe(folder: Path) -> None:
-    """The library's licence and what is said of it, as an installation has them: importlib.metadata knows its version."""
+    """Write the library's metadata and license, as an installation does, so that importlib.metadata knows its version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     information = folder / f"{project['name']}-{project['version']}.dist-info"
     (information / "licenses").mkdir(parents=True)
@@ -241,7 +236,7 @@ def describe(folder: Path) -> None:
 
 
 def compile_all(folder: Path) -> None:
-    # In the order of no hash, and with nothing else that the environment tells Python, or the same source would make other bytes.
+    # Without a hash seed and the environment's other settings for Python, the same source gives the same bytes.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [sys.executable, "-c", COMPILE, str(folder)]
     subprocess.run(command, check=True, env={**environment, "PYTHONHASHSEED": "0"})  # noqa: S603  # our own
@@ -253,7 +248,7 @@ def write(folder: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.suffix != ".zip":
         if target.exists():
-            sys.exit(f"{target} is there already, and what is in it would get into the package. Remove it first.")
+            sys.exit(f"{target} already exists, and its files would get into the package. Remove it first.")
         shutil.copytree(folder, target)
         return
     with ZipFile(target, "w") as archive:

@@ -80,7 +80,7 @@ def _anchor(kind: str, name: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Underscores and bars outside of code."""
+    """Escape underscores and bars outside of code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else part.replace("_", "\\_").replace("|", "\\|") for part in parts)
 
