@@ -148,7 +148,7 @@ def test_model_that_decodes_stream_records_is_refused(model: Any, decorator: Any
         event_parser(model=model)(decorator(by_name)(lambda _: None))(event, CONTEXT)
 
 
-def test_a_model_of_a_direct_event_is_an_event_too() -> None:
+def test_model_of_a_direct_event_is_accepted() -> None:
     seen: list[Message] = []
     handler = eventbridge_handler(eventbridge(json_body(id="no")))(seen.append)
     event_parser(model=EventBridgeModel)(handler)({**PLACED, "account": "1", "region": "r", "resources": []}, CONTEXT)

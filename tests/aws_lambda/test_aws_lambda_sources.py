@@ -68,7 +68,7 @@ def test_a_group_on_a_standard_queue_is_for_fairness_only(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("attributes", [{}, {"MessageGroupId": 7}, None])
-def test_fifo_records_whose_group_cannot_be_read_keep_their_order(shop: Shop, attributes: Any) -> None:
+def test_fifo_records_without_readable_group_keep_order(shop: Shop, attributes: Any) -> None:
     event = {"Records": [sqs_record(name, arn=FIFO, attributes=attributes) for name in ("a!", "b")]}
     event["Records"].append(sqs_record("c", arn=FIFO, group="c"))
     assert identifiers(sqs_handler(by_name)(shop)(event)) == ["id-a!", "id-b"]
@@ -96,7 +96,7 @@ def test_kafka_raises_without_provisioned_mode(origin: str, group_by: Any) -> No
 
 
 @pytest.mark.parametrize("value", ["false", 0, None])
-def test_provisioned_mode_is_said_clearly(value: Any) -> None:
+def test_provisioned_mode_must_be_a_bool(value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"provisioned_mode=.*: expected True or False"):
         kafka_handler(by_name, provisioned_mode=value)
 
@@ -115,7 +115,7 @@ def test_failed_record_without_id_returns_the_batch(broken: Any) -> None:
     assert identifiers(sqs_handler(by_name)(apply)(event)) == [""]
 
 
-def test_a_message_that_came_twice_is_named_once(shop: Shop) -> None:
+def test_repeated_message_is_named_once(shop: Shop) -> None:
     assert identifiers(sqs_handler(by_name)(shop)(sqs(["a!", "b", "a!"]))) == ["id-a!"]
     assert shop.names == ["a!", "b", "a!"]
 
@@ -316,7 +316,7 @@ def test_what_was_not_begun_in_time_raises_too(name: str) -> None:
 
 @pytest.mark.parametrize("name", DIRECT)
 @pytest.mark.parametrize("other", [*OTHERS[:5], [PLACED], sqs(["a"]), {"events": 5}, {"Records": [{}]}], ids=repr)
-def test_an_event_of_another_kind_is_refused_there_too(name: str, other: Any) -> None:
+def test_foreign_direct_event_is_refused(name: str, other: Any) -> None:
     decorator, identity, _ = DIRECT[name]
     with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
         decorator(identity)(apply)(other)
@@ -343,7 +343,7 @@ TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucke
 
 @pytest.mark.parametrize("body", [TEST_EVENT, json.dumps({**PUBLISHED, "Message": TEST_EVENT})])
 @pytest.mark.parametrize("identity", [by_name, sqs_message_id(), json_body(id="key"), s3_object()])
-def test_s3s_test_of_a_queue_settles_whatever_the_identity(body: str, identity: Any, shop: Shop) -> None:
+def test_s3_test_event_is_settled_with_any_identity(body: str, identity: Any, shop: Shop) -> None:
     report = sqs_handler(identity)(shop).run({"Records": [sqs_record("x", body=body)]})
     assert (report.results[0].skipped, identifiers(report.response), shop.names) == (True, [], [])
 
@@ -380,7 +380,7 @@ def test_deaggregated_records_fail_by_their_record_number(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("decorator", "event"), [(kinesis_handler, kinesis), (dynamodb_stream_handler, dynamodb)])
-def test_a_tumbling_window_is_refused_with_a_word_why(decorator: Any, event: Any, shop: Shop) -> None:
+def test_tumbling_window_is_refused(decorator: Any, event: Any, shop: Shop) -> None:
     windowed = {**event(["a"]), "window": {"start": "s", "end": "e"}, "state": {}, "isFinalInvokeForWindow": False}
     with pytest.raises(ConfigurationError, match=r"tumbling window.* Set TumblingWindowInSeconds to 0"):
         decorator(by_name)(shop)(windowed)

@@ -674,8 +674,8 @@ def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytes
     place.write(store, Message("m1", source="s", sequence=1))
     place.apply(SeenIds(name="ids"), M1)
     for options, code, text in (
-        (("--sequence", "1", "--source", "s"), 4, "is 1 already"),
-        (("--remove", "--source", "t"), 4, "is not there already"),
+        (("--sequence", "1", "--source", "s"), 4, "is already 1"),
+        (("--remove", "--source", "t"), 4, "is already absent"),
         ((), 2, "or --remove"),
         (("--sequence", "1", "--remove"), 2, "or --remove"),
         (("--sequence", "1", "--attribute", "ow_ids:l"), 2, "There is no ledger of marks"),

@@ -78,9 +78,7 @@ def test_each_verb_is_listed_with_a_whole_sentence(
         (["doctor", "nowhere_to_be_found"], "there is no module 'nowhere_to_be_found'"),
     ],
 )
-def test_wrong_arguments_return_2_and_are_named_on_stderr(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_arguments_return_2(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("onewrite: ")

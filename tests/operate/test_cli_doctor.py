@@ -93,7 +93,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop("shop_of_stores", None)
 
 
-def test_a_named_function_makes_the_store_that_is_judged(shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_function_makes_the_store(shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", f"{shop}:orders", "--queue", queue, "--json"]) == 5
     printed = capsys.readouterr()
     assert printed.err == "orders is called\n"  # and not to where a program reads
@@ -104,9 +104,7 @@ def test_a_named_function_makes_the_store_that_is_judged(shop: str, queue: str, 
 
 
 @pytest.mark.parametrize("name", ["", ":stock"])
-def test_a_module_stands_for_the_stores_it_names(
-    name: str, shop: str, queue: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_module_names_its_stores(name: str, shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = asked(capsys, f"{shop}{name}", "--queue", queue)
     assert (code, states(found)["ledger-retention"]) == (0, "passed")
 
@@ -120,7 +118,7 @@ def erase(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[
     return asked(capsys, "--table", "orders", *options)
 
 
-def test_an_erased_ledger_is_noticed_and_fails_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_erased_ledger_is_a_notice(capsys: pytest.CaptureFixture[str]) -> None:
     code, found = erase(capsys)
     (check,) = [each for each in found["checks"] if each["state"] == "found"]
     (finding,) = check["findings"]
@@ -131,9 +129,7 @@ def test_an_erased_ledger_is_noticed_and_fails_nothing(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("accepted", "code"), [((), 5), (("indexes",), 5), (("erased-ledgers",), 0), (("indexes", "erased-ledgers"), 0)]
 )
-def test_accepted_findings_are_shown_and_do_not_count(
-    accepted: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_accepted_findings_do_not_count(accepted: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--strict", *(word for each in accepted for word in ("--accept", each))]
     ended, found = erase(capsys, *options)
     (check,) = [each for each in found["checks"] if each["findings"]]
@@ -243,7 +239,7 @@ class OurLambda:
 
 
 @pytest.mark.parametrize("ledger", ["SeenIds()", "InSequence(first=1)", "SeenIds(None)"])
-def test_a_set_up_of_our_own_defaults_has_no_finding(
+def test_default_setup_has_no_finding(
     ledger: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As README, docs/ledgers.md and infra make it: queues of 4 and 14 days, five deliveries, six timeouts, TTL and the outbox's index."""
@@ -302,7 +298,7 @@ def report(facts: Facts, *, strict: bool = False) -> DoctorReport:
     return DoctorReport(examine(facts), facts.unread(), strict=strict)
 
 
-def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
+def test_report_lists_errors_before_warnings() -> None:
     stores = (ModuleStore("the table orders", SeenIds(timedelta(days=2))),)
     table = TableDescription("orders", ("id",), replicas=("eu-west-2",))
     lines = [*report(Facts(queue=QUEUE, table=table, sample=DENIED, module=Module("shop", stores))).lines()]
@@ -316,6 +312,6 @@ def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
     assert "Checks that need it: erased-ledgers" in text
 
 
-def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
+def test_foreign_names_cannot_control_the_terminal() -> None:
     text = "\n".join(report(Facts(queue=QUEUE, table=TableDescription("orders", ("id",)), module=None)).lines())
     assert "\x1b" not in text

@@ -179,7 +179,7 @@ def test_signal_at_interpreter_exit_keeps_the_exit_code(folder: Path) -> None:
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("verb", [["steps"], ["--help"]])
 @pytest.mark.few(1)
-def test_other_verbs_are_interrupted_while_they_start(folder: Path, verb: list[str], number: signal.Signals) -> None:
+def test_other_verbs_are_interrupted_during_start(folder: Path, verb: list[str], number: signal.Signals) -> None:
     process = run(folder, "import onewrite.operate.app", number, verb=verb)
     assert (process.stderr, process.returncode) == ("onewrite: Interrupted by a signal. Nothing was done.\n", 130)
 

@@ -122,7 +122,7 @@ def test_finished_step_is_not_listed(place: Place, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "No step is open.\n"
 
 
-def test_only_what_is_old_enough_is_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_older_than_limits_the_list(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.begin(1, at=START)
     place.begin(2, at=START + 3000)
     place.begin(3, at=START + 3900)  # by a worker whose clock is ahead
@@ -166,7 +166,7 @@ def test_step_line_is_complete_without_control_characters(place: Place, capsys: 
     assert "message m2  key" in capsys.readouterr().out
 
 
-def test_a_step_that_was_released_unsent_is_shown_as_such(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_released_unsent_step_is_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     step = place.begin(1, HighWaterMark())
     store = place.guarded(HighWaterMark(), START + 5)
     store.release(step, sent=False)
@@ -192,9 +192,7 @@ def test_a_terminal_shows_a_table(place: Place, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("held", [{"ow_steps": "x"}, {"ow_steps": ["x"]}])
-def test_a_damaged_entity_is_named_and_hides_no_other(
-    place: Place, held: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_entity_does_not_hide_others(place: Place, held: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     place.begin(1)
     place.put("damaged", **held)
     assert main(["steps", *place.options, "--json"]) == 5
@@ -205,7 +203,7 @@ def test_a_damaged_entity_is_named_and_hides_no_other(
 
 
 @pytest.mark.parametrize("place", ["dynamodb"], indirect=True)
-def test_a_mark_without_its_step_is_damage(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mark_without_its_step_is_damaged(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put("one", ow_steps={b"0123456789"})
     place.put("two", ow_steps={"text"})
     place.put("three", ow_steps={b"0123456789"}, **{f"ow_step_{b'0123456789'.hex()}": {"id": ""}})

@@ -18,7 +18,7 @@ from onewrite.operate.stores import close_clients, store_of
 NOTHING: dict[str, Any] = dict.fromkeys(("table", "collection", "region", "endpoint_url"))
 
 
-def test_the_region_and_the_endpoint_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_region_and_endpoint_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     store = store_of({**NOTHING, "table": "orders", "region": "eu-west-3", "endpoint_url": "http://localhost:8000"})
     assert (store.target.meta.region_name, store.target.meta.endpoint_url) == ("eu-west-3", "http://localhost:8000")
@@ -38,7 +38,7 @@ def test_a_collection_is_named_by_its_url() -> None:
         {"id": {"N": "10000000000000000000000000000000000001"}, "at": {"N": "-0.1"}},
     ],
 )
-def test_a_listed_item_is_named_as_key_takes_it(key: dict[str, Any]) -> None:
+def test_key_option_accepts_a_listed_item(key: dict[str, Any]) -> None:
     text = dynamodb.key_text(plain_values(key))
     assert (dynamodb.TableStore(None, "orders").key(text), text.isprintable()) == (key, True)
 
@@ -62,7 +62,7 @@ def test_a_listed_item_is_named_as_key_takes_it(key: dict[str, Any]) -> None:
         Binary(b"0" * 16, 3),
     ],
 )
-def test_a_listed_document_is_named_as_key_takes_it(own_id: Any) -> None:
+def test_key_option_accepts_a_listed_document(own_id: Any) -> None:
     store = store_of({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
     codec = store.target.codec_options.with_options(tz_aware=True)
     stored = bson.encode({"_id": own_id})
@@ -94,7 +94,7 @@ def test_wrong_store_options_are_refused(given: dict[str, str], said: str) -> No
     ("query", "limits"),
     [("", (5, 5, 60)), ("?appName=x&SERVERSELECTIONTIMEOUTMS=7000&socketTimeoutMS=9000", (7, 5, 9))],
 )
-def test_a_url_may_have_limits_of_its_own(query: str, limits: tuple[float, ...]) -> None:
+def test_url_can_set_timeouts(query: str, limits: tuple[float, ...]) -> None:
     store = store_of({**NOTHING, "collection": f"mongodb://127.0.0.1:1/shop.orders{query}"})
     options = store.target.database.client.options
     pool = options.pool_options
@@ -102,7 +102,7 @@ def test_a_url_may_have_limits_of_its_own(query: str, limits: tuple[float, ...])
     close_clients()
 
 
-def test_without_a_region_it_says_how_to_give_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_missing_region_names_the_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_REGION", "eu-west-1")  # which boto3 does not read
     for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE"):

@@ -98,9 +98,7 @@ def test_handler_of_the_current_directory_empties_the_queue(sqs: FakeSqs) -> Non
     assert sqs.messages == []
 
 
-def test_its_options_are_those_of_the_worker(
-    sqs: FakeSqs, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_reach_the_worker(sqs: FakeSqs, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[Any, dict[str, Any]]] = []
 
     class Spied(Worker):
@@ -127,7 +125,7 @@ def test_its_options_are_those_of_the_worker(
     assert given[1] == (URL, {"client": sqs, "on_outcome": None, **chosen})
 
 
-def test_the_environment_gives_what_the_command_line_does_not(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_sets_missing_options(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEWRITE_WORKER_QUEUE_URL", URL)
     monkeypatch.setenv("ONEWRITE_WORKER_HANDLER", "corner_shop:ship")
     monkeypatch.setenv("ONEWRITE_WORKER_STOP_WHEN_EMPTY", "true")
@@ -146,7 +144,7 @@ def test_client_unfit_for_lean_is_refused(
     assert capsys.readouterr().err == f"onewrite: {refused}: leave out lean, or give a client without it.\n"
 
 
-def test_metrics_go_where_they_are_asked_for(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_go_to_every_requested_target(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
     sqs.send("a")
     assert run("--stop-when-empty", "--metrics", "emf", "--metrics", "opentelemetry") == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["FunctionName"] == "ship"
@@ -166,7 +164,7 @@ def test_a_json_line_holds_the_traceback() -> None:
     assert "ZeroDivisionError" in json.loads(JsonLines().format(record))["exception"]
 
 
-def test_no_control_character_of_a_message_begins_a_line() -> None:
+def test_control_characters_cannot_forge_a_log_line() -> None:
     assert TextLines("%(message)s").format(logging.makeLogRecord({"msg": "id \n\x1b[1m\x7f"})) == "id \\x0a\\x1b[1m\\x7f"
 
 
@@ -198,7 +196,7 @@ def test_wrong_handler_returns_2(handler: str, complaint: str, sqs: FakeSqs, cap
         (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "nan"], "drain"),
     ],
 )
-def test_wrong_arguments_return_2_and_are_named(
+def test_wrong_worker_arguments_return_2(
     arguments: list[str], complaint: str, sqs: FakeSqs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["worker", *arguments]) == 2
@@ -217,7 +215,7 @@ def test_unusable_queue_returns_2_with_the_remedy(sqs: FakeSqs, capsys: pytest.C
 
 
 @pytest.mark.parametrize("options", [["--queue-url", "http://127.0.0.1:1/0/orders"], ["--region", "eu west"]])
-def test_a_client_that_cannot_be_made_returns_2(
+def test_impossible_client_returns_2(
     options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):

@@ -122,7 +122,7 @@ def test_a_ledger_suits_its_queue(code: str, queue: Any, dead: Any, ledger: Ledg
 
 
 @pytest.mark.parametrize(("tombstones", "expected"), [(4 - HOUR_LESS, "error"), (4, "passed"), (None, "not checked")])
-def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | None, expected: str) -> None:
+def test_tombstones_outlive_the_last_delivery(tombstones: float | None, expected: str) -> None:
     kept = None if tombstones is None else Tombstones(timedelta(days=tombstones))
     assert state("tombstone-retention", Facts(queue=QUEUE, module=module(SeenIds(), tombstones=kept))) == expected
     found = entity() if tombstones is None else buried(int(tombstones * DAY))
@@ -222,7 +222,7 @@ def test_sample_labels_name_ledgers_without_a_module() -> None:
         (WITH_DEAD, DENIED, 6 * DAY, "not checked"),
     ],
 )
-def test_ttl_is_judged_by_the_entity_that_expires_last(queue: Queue, dead: Any, left: int, expected: str) -> None:
+def test_last_expiry_decides_the_ttl_check(queue: Queue, dead: Any, left: int, expected: str) -> None:
     guarded = {"a": NOW + 1, "b": NOW + left} if left > 0 else {"a": NOW + left}
     entities = [*map(entity, guarded), bare("other"), buried(1), entity("kept")]
     expires = {**guarded, "other": NOW + 99 * DAY, "dead": NOW + 99 * DAY}

@@ -109,13 +109,13 @@ def test_unreadable_queue_names_the_permission() -> None:
     assert found.queue.error.endswith("not authorized")
 
 
-def test_a_queue_that_does_not_exist_lacks_no_permission() -> None:
+def test_missing_queue_is_not_a_missing_permission() -> None:
     found = AMAZON.run(read_queues(f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/none"), boto3.client("sqs"))
     assert isinstance(found.queue, Unread)
     assert found.queue.permission is None
 
 
-def test_the_dead_letter_queue_may_be_unreadable_alone() -> None:
+def test_dead_letter_queue_can_be_unreadable_alone() -> None:
     sqs, url = boto3.client("sqs"), make_queue()
 
     class OnlyTheFirst:
@@ -169,7 +169,7 @@ def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
     )
 
 
-def test_moto_answers_as_the_reader_expects() -> None:
+def test_reader_understands_moto() -> None:
     iam, client, url = boto3.client("iam"), boto3.client("lambda"), make_queue(dead=None)
     role = iam.create_role(RoleName="r", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
     code: Any = {"ZipFile": b"x"}
@@ -279,7 +279,7 @@ class Described:
         return {"Items": []}
 
 
-def test_each_request_names_the_table_as_it_was_named() -> None:
+def test_requests_use_the_given_table_name() -> None:
     arn = "arn:aws:dynamodb:eu-west-2:210987654321:table/orders"  # the account of the credentials may have another one of that name
     asked = list[str]()
 
@@ -298,7 +298,7 @@ def test_each_request_names_the_table_as_it_was_named() -> None:
 
 
 @pytest.mark.parametrize(("consistency", "strong"), [("STRONG", True), ("EVENTUAL", False), (None, False)])
-def test_a_global_table_is_read_with_its_other_regions(consistency: str | None, strong: bool) -> None:
+def test_global_table_has_its_other_regions(consistency: str | None, strong: bool) -> None:
     regions = [{"RegionName": name} for name in ("eu-west-2", "eu-west-1", "us-east-1")]
     more = {} if consistency is None else {"MultiRegionConsistency": consistency}
     found = look(Described(Replicas=regions, TableArn="arn:aws:dynamodb:eu-west-1:1:table/orders", **more))
@@ -349,7 +349,7 @@ def test_undescribed_table_is_asked_only_for_ttl() -> None:
     assert (found.sample, found.expiry) == (found.table, ("expiresAt",))
 
 
-def test_a_table_that_cannot_be_reached_is_asked_once() -> None:
+def test_unreachable_table_is_asked_once() -> None:
     client = without(None, "describe_table", error=EndpointConnectionError(endpoint_url="http://nowhere"))
     found = look(client)
     assert client.asked == ["describe_table"]
@@ -392,7 +392,7 @@ def test_a_module_without_a_store_or_handler_is_refused() -> None:
         read_module("shop", module_of(a=7))
 
 
-def test_a_module_says_whether_its_handlers_of_kafka_answer() -> None:
+def test_module_shows_whether_kafka_handlers_respond() -> None:
     def handler(**options: Any) -> Any:
         return kafka_handler(kafka_position(), **options)(lambda _: None)
 
@@ -442,7 +442,7 @@ def look_at(collection: Answering) -> Facts:
     return MONGODB.run(read_collection(collection, 10, lambda: NOW), collection)
 
 
-def test_a_server_that_cannot_be_reached_is_asked_once() -> None:
+def test_unreachable_server_is_asked_once() -> None:
     collection = Answering({}, ServerSelectionTimeoutError("no server"))
     found = look_at(collection)
     assert collection.asked == ["index_information"]

@@ -102,7 +102,7 @@ def test_function_without_arguments_is_called_for_its_result(
 
 
 @pytest.mark.parametrize("name", ["bare_wrapper", "later", "Makers", "calls"])
-def test_nothing_else_is_called(name: str) -> None:
+def test_other_objects_are_not_called(name: str) -> None:
     named = find(f"shop_of_makers:{name}")
     assert named is getattr(sys.modules["shop_of_makers"], name)
     assert sys.modules["shop_of_makers"].calls == []

@@ -169,7 +169,7 @@ def test_an_exit_code_means_the_same_in_every_verb(code: int, command: list[str]
     assert main(command) == code
 
 
-def test_failures_outside_and_inside_are_distinguished(
+def test_bugs_and_outside_failures_are_distinguished(
     store: GuardedTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for error, code, told in (
@@ -319,7 +319,7 @@ def test_command_ends_despite_a_users_thread(arguments: tuple[str, ...], code: i
 # --- a later format ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_later_format_is_named_and_never_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_later_format_is_named_and_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
     table = boto3.resource("dynamodb").Table("orders")
     ledger: dict[str, Any] = {"ow_l": "ow2 14d fancy", "ow_r0": {b"x"}, "ow_t": b"y", "ow_@s": 7}
     outbox: dict[str, Any] = {"ow_o": "ow2 outbox o", "ow_events": [{}], "ow_due": "2026-01-01T00:00:00.000Z"}

@@ -102,7 +102,7 @@ def reads_only() -> Iterator[Endpoint]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: str(number.name))
-def test_an_interrupted_write_leaves_a_line_for_the_audit(reads_only: Endpoint, number: signal.Signals) -> None:
+def test_interrupted_write_is_logged(reads_only: Endpoint, number: signal.Signals) -> None:
     arguments = command("set-mark", "dynamodb", reads_only.host)
     code, log, _ = end_of([*arguments[:-3], "--operator", "ann", *arguments[-3:]], reads_only.is_asked, number)
     line, last = log.splitlines()
@@ -112,7 +112,7 @@ def test_an_interrupted_write_leaves_a_line_for_the_audit(reads_only: Endpoint, 
     assert (last, code) == ("onewrite: Interrupted by a signal.", 130)
 
 
-def test_a_write_without_a_response_leaves_the_same_line(
+def test_write_without_a_response_is_logged(
     reads_only: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, value in AWS.items():

@@ -127,7 +127,7 @@ def test_early_release_works_on_redelivery(customers: Customers) -> None:
     assert release(customers, DINNER_IS_OFF) == "released"
 
 
-def test_an_order_id_may_be_any_text(customers: Customers) -> None:
+def test_order_id_can_be_any_text(customers: Customers) -> None:
     odd = "$o.1\0.%"
     assert reserve(customers, ReserveCredit("m-1", "c-1", odd, 4000)) == "reserved"
     assert release(customers, ReleaseCredit("m-2", "c-1", odd, 4000)) == "released"

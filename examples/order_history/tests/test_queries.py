@@ -94,6 +94,6 @@ def test_a_token_shows_nobody_anothers_orders(four_orders: OrderHistory) -> None
 
 
 @pytest.mark.parametrize("token", ["", "é", "bm8=", "WzFd"])
-def test_what_is_no_page_token_is_said_to_be_none(history: OrderHistory, token: str) -> None:
+def test_invalid_page_token_is_refused(history: OrderHistory, token: str) -> None:
     with pytest.raises(ValueError, match="no page token"):
         history.orders_of("c-1", token=token)

@@ -42,7 +42,7 @@ def test_the_second_answer_is_the_first_byte_for_byte(client: FlaskClient, world
     assert len(world.provider.requests) == 1
 
 
-def test_spaces_and_the_order_of_fields_make_no_other_payment(client: FlaskClient, world: World) -> None:
+def test_field_order_and_spaces_keep_the_payment(client: FlaskClient, world: World) -> None:
     first = post(client, world)
     assert post(client, world, data='{"card":"card-1",\n "cents":1250}').data == first.data
 

@@ -96,7 +96,7 @@ def test_a_worker_stands_still_while_others_take_the_same_request(counting: Coun
 
 
 @at_every_moment
-def test_the_provider_loses_an_answer_and_then_the_worker_dies(counting: Counting, number: int) -> None:
+def test_lost_response_and_crash_charge_once(counting: Counting, number: int) -> None:
     with counting.world("eager", "answer lost").watched() as world:
         world.work()
         world.moments.plan[len(world.moments.names) + number] = die

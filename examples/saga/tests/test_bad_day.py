@@ -36,7 +36,7 @@ def test_without_the_guard_the_same_day_does_not_add_up() -> None:
     assert counted.missing != 0
 
 
-def test_the_control_adds_up_where_nothing_comes_twice(stores: Stores) -> None:
+def test_control_adds_up_without_duplicates(stores: Stores) -> None:
     wanted = orders_of_the_day(2, Random(1))
     day = BadDay(stores, 1, wanted, trouble=NO_TROUBLE, guarded=False)
     day.play()

@@ -116,7 +116,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
         [
             text
             for name, value in image.raw.items()
-            if not is_ours(name) and (text := image.layout.spelling_of(value)) is not None
+            if not is_ours(name) and (text := image.layout.spell_raw(value)) is not None
         ]
     )
     all_parts = {(): None, inquiry.message.parts: None} | {parts: None for _, parts in pairs}
@@ -267,7 +267,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     _check_no_step(image, ledger.attribute, target)
     mark = None if target.value is None else as_mark(image, target.value, before)
     if mark == before or (mark is None and before is ABSENT):
-        raise NothingToDo(f"{image.layout.place_of(slot)} is {'not there' if mark is None else repr(mark)} already.")
+        raise NothingToDo(f"{image.layout.place_of(slot)} is already {'absent' if mark is None else repr(mark)}.")
     edit = Edit(
         as_read(image, [ledger], [slot]),
         removes=() if _moves_on(before, mark) else _token(image),

@@ -47,7 +47,7 @@ class Layout(NamedTuple):
     field_of: Callable[[Slot], str]  # returns the top-level attribute or field of a slot
     place_of: Callable[[Slot], str]  # returns the slot's full path
     is_made_by: Callable[[str, str], bool]  # (attribute, name of a field)
-    spelling_of: Callable[
+    spell_raw: Callable[
         [Any], str | None
     ]  # returns the text that consumers use for a raw source value, or None if consumers can differ
     has_token: bool

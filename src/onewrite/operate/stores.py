@@ -161,13 +161,13 @@ def _mongo_client(url: str) -> Any:
     from pymongo.errors import PyMongoError  # noqa: PLC0415
 
     try:
-        connection: MongoClient[dict[str, Any]] = MongoClient(url, **_patience(url))
+        connection: MongoClient[dict[str, Any]] = MongoClient(url, **_default_timeouts(url))
     except (PyMongoError, ValueError, OSError) as error:  # it also names files
         raise ConfigurationError(f"MongoDB can't be reached by this URI: {error}") from error
     return connection
 
 
-def _patience(url: str) -> dict[str, Any]:
+def _default_timeouts(url: str) -> dict[str, Any]:
     """Return the timeouts that the URL doesn't set. Options here would override the URL's."""
     names = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
     limits = {"serverSelectionTimeoutMS": _CONNECT, "connectTimeoutMS": _CONNECT, "socketTimeoutMS": _READ_MONGODB}

@@ -23,7 +23,7 @@ from onewrite.operate.report import Level, LogFormat, keep_log, log_to_stderr
 
 logger = logging.getLogger("onewrite")
 
-_EVERY = 10.0  # seconds between two signs that threads can run
+_EVERY = 10.0  # seconds between two signs that Python threads still run
 _SLACK = 60.0  # extra seconds: until then the worker itself finds the hanging code, if it can
 _STDERR = 2  # the file descriptor, because Python's file object needs the interpreter
 

@@ -1,4 +1,4 @@
-"""Requests for facts, and the user's module. A refused or failed request returns `Unread` instead of raising.
+"""The requests that read facts, and the lookup of stores in the user's module. A refused or failed request returns `Unread` instead of raising.
 
 A reader is a generator that yields questions and receives the answers.
 """
