@@ -165,7 +165,7 @@ def test_a_batch_of_which_every_record_failed_is_an_error_where_that_is_wanted(d
         error = function.fail(sqs(["a!", "b!"]))
     assert (error["errorType"], error["errorMessage"]) == (
         "EveryRecordFailed",
-        "ship_or_raise: none of 2 records was settled.",
+        "ship_or_raise: none of 2 records was settled. The log line of this batch has the failures.",
     )
 
 
