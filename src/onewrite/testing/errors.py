@@ -1,4 +1,4 @@
-"""What a test raises when an engine or a stand-in cannot serve it."""
+"""The errors of a test that an engine or a stand-in can't serve."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def kafka_event(
 
 
 def _per_record(option: Any, records: Sequence[Any], name: str) -> list[Any]:
-    """What is given once for all records, or as a list with one for each, as a list."""
+    """Return a list with one value for each record, from one value for all or from such a list."""
     if isinstance(option, str) or not isinstance(option, Sequence):
         return [option] * len(records)
     members = list(cast("Sequence[Any]", option))

@@ -75,7 +75,7 @@ def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
 
 
 def _remarks(entries: Sequence[SessionEntry]) -> Iterator[str]:
-    """What is probably not meant in the tests that found nothing wrong, each remark once."""
+    """Yield the remarks of the explorations that found nothing wrong, each once."""
     tests: dict[str, list[str]] = {}
     for nodeid, exploration, _ in entries:
         for remark in exploration.open_remarks if exploration.passes else ():

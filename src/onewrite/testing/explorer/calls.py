@@ -131,7 +131,7 @@ class WatchedLoop:
             self.leftovers += [task for task in self.tasks() if task not in self.leftovers]
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Those that have not ended, in the order of their paths."""
+        """Return the tasks that have not ended, in the order of their paths."""
         if self.loop.get_task_factory() not in (None, self._task):
             return sorted(asyncio.all_tasks(self.loop), key=path_of)
         self._tasks = [task for task in self._tasks if not task.done()]
@@ -224,7 +224,7 @@ class WatchedLoop:
         self._in_threads -= 1
 
     def _idle(self, real: Any, timeout: float | None) -> Any:
-        """What the selector returns when nothing in the loop can go on before something happens."""
+        """Return the selector's events when nothing in the loop can go on before something happens."""
         events = real.select(0)
         if events:
             return events
@@ -289,7 +289,7 @@ def path_of(task: asyncio.Task[Any] | None) -> TaskPath:
 
 
 def in_words(task: asyncio.Task[Any]) -> str:
-    """What a task runs and where it was made, and its name if it has been given one."""
+    """Return the code and the origin of a task, and its name if it has been given one."""
     if isinstance(task, Task) and task.closes is not None:
         return f"the async generator {_code_in_words(task.closes.ag_code)} open"
     code: Any = getattr(task.get_coro(), "cr_code", None)
@@ -351,7 +351,7 @@ _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more 
 
 
 class Reply(NamedTuple):
-    """What came of a request or of a call: the value that was returned, or the exception that was raised."""
+    """The result of a request or a call: the returned value, or the raised exception."""
 
     value: Any = None
     error: BaseException | None = None
@@ -387,7 +387,7 @@ class PendingRequest(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """Where a call stands still."""
+    """The point at which a call stands still."""
 
     pending: tuple[PendingRequest, ...] = ()
     in_turn: tuple[int, ...] = ()  # those of them that may be answered next where the tasks run one after the other
@@ -809,7 +809,7 @@ class _CallThread:
                 )
 
     def _place(self) -> object:
-        """Where the job is: the same twice if it waits."""
+        """Return the position of the job: the same twice if it waits."""
         frame = sys._current_frames().get(cast("int", self.ident))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the one way to see it
         return None if frame is None else (id(frame), frame.f_lasti)
 
@@ -842,7 +842,7 @@ class _CallThread:
 
 
 def _in_common(one: TaskPath, other: TaskPath) -> int:
-    """How many ancestors two tasks have in common, themselves included."""
+    """Return how many ancestors two tasks have in common, themselves included."""
     for length, (ours, others) in enumerate(zip(one, other, strict=False)):
         if ours != others:
             return length

@@ -64,7 +64,7 @@ class PlainMessage:
         return copy.deepcopy(self.message)
 
     def failures(self, answer: object, places: Places) -> Places:
-        """Which of the parts that were brought must be redelivered, now that the handler has answered this."""
+        """Return the delivered parts that must be redelivered after this result of the handler."""
         return () if is_settled(answer) else places
 
 
@@ -88,7 +88,7 @@ class LambdaEvent:
         return self.source is SQS
 
     def sources(self) -> frozenset[Hashable]:
-        """What keeps the order of the records. A standard queue keeps none."""
+        """Return the sources that keep the order of the records. A standard queue keeps none."""
         places = range(len(self.records))
         return frozenset(source for place in places if (source := self._source(place)) is not None)
 
@@ -107,7 +107,7 @@ class LambdaEvent:
         return event
 
     def failures(self, answer: object, places: Places) -> Places:
-        """Which of the records that were brought Lambda delivers again, now that the handler has answered this."""
+        """Return the delivered records that Lambda redelivers after this response of the handler."""
         failed_places = self._named_places(answer, places)
         if self.source not in _KEEPS_ONE_POSITION:
             return failed_places
@@ -156,12 +156,12 @@ def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
 
 
 def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
-    """What a replay code knows the messages by."""
+    """Return the names of the messages in a replay code."""
     return tuple(deliverable.name for deliverable in deliverables_of(messages))
 
 
 class Titles(NamedTuple):
-    """What a report calls the messages, and their parts."""
+    """The names of the messages and their parts in a report."""
 
     messages: tuple[str, ...]
     parts: tuple[str, ...]

@@ -90,7 +90,7 @@ _RANDOM_IN_TEXT = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{
 
 
 def difference(delivery: str, before: Request | None, after: Request | None, *, lasting: bool = False) -> str:
-    """How a delivery behaved differently when its schedule was run again, and what to do about it.
+    """Return how a delivery differed when its schedule was run again, and the remedy.
 
     `delivery` is its name. `before` and `after` are what it sent in the two runs, or None where it sent nothing. `lasting`: a third
     run was as the second.
@@ -129,7 +129,7 @@ def _field_at(path: str, request: Request) -> str:
 
 
 def difference_of_states(one: object, other: object) -> str:
-    """How two states differ in which the same requests have ended, and what to do about it."""
+    """Return how two states differ that the same requests have led to, and the remedy."""
     path, *values = _first(one, other) or ("", one, other)
     remedy = (
         _CLOCK_OF_STORE
@@ -143,7 +143,7 @@ def difference_of_states(one: object, other: object) -> str:
 
 
 def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
-    """What makes this state look wrong that is none of the handler's doing, or None if nothing does."""
+    """Return the reason why this state looks wrong although the handler is right, or None."""
     business_state = _without_ledgers(observed)
     if any(business_state == _without_ledgers(state) for state in expected):
         return (

@@ -59,7 +59,7 @@ Changes: TypeAlias = Sequence[Sequence[tuple[Entity, Entity]]]  # by each answer
 
 
 class Legend(NamedTuple):
-    """What a reader of a schedule must be told beside its steps."""
+    """The titles and changes that a reader of a schedule needs in addition to its steps."""
 
     titles: Titles
     changes_of: Callable[[TrialStep], Changes]
@@ -117,7 +117,7 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What was run and what was found. It is true if nothing ends wrongly.
+    """The result of an exploration. It is true if nothing ends wrongly.
 
     `pruned` counts the branches that could add nothing to those that were run.
     """
@@ -141,7 +141,7 @@ class Exploration:
 
     @property
     def nondeterministic(self) -> str | None:
-        """How a schedule differed when it was run again."""
+        """Return how a schedule differed when it was run again."""
         self.asked.add("nondeterministic")
         return self.difference
 
@@ -194,7 +194,7 @@ class Exploration:
 
     @property
     def open_remarks(self) -> list[Remark]:
-        """Those that say that something is probably not meant, except for the kinds that the test has accepted."""
+        """Return the remarks about probable mistakes, except for the kinds that the test has accepted."""
         return [remark for remark in self.remarks if remark.kind != NOTE and remark.kind not in self.accepted]
 
     def __str__(self) -> str:
@@ -287,7 +287,7 @@ def _shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:
 
 
 def _values(step: TrialStep, changes: Changes) -> str:
-    """What the step has read or changed, and that the handler has returned, where the words of the step do not say it."""
+    """Return the values that the step has read or changed, and whether the handler has returned."""
     request = step.taken_step.request
     parts = [_changes(pairs, step) for pairs in changes]
     if request is not None and not request.writes and step.answers:
@@ -358,7 +358,7 @@ def _list(part_titles: Sequence[str], parts: Sequence[int]) -> str:
 
 
 def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
-    """What the handler returned or raised, if that says more than the request does."""
+    """Return the handler's result or error, if it adds something to the request."""
     end = step.end
     if end is None or step.taken_step.step.fault.kills:
         return ""

@@ -1,4 +1,4 @@
-"""What a test calls: `explore` and `explore.random`."""
+"""The functions that a test calls: `explore` and `explore.random`."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What a search has found: a schedule that ends wrongly, or nothing."""
+    """The result of a search: a schedule that ends wrongly, or nothing."""
 
     schedule: JudgedSchedule | None
     schedules: int  # how many were run

@@ -104,7 +104,7 @@ MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all o
 
 @dataclass(frozen=True, slots=True)
 class WrongEnd:
-    """What is wrong at the end of a schedule. `observed` is a text if `observe` failed."""
+    """The mistake at the end of a schedule. `observed` is a string if `observe` failed."""
 
     reason: str
     expected: tuple[Any, ...]
@@ -143,7 +143,7 @@ class Reference(NamedTuple):
 
 
 class ScheduleEnd(NamedTuple):
-    """What is seen where a schedule ends. `observed` is a text if `observe` failed."""
+    """The observation at the end of a schedule. `observed` is a string if `observe` failed."""
 
     observed: Any
     has_failed: bool
@@ -233,7 +233,7 @@ class Judge:
 
     @property
     def _depends_on_tasks(self) -> tuple[Any, ...]:
-        """What is seen in the end after two orders of the tasks of one delivery, if that is not the same."""
+        """Return the two observations after two orders of the tasks of one delivery, if they differ."""
         for order, reference in self._references.items():
             for other in self._task_references:
                 if other.order == order and other.failure is None and other.observed != reference.observed:
@@ -321,7 +321,7 @@ class Judge:
 
     @property
     def requests(self) -> list[int]:
-        """How many requests each message takes when nothing disturbs it."""
+        """Return the number of requests that each message takes if nothing disturbs it."""
         steps = self._references[self._order].taken_steps
         messages = range(len(self.subject.deliverables))
         return [sum(step.step.delivery.message == message for step in steps) for message in messages]
@@ -353,7 +353,7 @@ class Judge:
         return TrialFromMemory(self.subject, self._effects)
 
     def check(self, trial: Trial) -> WrongEnd | None:
-        """What is wrong with the present state, if the schedule may end here and something is."""
+        """Return the mistake in the present state, if the schedule may end here and there is one."""
         if not trial.progress.is_legal_end:
             return None
         end = self._end(trial)
@@ -446,7 +446,7 @@ class Judge:
         return one, other
 
     def _check_new_world(self, order: tuple[int, ...], reference: Reference) -> None:
-        """What cannot be put back, such as a message in a queue, must not be found in a new world."""
+        """Raise if a new world still has what can't be put back, such as a message in a queue."""
         if not any(step.request is not None and changes_structure(step.request) for step in reference.taken_steps):
             return
         self.subject.renew()
@@ -525,7 +525,7 @@ class Judge:
             trial.abandon()
 
     def _first_observation(self) -> tuple[Any, ...]:
-        """What `observe` returns before any message, or nothing if it fails because there is nothing to look at."""
+        """Return the observation before any message, or nothing if `observe` fails on an empty store."""
         trial = Trial(self.subject)
         try:
             return (self._observation(),)
@@ -572,7 +572,7 @@ class Judge:
             return in_words(error)
 
     def _breach_of_invariant(self) -> str | None:
-        """What to say if the invariant does not hold."""
+        """Return the reason if the invariant doesn't hold."""
         if self._invariant is None:
             return None
         try:

@@ -211,7 +211,7 @@ def _shape_of_error(error: BaseException) -> Hashable:
 
 
 def _shape(form: Hashable) -> Hashable:
-    """What a handler is likely to tell apart: names, what is there and what is not, none, one and many; but no texts or amounts."""
+    """Return the shape by which a handler is likely to branch: names, presence, and none, one, or many, but no strings or amounts."""
     if isinstance(form, str):
         return bool(form)
     if not isinstance(form, tuple) or not form:

@@ -71,15 +71,15 @@ def _without_metadata(value: Any) -> Any:
 
 
 class NotRecallableError(Exception):
-    """What the handler does does not follow from the answers that it has been given."""
+    """The handler's behavior doesn't follow from the responses that it has been given."""
 
 
 class MustRunError(Exception):
-    """What comes of a request depends on more than what the store holds, so a trial cannot be forked: the handler must run."""
+    """The result of a request depends on more than the store's contents, so a trial can't be forked: the handler must run."""
 
 
 class UnknownError(Exception):
-    """What the handler does after these answers has not been seen yet."""
+    """The handler's behavior after these responses has not been seen yet."""
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
@@ -121,14 +121,14 @@ class Recall:
         self.roots: dict[Hashable, History] = {}
 
     def root(self, delivery: Delivery, parts: tuple[int, ...]) -> History:
-        """Where a delivery begins that brings these parts of its message."""
+        """Return the beginning of a delivery with these parts of its message."""
         key = parts, delivery.number if self._by_delivery else 0
         if key not in self.roots:
             self.roots[key] = History(next(self._numbers), delivery, parts)
         return self.roots[key]
 
     def after(self, history: History, answer: Reply, index: int = 0) -> History:
-        """Where a delivery goes on with this answer to one of its pending requests."""
+        """Return the history of a delivery after this response to one of its pending requests."""
         key = index, comparable(answer) if answer.form is None else answer.form
         later = history.after.get(key)
         if later is None:

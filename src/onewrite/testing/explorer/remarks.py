@@ -34,7 +34,7 @@ NOTE = "note"  # how the exploration went
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What the reader of a report should know. Its `kind` is what `assert_effectively_once(accept=...)` takes.
+    """A hint for the reader of a report. Its `kind` is an argument of `assert_effectively_once(accept=...)`.
 
     | kind | fails the assertion | what it says |
     |---|---|---|
@@ -64,7 +64,7 @@ class Remark:
 
 @dataclass(slots=True)
 class _PartResult:
-    """What came of a part when it was processed, and processed again until it was settled."""
+    """The result of a part that was processed until it was settled."""
 
     error: BaseException | None = None  # what its first failed delivery raised
     has_changed: bool = False  # it has changed what a store holds, or what `observe` sees
@@ -98,7 +98,7 @@ PartResults: TypeAlias = Mapping[int, _PartResult]
 
 
 class _OrderResult(NamedTuple):
-    """What came of an order of the parts."""
+    """The results of the parts in one order."""
 
     results: PartResults
     end: object  # what `observe` sees then
@@ -170,7 +170,7 @@ def remarks_on(
 
 
 def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterator[Remark]:
-    """What to say about an invariant that returned None each time, and that asks the stores or does not."""
+    """Yield the remark about an invariant that returned None each time."""
     # A comparison for a statement is `left >= 0` where `return left >= 0` is meant.
     code = getattr(inspect.unwrap(invariant), "__code__", None)
     names = [] if code is None else [name.opname for name in dis.get_instructions(code)]

@@ -29,7 +29,7 @@ MOST_DELIVERIES = 26  # of a message: a replay code has one letter for each
 
 
 class Fault(StrEnum):
-    """What may befall a request. The values are the letters that replay codes use."""
+    """A fault of a request. The values are the letters that replay codes use."""
 
     NONE = ""
     CRASH_BEFORE = "B"  # the process dies before it sends the request
@@ -168,7 +168,7 @@ class TakenStep(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a schedule has come: it decides which steps may come next."""
+    """The progress of a schedule, which decides about its next steps."""
 
     bounds: Bounds
     predecessors: tuple[tuple[int, ...], ...]
@@ -203,7 +203,7 @@ class Progress(NamedTuple):
         return number == self.start_counts[message] < self.bounds.deliveries and self._may_start(step.delivery)
 
     def after(self, taken_step: TakenStep) -> Progress:
-        """How far the schedule has come after this step."""
+        """Return the progress after this step."""
         delivery, fault, *_ = taken_step.step
         still_open = [other for other in self.open if other != delivery]
         start_counts = self.start_counts

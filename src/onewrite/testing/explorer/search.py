@@ -112,7 +112,7 @@ def _renumber(steps: Steps) -> Steps:
 
 
 def _cost(schedule: JudgedSchedule) -> tuple[int, ...]:
-    """How hard a schedule is to read, with the redeliveries after it: by its steps beyond a few, then its faults, then its steps."""
+    """Return how hard a schedule is to read: by its steps beyond a few, then its faults, then its steps."""
     steps = schedule.steps
     faults = sum(bool(step.fault) for step in steps)
     turns = sum(one.delivery != other.delivery for one, other in pairwise(steps))
@@ -326,7 +326,7 @@ class RandomSchedules:
 
 
 class _Priorities:
-    """Which delivery takes the next step."""
+    """The priorities by which the next delivery is chosen."""
 
     def __init__(self, draw: Random, steps: int) -> None:
         self._draw = draw

@@ -72,7 +72,7 @@ class Invocation:
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
 
     def of(self, deliverable: Deliverable) -> Callable[[Any], Any]:
-        """What is called with the message or the event. It raises where Lambda takes the invocation for failed."""
+        """Return the function that is called with the message or the event. It raises if Lambda takes the invocation for failed."""
         is_event = isinstance(deliverable, LambdaEvent)
         # Lambda always gives a context. The second parameter of another handler may be something else, with a default.
         with_context = (is_event or not _takes(self._handler, _A_MESSAGE)) and _takes(self._handler, _A_MESSAGE, _A_CONTEXT)
@@ -160,7 +160,7 @@ class Senders:
         self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by the store that performs their requests
 
     def running(self, loop: Any) -> AbstractContextManager[None]:
-        """What must be around the run of an event loop."""
+        """Return the context in which an event loop must run."""
         call = current_call.get()
         return nullcontext() if call is None or not call.runs_in_this_thread else call.running(loop)
 
@@ -335,7 +335,7 @@ class Subject:
 
     @property
     def titles(self) -> Titles:
-        """What a report calls the messages and their parts. The handler's identity is only asked when something is to be reported."""
+        """Return the titles of the messages and their parts in a report. The handler's identity is only asked for a report."""
         if self._titles is None:
             self._titles = titles_of(self.deliverables, handler_of(self._handler))
         return self._titles
@@ -495,7 +495,7 @@ class Subject:
             return Reply(error=error)
 
     def failure(self, fault: Fault, request: Request) -> Exception:
-        """What the driver raises when this fault befalls the request."""
+        """Return the error that the driver raises for this fault."""
         store = self.machine.databases.stores[request.store]
         return (
             failures.cancellation_error(store, request)
@@ -535,7 +535,7 @@ class Subject:
         return with_keys(request, self.machine.key_names(request.store))
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
-        """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
+        """Return the result of `observe` or the invariant. Its requests change nothing for later ones."""
         self.look_requests, self._looks = [], True
         try:
             with self.machine.coming_back(), heard_by(self._senders):
@@ -633,5 +633,5 @@ async def _awaited(value: Any) -> Any:
 
 
 def name_of(names: Sequence[str], delivery: Delivery) -> str:
-    """What a report calls a delivery."""
+    """Return the name of a delivery in a report."""
     return f"{names[delivery.message]}, delivery {delivery.number + 1}"

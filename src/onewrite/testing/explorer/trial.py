@@ -113,7 +113,7 @@ class Trial:
         return trial_step.taken_step
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
-        """What comes of the step, and where it leaves the machine."""
+        """Return the taken step, and the position of the machine after it."""
         self.go_here()
         if step.delivery not in self._calls:
             self._forget_tokens_of(step.delivery)
@@ -214,7 +214,7 @@ class Trial:
 
     @property
     def state(self) -> Hashable:
-        """What the store holds, and its open transactions."""
+        """Return the contents of the store, and its open transactions."""
         machine = self._subject.machine
         return (self._store_form, machine.state) if machine.has_transactions else self._store_form
 
@@ -389,7 +389,7 @@ class Trial:
         return settled_parts, tuple(first + place for place in failed_places) if isinstance(deliverable, LambdaEvent) else ()
 
     def _faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
-        """What may befall the request here."""
+        """Return the faults that can befall the request here."""
         if stop.pending[index].cancelled:
             return (Fault.NEVER_SENT,)
         if self.progress.faults == self._subject.bounds.faults:
@@ -441,7 +441,7 @@ def _identity(request: Request) -> Hashable:
 
 
 def _why_never_done(last: TrialStep) -> str:
-    """What to say of the last delivery of a message that is never settled."""
+    """Return the explanation for a message that is never settled, from its last delivery."""
     unsettled_outcomes = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
     if not unsettled_outcomes:
         return f". Its last answer was {last.end.value!r}" if last.repeated_parts and last.end is not None else ""

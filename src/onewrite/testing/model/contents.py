@@ -127,7 +127,7 @@ _MISSING = "ResourceNotFoundException"
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a table or collection holds. A table that does not exist has no entities and no key."""
+    """The contents of a table or a collection. A table that does not exist has no entities and no key."""
 
     key: tuple[str, ...]  # the names of the key's attributes
     entities: Mapping[Hashable, Entity]  # by the canonical form of their key

@@ -75,7 +75,7 @@ _LOCAL = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 
 
 class Location(NamedTuple):
-    """Where a store keeps its data: addresses and a region, or an object in memory."""
+    """The location of a store's data: addresses and a region, or an object in memory."""
 
     addresses: frozenset[str] = frozenset()
     region: str | None = None

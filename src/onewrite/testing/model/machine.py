@@ -66,7 +66,7 @@ class WorldState:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a request does at a state: the state that it leads to, and its answer."""
+    """The effect of a request at a state: the next state, and the response."""
 
     state: WorldState
     answer: Callable[[], Any]  # returns a new copy each time, or raises what the store raised
@@ -206,7 +206,7 @@ class OpenTransaction:
 
 
 class StateAndReply(NamedTuple):
-    """What a request did at a state: the state that it led to, and its answer or what it raised."""
+    """The effect of a request at a state: the next state, and the response or the error."""
 
     state: WorldState
     value: Any = None
@@ -302,7 +302,7 @@ class Transactions:
     # ------------------------------------------------------------ what was written
 
     def _marks(self, before: WorldState, after: WorldState, places: Iterable[Place]) -> StoreCalls[Marks]:
-        """What differs between two states in these places."""
+        """Return the marks of the differences between two states in these places."""
         marks: set[WriteMark] = set()
         for place in places if before is not after else ():
             one, other = self._machine.contents_at(before, place), self._machine.contents_at(after, place)
@@ -366,7 +366,7 @@ class Machine:
         return self.present if transactions is None else (self.present, transactions)
 
     def stores(self, gate: Gate) -> Any:
-        """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
+        """Return the stores of `world` behind a gate. They stay usable when the machine makes a new world."""
         return tap(self._world_stores, gate, is_explored=True)
 
     @property
@@ -577,7 +577,7 @@ class Machine:
             self.present = state
 
     def at(self, state: WorldState, request: Request) -> StoreCalls[StateAndReply]:
-        """What a plain request does at another state than the present one, which stays as it is."""
+        """Return the effect of a plain request at another state. The present state stays as it is."""
         position = self.position
         self.present = state
         try:

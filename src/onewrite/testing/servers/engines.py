@@ -157,7 +157,7 @@ class DynamoDBServer(ServerProcess):
         return resource.create_table(**request)
 
     def _greeting(self) -> str:
-        """What this server writes to its log when it listens. Empty if it writes nothing."""
+        """Return the line that this server logs when it listens, or an empty string."""
         return ""
 
     def _ready(self) -> bool:

@@ -523,7 +523,7 @@ class AsyncStandInDatabase:
 
 
 class AsyncStandInCursor:
-    """What was found, to be read with `async for` or `to_list`."""
+    """The found documents, to be read with `async for` or `to_list`."""
 
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor

@@ -110,7 +110,7 @@ _CURSOR_OPTIONS = frozenset({
 
 
 class _CursorState:
-    """What both cursors have: options until the first document is asked for, and then a list of documents."""
+    """The state of both cursors: options until the first document is requested, and then a list of documents."""
 
     def __init__(self, fetch: Callable[[CursorOptions], Any]) -> None:
         self._fetch = fetch
@@ -233,7 +233,7 @@ class _State(Enum):
 
 
 class AnySession:
-    """What a blocking and an asynchronous session share: everything but the sending."""
+    """The common part of blocking and asynchronous sessions: everything except for sending."""
 
     _awaited: ClassVar[bool]
 
@@ -468,7 +468,7 @@ def start_session(
     default_transaction_options: Any = None,
     snapshot: bool | None = False,
 ) -> TappedSession | TappedAsyncSession:
-    """What `client.start_session()` returns. `store` is the name under which its commits pass the gate."""
+    """Return the session for `client.start_session()`. Its commits pass the gate under the name `store`."""
     from pymongo import client_session  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
     if snapshot:
@@ -578,7 +578,7 @@ def tap_for(gate: Gate, store: str, kind: type, *, awaited: bool, with_sessions:
 
 
 class _Tap:
-    """What the proxies of one tapped collection share."""
+    """The common state of the proxies of one tapped collection."""
 
     _cursor: type[Cursor | AsyncCursor] = Cursor
     awaited = False

@@ -20,7 +20,7 @@ from onewrite.testing.taps.traffic import Key, Request
 
 
 class Signature(NamedTuple):
-    """What a method takes. It can be read much faster than an `inspect.Signature`."""
+    """The parameters of a method. They are read much faster than an `inspect.Signature`."""
 
     whole: inspect.Signature
     names: tuple[str, ...]

@@ -25,7 +25,7 @@ Kind: TypeAlias = Literal["table", "client", "collection"]
 
 
 def kind_of(store: object) -> Kind:
-    """What kind of store it is, or `ConfigurationError`. A client may be one of another service than DynamoDB."""
+    """Return the kind of store, or raise `ConfigurationError`. A client can be one of another service than DynamoDB."""
     kind = type(store)
     if hasattr(kind, "_make_api_call"):
         return "client"

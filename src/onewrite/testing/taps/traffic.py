@@ -59,7 +59,7 @@ class TransactionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who begins transactions."""
+    """The delivery that begins transactions."""
 
     name: str
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
