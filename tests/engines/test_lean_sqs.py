@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,7 +14,6 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
-from moto import mock_aws
 
 from onewrite import Duplicate, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
@@ -23,13 +21,11 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.identity import json_body
 from onewrite.sqs import Worker
 from onewrite.sqs.queue import LeanQueueClient
-from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
-from tests.engines.stores import addition, dynamo_state
+from tests.engines.stores import addition
 from tests.support.garbling import GARBLES, Garbling, Listening, bodies, heads
 from tests.support.http_sqs import HttpSqs
 from tests.support.proxy import Fault
-from tests.support.seams import goes_by_client
 
 pytestmark = pytest.mark.measured
 
@@ -175,12 +171,6 @@ def test_poll_beyond_the_clients_timeout_is_its_own_error(garbling: Garbling, cl
     assert garbling.operations == [RECEIVE] * 2
 
 
-def test_an_argument_that_is_none_is_botocores_to_refuse(garbling: Garbling, clients: Clients) -> None:
-    with pytest.raises(Exception, match="Foo"):
-        LeanQueueClient(clients(garbling.endpoint)).receive_message(QueueUrl="u", Foo=1)
-    assert garbling.operations == []
-
-
 # --- answers that are none -------------------------------------------------------------------------------------------------
 
 FAULTS: dict[str, Any] = {
@@ -277,18 +267,6 @@ def test_client_takes_over_after_three_unreadable_answers(
     assert len(garbling.operations) == before + 1
 
 
-def test_occasional_unreadable_answer_changes_nothing(
-    garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    lean, url = LeanQueueClient(clients(garbling.endpoint, retries=ONE_TRY)), f"{garbling.endpoint}/1/{name}"
-    with caplog.at_level(logging.WARNING, "onewrite"):
-        for n in range(9):
-            garbling.garble = GARBLES["an old version"] if n % 3 else None
-            lean.receive_message(QueueUrl=url)
-    assert len(garbling.operations) == 9 + 6
-    assert not caplog.records
-
-
 # --- a worker --------------------------------------------------------------------------------------------------------------
 
 
@@ -362,68 +340,3 @@ def test_lean_worker_makes_its_own_client_by_default(
 @sqs_handler(lambda record: Message(record["messageId"]))
 def _nothing(_: Message) -> None:
     """Nothing."""
-
-
-def test_long_poll_does_not_stop_a_lean_workers_end(garbling: Garbling, clients: Clients, name: str) -> None:
-    """It waits for what is on its way for a second, as any worker does, and not for the twenty of the poll."""
-    worker = Worker(f"{garbling.endpoint}/1/{name}", _nothing, client=clients(garbling.endpoint), lean=True)
-    forwarded = threading.Event()
-    record = garbling._record
-
-    def noted(operation: str) -> Fault:
-        if operation == RECEIVE:
-            forwarded.set()
-        return record(operation)
-
-    garbling._record = noted  # type: ignore[method-assign]  # the proxy tells of a request in no other way
-
-    def stop() -> None:
-        assert forwarded.wait(30)
-        worker.stop()
-
-    stopping = threading.Thread(target=stop)
-    stopping.start()
-    assert worker.run() is True
-    stopping.join()
-    assert garbling.operations == ["GetQueueAttributes", RECEIVE]
-
-
-# --- stand-ins and the explorer --------------------------------------------------------------------------------------------
-
-
-def test_on_moto_all_requests_go_by_the_client(clients: Clients, caplog: pytest.LogCaptureFixture) -> None:
-    with mock_aws(), caplog.at_level(logging.DEBUG, "onewrite"):
-        client: Any = boto3.client("sqs", region_name=REGION)
-        url = client.create_queue(QueueName="orders")["QueueUrl"]
-        client.send_message_batch(QueueUrl=url, Entries=[{"Id": str(n), "MessageBody": "x"} for n in range(5)])
-        assert Worker(url, _nothing, client=client, lean=True, wait=0, stop_when_empty=True).run() is True
-        found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-        client.close()
-    assert [found[f"ApproximateNumberOfMessages{kind}"] for kind in ("", "NotVisible")] == ["0", "0"]
-    assert "is left to" not in caplog.text
-
-
-def test_while_the_explorer_looks_all_requests_go_by_the_client(clients: Clients) -> None:
-    lean = LeanQueueClient(clients("http://127.0.0.1:9"))
-    looks: list[bool] = []
-
-    def build(store: Any) -> Callable[[Message], object]:
-        orders = GuardedTable(store, SeenIds(), table_name="orders")
-
-        def handler(message: Message) -> Outcome:
-            looks.append(goes_by_client(lean))
-            return orders.update_item(message, **addition(message, "e"))
-
-        return handler
-
-    with moto_table("orders", "id"):
-        dynamo = boto3.client("dynamodb")
-
-        def world() -> Any:
-            dynamo.delete_item(TableName="orders", Key={"id": {"S": "e"}})
-            return dynamo
-
-        explore(build, messages=[Message("m-1")], world=world, observe=lambda _: dynamo_state(dynamo, "orders"))
-        dynamo.close()
-    assert set(looks) == {True}
-    assert not goes_by_client(lean)

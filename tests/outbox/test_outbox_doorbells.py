@@ -80,7 +80,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_records_make_a_pass_over_their_items_and_any_other_event_makes_a_sweep(collection: Any, kind: str) -> None:
+def test_records_ring_and_other_events_sweep(collection: Any, kind: str) -> None:
     broker, told = Broker(collection), list[SweepReport]()
     handler = stream_handler(broker.relay_of(kind), on_pass=told.append)
     for name in ("a", "b", "c"):
@@ -96,13 +96,13 @@ def test_records_make_a_pass_over_their_items_and_any_other_event_makes_a_sweep(
     assert broker.made == (kind == "made")
 
 
-def test_the_events_of_a_queue_are_not_answered_with_success(collection: Any, kind: str) -> None:
+def test_events_of_a_queue_are_refused(collection: Any, kind: str) -> None:
     handler = stream_handler(Broker(collection).relay_of(kind))
     with pytest.raises(ConfigurationError, match="an event of aws:sqs: map the function to the stream"):
         handler({"Records": [{"eventSource": "aws:sqs", "messageId": "1", "body": "{}"}]}, None)
 
 
-def test_nothing_is_begun_in_the_last_two_seconds(collection: Any, kind: str) -> None:
+def test_nothing_begins_in_the_last_two_seconds(collection: Any, kind: str) -> None:
     broker = Broker(collection)
     emit(collection, "a")
     handler = stream_handler(broker.relay_of(kind))
@@ -112,14 +112,14 @@ def test_nothing_is_begun_in_the_last_two_seconds(collection: Any, kind: str) ->
     assert broker.bodies == ['"a"']
 
 
-def test_what_is_refused_is_logged(collection: Any, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_event_is_logged(collection: Any, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     emit(collection, "a", "Poison")
     handler = stream_handler(Broker(collection).relay_of(kind))
     assert handler({"Records": [record("a")]}, None) == {"batchItemFailures": []}
     assert "was refused: its entity stops here" in caplog.text
 
 
-def test_an_event_whose_publisher_is_cut_short_holds_up_no_shard_and_others_go_out_once(collection: Any, kind: str) -> None:
+def test_an_event_whose_publisher_fails_blocks_no_other(collection: Any, kind: str) -> None:
     emit(collection, "a", "Cut")
     emit(collection, "b")
     broker = Broker(collection)
@@ -129,7 +129,7 @@ def test_an_event_whose_publisher_is_cut_short_holds_up_no_shard_and_others_go_o
     assert broker.bodies == ['"b"']
 
 
-def test_a_database_that_fails_is_left_to_the_sweep_and_a_sweep_that_fails_is_raised(
+def test_only_a_failing_sweep_is_raised(
     collection: Any, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: Any, **__: Any) -> Any:
@@ -145,7 +145,7 @@ def test_a_database_that_fails_is_left_to_the_sweep_and_a_sweep_that_fails_is_ra
         handler(SCHEDULE, None)
 
 
-def test_a_handler_is_made_of_a_relay_and_of_nothing_else() -> None:
+def test_a_handler_is_made_of_a_relay_only() -> None:
     wrong: Any = None
     with pytest.raises(ConfigurationError, match="stream_handler"):
         stream_handler(wrong)

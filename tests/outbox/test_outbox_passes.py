@@ -171,7 +171,7 @@ def refuses(*types: str) -> Reply:
     return lambda events: [event for event in events if event.type in types]
 
 
-def test_a_call_has_one_event_of_each_entity_and_is_filled_up_as_entities_are_done() -> None:
+def test_a_call_has_one_event_of_each_entity() -> None:
     boxes = Boxes(box("a", *"XXX"), box("b", "X"), box("c", "X"), box("d", *"XX"))
     swept, calls = play(passes(boxes).sweep(), takes_all)
     assert calls == [["a1", "b1", "c1"], ["a2", "d1"], ["a3", "d2"]]
@@ -186,7 +186,7 @@ def test_an_entity_with_many_events_is_cleared_again_and_again() -> None:
     assert [event.sequence for event in flushed.published] == [*range(1, 2 * CHUNK + 2)]
 
 
-def test_a_call_that_fails_is_made_again_for_each_so_that_one_holds_up_no_other() -> None:
+def test_a_failed_call_is_repeated_event_by_event() -> None:
     boxes = Boxes(box("a", *"XX"), box("b", "X"), box("c", "X"))
     swept, calls = play(passes(boxes).sweep(), fails_with("b"))
     assert calls == [["a1", "b1", "c1"], ["a1"], ["b1"], ["c1"], ["a2"]]
@@ -195,7 +195,7 @@ def test_a_call_that_fails_is_made_again_for_each_so_that_one_holds_up_no_other(
     assert boxes.postponed == [("b", 1.0)]
 
 
-def test_a_pass_ends_where_the_broker_takes_no_call_at_all() -> None:
+def test_a_pass_ends_if_the_broker_takes_no_call() -> None:
     clock, boxes = Clock(), Boxes(*[box(name, "X") for name in "abcdefg"])
 
     def fails_slowly(events: list[Outgoing]) -> None:
@@ -208,7 +208,7 @@ def test_a_pass_ends_where_the_broker_takes_no_call_at_all() -> None:
     assert (boxes.cleared, swept.complete, len(swept.failed)) == ([], False, 3)
 
 
-def test_a_search_that_took_long_counts_as_no_silence_of_the_broker() -> None:
+def test_a_slow_search_is_no_silence_of_the_broker() -> None:
     clock = Clock()
 
     class Slow(Boxes):
@@ -221,22 +221,20 @@ def test_a_search_that_took_long_counts_as_no_silence_of_the_broker() -> None:
     assert (swept.published, len(swept.failed), swept.error) == (2, 3, None)
 
 
-def test_many_events_whose_call_raises_do_not_keep_one_behind_them() -> None:
-    bad = [f"{n}" for n in range(500)]
+def test_many_failing_events_block_no_later_one() -> None:
+    bad = [f"{n}" for n in range(60)]
     boxes = Boxes(*[box(name, "X") for name in bad], box("good", "X"))
     swept, _ = play(passes(boxes).sweep(), fails_with(*bad))
-    assert (boxes.cleared, len(swept.failed), swept.error, swept.complete) == ([("good", 1)], 500, None, True)
+    assert (boxes.cleared, len(swept.failed), swept.error, swept.complete) == ([("good", 1)], 60, None, True)
 
 
-def test_a_doorbell_s_pass_goes_on_where_the_broker_takes_no_call() -> None:
+def test_a_doorbells_pass_goes_on_after_failing_calls() -> None:
     relay = passes(Boxes(*[box(name, "X") for name in "abc"]), batch=1)
     swept, _ = play(relay.ring([{"id": name} for name in "abc"]), fails_with("a", "b"))
     assert (swept.published, len(swept.failed), swept.error) == (1, 2, None)
 
 
-def test_what_the_database_does_not_clear_holds_up_no_other_and_is_tried_again_later_each_time(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_entity_that_cannot_be_cleared_is_tried_every_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock, boxes = Clock(), Boxes(box("a", *"XX", age=9.0), box("b", "X"))
     boxes.failing = {"a": ConnectionError("not valid")}
     relay = passes(boxes, clock)
@@ -253,7 +251,7 @@ def test_what_the_database_does_not_clear_holds_up_no_other_and_is_tried_again_l
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_what_the_database_does_not_clear_of_one_entity_alone_is_no_error_of_the_pass(name: str) -> None:
+def test_one_entity_that_cannot_be_cleared_fails_no_pass(name: str) -> None:
     boxes = Boxes(box("a", "X"), box("b", "X"))
     boxes.failing = {name: ConnectionError("not valid")}
     swept, _ = play(passes(boxes).sweep(), takes_all)
@@ -265,7 +263,7 @@ def _is_tried(relay: Flows, clock: Clock, second: int) -> bool:
     return bool(play(relay.sweep(), takes_all)[1])
 
 
-def test_what_was_found_does_not_wait_for_a_search_that_takes_long() -> None:
+def test_found_entities_do_not_wait_for_a_slow_search() -> None:
     clock = Clock()
     found = [box("a", "X"), *[Search.GOES_ON] * 9, box("b", "X")]
     boxes = Boxes(*found, looking=lambda _: clock.goes_on(0.5))
@@ -274,7 +272,7 @@ def test_what_was_found_does_not_wait_for_a_search_that_takes_long() -> None:
     assert (calls, swept.complete) == ([["a1"]], False)
 
 
-def test_a_pass_ends_where_the_database_takes_no_change_at_all() -> None:
+def test_a_pass_ends_if_the_database_takes_no_change() -> None:
     boxes = Boxes(*[box(name, "X") for name in "abcdefg"])
     boxes.failing = {name: ConnectionError() for name in "abcdefg"}
     clock = Clock()
@@ -283,7 +281,7 @@ def test_a_pass_ends_where_the_database_takes_no_change_at_all() -> None:
     assert (swept.error, swept.complete) == (boxes.failing["f"], False)
 
 
-def test_an_outbox_that_can_no_longer_be_read_when_it_is_cleared_holds_up_no_other() -> None:
+def test_an_outbox_broken_before_its_clear_blocks_no_other() -> None:
     boxes = Boxes(box("a", "X"), box("b", "X"))
     boxes.failing = {"a": LedgerMismatch("something else")}
     swept, _ = play(passes(boxes).sweep(), takes_all)
@@ -291,13 +289,13 @@ def test_an_outbox_that_can_no_longer_be_read_when_it_is_cleared_holds_up_no_oth
     assert (swept.overtaken, swept.pending) == (0, 0)
 
 
-def test_an_entity_that_is_found_again_while_its_events_go_out_is_not_taken_twice() -> None:
+def test_an_entity_found_twice_is_taken_once() -> None:
     boxes = Boxes(box("a", *"XX"), box("a", *"XX"), box("b", "X"))
     _, calls = play(passes(boxes).sweep(), takes_all)
     assert calls == [["a1", "b1"], ["a2"]]
 
 
-def test_no_single_call_is_begun_when_the_time_is_up() -> None:
+def test_no_single_call_begins_after_the_time_limit() -> None:
     clock, boxes = Clock(), Boxes(*[box(name, "X") for name in "abc"])
 
     def takes_one(events: list[Outgoing]) -> None:
@@ -309,7 +307,7 @@ def test_no_single_call_is_begun_when_the_time_is_up() -> None:
     assert (calls, swept.published, len(swept.failed)) == ([["a1", "b1", "c1"], ["a1"]], 1, 2)
 
 
-def test_no_call_is_begun_when_a_clear_has_taken_all_the_time() -> None:
+def test_no_call_begins_after_a_clear_beyond_the_limit() -> None:
     clock = Clock()
 
     class Slow(Boxes):
@@ -322,14 +320,14 @@ def test_no_call_is_begun_when_a_clear_has_taken_all_the_time() -> None:
     assert (calls, boxes.cleared, swept.pending) == ([["a1", "b1"]], [("a", 1), ("b", 1)], 2)
 
 
-def test_a_sweep_that_has_ended_before_it_has_looked_at_all_is_not_complete() -> None:
+def test_a_sweep_that_ends_early_is_not_complete() -> None:
     stopped = iter([False] * 3 + [True] * 9)
     boxes = Boxes(*[box(name, "X") for name in "abc"])
     swept, _ = play(passes(boxes, batch=1, stopping=lambda: next(stopped)).sweep(), takes_all)
     assert (swept.published, swept.complete) == (1, False)
 
 
-def test_an_entity_that_cannot_be_read_now_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_entity_that_cannot_be_read_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
     throttled: Any = Broken({"id": "a"}, ConnectionError("throttled"))
     boxes = Boxes(throttled, box("b", "X"))
     swept, calls = play(passes(boxes).ring([{"id": name} for name in "ab"]), takes_all)
@@ -341,7 +339,7 @@ def test_an_entity_that_cannot_be_read_now_holds_up_no_other(caplog: pytest.LogC
         assert {str(broken.error) for broken in swept.broken} == {"throttled"}
 
 
-def test_where_nothing_can_be_read_the_pass_fails() -> None:
+def test_a_pass_fails_if_nothing_can_be_read() -> None:
     throttled = Broken({"id": "a"}, ConnectionError("throttled"))
     for names in ("a", "a" * 50):
         with pytest.raises(ConnectionError):
@@ -349,7 +347,7 @@ def test_where_nothing_can_be_read_the_pass_fails() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sweep", "flush"])
-def test_what_went_out_is_cleared_before_a_wrong_reply_ends_the_pass(kind: str) -> None:
+def test_published_events_are_cleared_before_a_wrong_reply_raises(kind: str) -> None:
     boxes, replies = Boxes(box("a", *"XXX"), box("b", "X")), iter([None, None, "ok"])
     relay = passes(boxes)
     with pytest.raises(ConfigurationError, match="publish returned"):
@@ -357,7 +355,7 @@ def test_what_went_out_is_cleared_before_a_wrong_reply_ends_the_pass(kind: str) 
     assert ("a", 2) in boxes.cleared
 
 
-def test_what_was_found_goes_out_where_the_search_for_more_fails() -> None:
+def test_found_entities_go_out_if_the_search_fails() -> None:
     def looking(found: Any) -> None:
         if found is None:
             raise ConnectionError("throttled")
@@ -370,14 +368,14 @@ def test_what_was_found_goes_out_where_the_search_for_more_fails() -> None:
         play(passes(Boxes(looking=looking)).sweep(), takes_all)
 
 
-def test_a_pass_that_ends_clears_what_was_accepted_before() -> None:
+def test_a_pass_that_ends_clears_accepted_events() -> None:
     boxes, stopped = Boxes(box("a", *"XX")), iter([False] * 4 + [True] * 3)
     swept, calls = play(passes(boxes, stopping=lambda: next(stopped)).sweep(), takes_all)
     assert (calls, boxes.cleared) == ([["a1"]], [("a", 1)])
     assert (swept.published, swept.pending, swept.oldest) == (1, 1, 0.0)
 
 
-def test_a_refused_event_stops_its_entity_only_and_is_reported_with_its_age() -> None:
+def test_a_refused_event_stops_its_entity_only() -> None:
     boxes = Boxes(box("a", "X", "Poison", "X", age=40.0), box("b", "X"))
     swept, _ = play(passes(boxes).sweep(), refuses("Poison"))
     assert [(event.type, event.sequence) for event in swept.refused] == [("Poison", 2)]
@@ -386,43 +384,27 @@ def test_a_refused_event_stops_its_entity_only_and_is_reported_with_its_age() ->
 
 
 @pytest.mark.parametrize(("age", "wait"), [(0.0, 1.0), (8.0, 8.0), (1e6, 300.0), (-50.0, 51.0)])
-def test_the_wait_after_a_refusal_is_as_long_as_the_event_has_waited(age: float, wait: float) -> None:
+def test_the_wait_after_a_refusal_doubles(age: float, wait: float) -> None:
     boxes = Boxes(box("a", "Poison", age=age))
     play(passes(boxes).sweep(), refuses("Poison"))
     assert boxes.postponed == [("a", wait)]
 
 
-def test_after_a_failed_call_the_wait_is_a_minute_at_most() -> None:
+def test_the_wait_after_a_failure_is_a_minute_at_most() -> None:
     boxes = Boxes(box("a", "X", age=1e6))
     with pytest.raises(ConnectionError):
         play(passes(boxes).flush({"id": "a"}), fails_with("a"))
     assert boxes.postponed == [("a", 60.0)]
 
 
-def test_who_loses_the_clear_goes_on_to_the_next() -> None:
-    boxes = Boxes(box("a", *"XX"), box("b", "X"))
-    boxes.overtaken = {"a"}
-    swept, _ = play(passes(boxes).sweep(), takes_all)
-    assert (swept.entities, swept.overtaken, boxes.cleared) == (2, 1, [("b", 1)])
-
-
-def test_who_loses_the_clear_postpones_nothing() -> None:
+def test_a_relay_that_loses_the_clear_postpones_nothing() -> None:
     boxes = Boxes(box("a", *"XY"))
     boxes.overtaken = {"a"}
     swept, _ = play(passes(boxes).sweep(), lambda events: [event for event in events if event.type == "Y"])
     assert (swept.overtaken, len(swept.refused), boxes.postponed) == (1, 1, [])
 
 
-def test_an_entity_that_cannot_be_read_is_reported_and_holds_up_no_other() -> None:
-    broken = Broken({"id": "a"}, LedgerMismatch("something else"))
-    for steps in (passes(boxes := Boxes(broken, box("b", "X"))).sweep(), passes(boxes).ring([{"id": "a"}, {"id": "b"}])):
-        boxes.cleared.clear()
-        swept, _ = play(steps, takes_all)
-        assert [each.entity for each in swept.broken] == [{"id": "a"}]
-        assert boxes.cleared == [("b", 1)]
-
-
-def test_an_entity_that_cannot_be_read_is_in_the_log_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     relay = passes(Boxes(Broken({"id": "a"}, LedgerMismatch("something else"))), clock)
     for after, lines in ((0.0, 1), (1.0, 1), (59.0, 1), (60.0, 2), (61.0, 2)):
@@ -432,33 +414,27 @@ def test_an_entity_that_cannot_be_read_is_in_the_log_once_a_minute(caplog: pytes
     assert caplog.messages[0] == "The outbox of {'id': 'a'} cannot be read: something else"
 
 
-def test_what_cannot_be_read_is_listed() -> None:
-    broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "xyz"]
-    listed, _ = play(passes(Boxes(broken[0], box("a", "X"), *broken[1:])).broken(2), takes_all)
-    assert listed == broken[:2]
-
-
-def test_a_sweep_looks_for_all_that_is_pending_and_a_doorbell_s_pass_does_not() -> None:
+def test_a_sweep_is_complete_and_a_doorbells_pass_is_not() -> None:
     boxes = Boxes(box("a", "X"))
     assert play(passes(boxes).sweep(), takes_all)[0].complete
     assert not play(passes(boxes).ring([{"id": "a"}]), takes_all)[0].complete
 
 
-def test_a_doorbell_leaves_alone_who_waits_after_a_refusal_and_who_has_nothing() -> None:
+def test_a_doorbell_skips_postponed_and_empty_entities() -> None:
     later = moment(NOW + 5)
     boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", due=moment(NOW)))
     _, calls = play(passes(boxes).ring([{"id": name} for name in "abc"]), takes_all)
     assert calls == [["c1"]]
 
 
-def test_the_oldest_that_wait_are_listed_and_those_that_cannot_be_read_are_not() -> None:
+def test_the_oldest_pending_entities_are_listed() -> None:
     broken = Broken({"id": "x"}, LedgerMismatch("something else"))
     boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
     waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
     assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
 
 
-def test_what_a_writer_emitted_whose_clock_is_ahead_is_listed_too() -> None:
+def test_events_from_a_clock_ahead_are_listed() -> None:
     boxes = Boxes(*[box(f"{n}", "X", age=n - 60.0) for n in range(9)])
     waiting, _ = play(passes(boxes).waiting(0.0, 3), takes_all)
     assert [each.age for each in waiting] == [-52.0, -53.0, -54.0]
@@ -475,14 +451,14 @@ def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
     [True, {"Failed": []}, [1], 0, [box("b", "X").outgoing(0)]],
     ids=["true", "dict", "number", "zero", "of another call"],
 )
-def test_an_answer_that_is_not_understood_is_an_error_and_clears_nothing(reply: Any) -> None:
+def test_a_wrong_reply_raises_and_clears_nothing(reply: Any) -> None:
     boxes = Boxes(box("a", "X"))
     with pytest.raises(ConfigurationError, match="publish returned"):
         play(passes(boxes).sweep(), lambda _: reply)
     assert boxes.cleared == []
 
 
-def test_a_cloudevent_shows_the_body_as_it_was_emitted_and_the_sequence_as_the_extension_says() -> None:
+def test_a_cloudevent_has_the_emitted_body_and_the_sequence() -> None:
     stored = PendingEvent("id", "Paid", '{"price":1.50}', moment(NOW), "n", "cause")
     event = Box({"id": 1}, "o/1", sent_count=6, incarnation="life", events=(stored,)).outgoing(0)
     text = event.cloudevent()
@@ -498,19 +474,19 @@ NO_TIME = [{"ow_due": 1}, {"ow_due": "2026-09-21T14:13:20.000Z"}]
 
 
 @pytest.mark.parametrize("fields", [*NO_EVENTS, *NO_COUNT, *NO_TIME], ids=repr)
-def test_what_is_no_outbox_is_never_read_as_one(fields: dict[str, Any]) -> None:
+def test_other_fields_are_never_read_as_an_outbox(fields: dict[str, Any]) -> None:
     with pytest.raises(LedgerMismatch, match=r"something other than events|no outbox of this version"):
         read_box(OUTBOX.label, {}, "o", {"ow_o": OUTBOX.label, **fields})
 
 
-def test_relays_wait_longer_with_each_failure_and_not_all_alike() -> None:
+def test_relays_wait_longer_with_each_failure() -> None:
     assert [pause(failures, 1.0, 1.0) for failures in (0, 1, 2, 6, 60)] == [1.0, 2.0, 4.0, 60.0, 60.0]
     assert pause(0, 1.0, 0.0) == 0.5
     assert pause(3, 120.0, 1.0) == 120.0
     assert [pause(failures, 0.0, 1.0) for failures in (0, 1, 2)] == [0.0, 0.2, 0.4]
 
 
-def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pass_is_reported_to_log_and_hook(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     told: list[SweepReport] = []
     swept = SweepReport(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
@@ -531,19 +507,7 @@ def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages[0] == f"A hook has failed after a pass of the relay, which goes on: {error!r}"
 
 
-def test_a_log_filter_that_fails_stops_no_relay() -> None:
-    def fails(line: logging.LogRecord) -> bool:
-        raise ValueError
-
-    logger = logging.getLogger("onewrite")
-    logger.addFilter(fails)
-    try:
-        assert report_pass(SweepReport(refused=[box("a", "X").outgoing(0)]), 0, None) == 0
-    finally:
-        logger.removeFilter(fails)
-
-
-def test_of_a_flush_what_publish_raises_is_raised_also_where_the_database_fails_after_it() -> None:
+def test_a_flush_raises_the_publishers_error_first() -> None:
     boxes = Boxes(box("a", "X"))
     boxes.postpone_fails = TimeoutError()
     with pytest.raises(ConnectionError) as raised:
@@ -551,7 +515,7 @@ def test_of_a_flush_what_publish_raises_is_raised_also_where_the_database_fails_
     assert raised.value.__cause__ is boxes.postpone_fails
 
 
-def test_of_a_flush_what_the_database_raises_is_raised() -> None:
+def test_a_flush_raises_the_databases_error() -> None:
     boxes = Boxes(box("a", "X"))
     boxes.failing = {"a": TimeoutError()}
     with pytest.raises(TimeoutError):

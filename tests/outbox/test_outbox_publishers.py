@@ -54,14 +54,14 @@ def _read_as_sent(message: Message, n: int) -> bool:
     )
 
 
-def test_a_consumer_reads_from_a_queue_what_was_published() -> None:
+def test_a_consumer_reads_published_events_from_a_queue() -> None:
     queue = Queue("orders")
     assert to_sqs(queue.client, queue.url)([outgoing(7)]) == []
     (record,) = queue.records()
     assert _read_as_sent(cloudevent()(record), 7)
 
 
-def test_a_fifo_queue_gets_the_source_as_the_group_and_the_id_against_copies() -> None:
+def test_a_fifo_queue_gets_source_and_id() -> None:
     queue = Queue("orders.fifo", FifoQueue="true")
     publish = to_sqs(queue.client, queue.url)
     publish([outgoing(1)])
@@ -72,7 +72,7 @@ def test_a_fifo_queue_gets_the_source_as_the_group_and_the_id_against_copies() -
 
 
 @pytest.mark.parametrize("raw", ["true", "false"])
-def test_a_consumer_reads_through_a_topic_what_was_published(raw: str) -> None:
+def test_a_consumer_reads_published_events_through_a_topic(raw: str) -> None:
     queue, topics = Queue("orders"), boto3.client("sns", **REGION)
     topic = topics.create_topic(Name="orders")["TopicArn"]
     topics.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue.arn, Attributes={"RawMessageDelivery": raw})
@@ -81,7 +81,7 @@ def test_a_consumer_reads_through_a_topic_what_was_published(raw: str) -> None:
     assert _read_as_sent(sns(cloudevent())(record), 7)
 
 
-def test_a_consumer_reads_from_a_bus_what_was_published() -> None:
+def test_a_consumer_reads_published_events_from_a_bus() -> None:
     queue, events = Queue("orders"), boto3.client("events", **REGION)
     events.put_rule(Name="paid", EventPattern=json.dumps({"source": ["shop"], "detail-type": ["OrderPaid"]}))
     events.put_targets(Rule="paid", Targets=[{"Id": "1", "Arn": queue.arn}])
@@ -106,9 +106,7 @@ class Client:
         return next(self._answers, {"Entries": [{"EventId": "e"} for _ in request["Entries"]]})
 
 
-def test_failed_entries_of_an_answer_that_says_success_are_not_accepted_and_the_log_says_why(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_failed_entries_are_logged_and_not_accepted(caplog: pytest.LogCaptureFixture) -> None:
     events = [outgoing(n) for n in range(3)]
     failed = {"Id": "1", "SenderFault": False, "Code": "InternalError", "Message": "try later"}
     assert to_sqs(Client({"Successful": [{"Id": "0"}, {"Id": "2"}], "Failed": [failed]}), "q")(events) == [events[1]]
@@ -130,14 +128,14 @@ def test_failed_entries_of_an_answer_that_says_success_are_not_accepted_and_the_
     ],
     ids=str,
 )
-def test_an_answer_that_does_not_say_what_became_of_the_events_is_a_failure(answer: dict[str, Any]) -> None:
+def test_a_response_without_the_events_is_a_failure(answer: dict[str, Any]) -> None:
     events = [outgoing(0), outgoing(1)]
     for publish in (to_sqs(Client(answer), "q"), to_eventbridge(Client(answer), "b", source="s")):
         with pytest.raises(ConnectionError, match="will be published again"):
             publish(events)
 
 
-def test_a_type_that_is_too_long_for_eventbridge_is_refused_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_type_too_long_for_eventbridge_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
     events = [replace(outgoing(n), type="é" * length) for n, length in enumerate((128, 129, 1))]
     client = Client()
     assert to_eventbridge(client, "b", source="s")(events) == [events[1]]
@@ -148,7 +146,7 @@ def test_a_type_that_is_too_long_for_eventbridge_is_refused_and_holds_up_no_othe
     assert to_sqs(Client(), "q")(events) == []
 
 
-def test_more_than_a_request_takes_goes_in_several() -> None:
+def test_many_events_go_in_several_requests() -> None:
     client = Client()
     assert to_sqs(client, "q")([outgoing(n) for n in range(MOST_ENTRIES + 2)]) == []
     assert [len(request["Entries"]) for request in client.requests] == [10, 2]
@@ -157,7 +155,7 @@ def test_more_than_a_request_takes_goes_in_several() -> None:
     assert [len(request["Entries"]) for request in client.requests] == [2, 1]
 
 
-def test_an_event_that_no_request_has_room_for_is_not_accepted_and_holds_up_no_other() -> None:
+def test_an_event_too_large_for_requests_blocks_no_other() -> None:
     client, large = Client(), outgoing(1, f'"{"x" * 5000}"')
     assert to_sqs(client, "q", largest=5000)([outgoing(0), large, outgoing(2)]) == [large]
     assert [len(request["Entries"]) for request in client.requests] == [2]

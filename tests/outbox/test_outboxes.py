@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from boto3.dynamodb.types import Binary
-from botocore.exceptions import ClientError
 from bson import BSON, Int64, ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect, CursorNotFound, OperationFailure
@@ -37,67 +35,7 @@ BOX = Box({"id": "o"}, "shop/id=S:o", events=(FIRST, SECOND))
 LATER = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0", events=(FIRST, SECOND))
 
 
-def _names(request: dict[str, Any], text: str) -> str:
-    """The expression with its placeholders replaced by what they stand for."""
-    said = {**request["ExpressionAttributeNames"], **{k: repr(v) for k, v in request["ExpressionAttributeValues"].items()}}
-    for placeholder in sorted(said, key=len, reverse=True):
-        text = text.replace(placeholder, said[placeholder])
-    return text
-
-
-def _sent(flow: Any) -> tuple[str, str]:
-    request = next(flow).kwargs
-    flow.close()
-    return _names(request, request["UpdateExpression"]), _names(request, request["ConditionExpression"])
-
-
-def test_a_clear_of_all_demands_that_nothing_was_added_and_that_the_item_was_not_deleted() -> None:
-    update, condition = _sent(ITEMS.clear(BOX, 2, 0.0))
-    assert update == "SET ow_sent=2,ow_life='n1' REMOVE ow_events,ow_due,ow_shard"
-    absent = "attribute_not_exists(ow_sent) AND attribute_not_exists(ow_life)"
-    alive = "attribute_not_exists(ow_tombstone)"
-    assert condition == f"{absent} AND ow_events[1].nonce='n2' AND size(ow_events)=2 AND {alive}"
-
-
-def test_a_clear_of_a_prefix_removes_in_descending_order_and_moves_the_time_on() -> None:
-    three = Box(LATER.entity, LATER.origin, 4, "n0", (FIRST, SECOND, FIRST))
-    update, condition = _sent(ITEMS.clear(three, 2, 0.0))
-    sets, removes = update.split(" REMOVE ")
-    assert sets == "SET ow_sent=6,ow_life='n0',ow_due='2026-09-21T14:13:20.000Z'"
-    assert removes == "ow_events[1],ow_events[0]"
-    assert condition == "ow_sent=4 AND ow_life='n0' AND ow_events[1].nonce='n2'"
-
-
-def test_a_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
-    empty = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0")
-    assert _sent(ITEMS.restart(empty, "again")) == ("SET ow_sent=0,ow_life='again'", "ow_sent=4 AND ow_life='n0'")
-
-
-def _refusal(code: str, **more: Any) -> ClientError:
-    answer: Any = {"Error": {"Code": code, "Message": ""}, **more}
-    return ClientError(answer, "UpdateItem")
-
-
-def test_a_refused_clear_shows_the_outbox_as_it_is_now_and_other_errors_pass_through() -> None:
-    flow = ITEMS.clear(BOX, 2, 0.0)
-    next(flow)
-    with pytest.raises(StopIteration) as done:
-        flow.throw(_refusal("ConditionalCheckFailedException", Item={"id": {"S": "o"}, "other": {"N": "1"}}))
-    assert done.value.value == Box({"id": "o"}, "shop/id=S:o")
-    flow = ITEMS.clear(BOX, 2, 0.0)
-    next(flow)
-    with pytest.raises(ClientError, match="AccessDenied"):
-        flow.throw(_refusal("AccessDenied"))
-
-
-def test_a_conflict_with_a_transaction_is_waited_for() -> None:
-    flow = ITEMS.postpone(BOX, "later")
-    call = next(flow)
-    wait = flow.throw(_refusal("TransactionConflictException"))
-    assert flow.send(None) == call != wait
-
-
-def test_a_scan_asks_for_the_key_s_names_once_and_goes_on_page_by_page() -> None:
+def test_a_scan_goes_on_page_by_page() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop")).finder(None)
     finding: Any = finder.next()
     assert next(finding).method == "describe_table"
@@ -110,7 +48,7 @@ def test_a_scan_asks_for_the_key_s_names_once_and_goes_on_page_by_page() -> None
     assert _last(finder.next(), None) is None
 
 
-def test_what_an_index_shows_too_late_is_passed_over() -> None:
+def test_an_entity_that_an_index_shows_late_is_skipped() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
     finding: Any = finder.next()
     assert next(finding).method == "scan"
@@ -179,7 +117,7 @@ def _passes(boxes: Any, clock: Callable[[], float] = lambda: NOW) -> FollowedPas
     return FollowedPasses(boxes, lambda _: None, 10, clock)
 
 
-def test_an_operator_s_act_is_refused_if_the_entity_changed_meanwhile() -> None:
+def test_an_operators_act_is_refused_if_the_entity_changed() -> None:
     published = BOX.outgoing(0).id
     skipped = _result(_passes(_restless(BOX, None))._skip({}, published))
     assert (skipped.id, skipped.type) == (published, "onewrite.skipped")
@@ -193,29 +131,23 @@ def test_an_operator_s_act_is_refused_if_the_entity_changed_meanwhile() -> None:
         next(_passes(_restless(BOX, LATER))._restart({}, "again"))
 
 
-@pytest.mark.parametrize("found", [[BOX_WITH[1], BOX_WITH[2], BOX_WITH[3]], [LATER], [BOX_WITH[1], LATER]])
-def test_a_clear_is_given_up_where_more_is_emitted_at_each_try_or_another_entity_stands_there(found: list[Box]) -> None:
-    flushed = drive(_passes(_restless(BOX, *found))._flush({}), lambda _: None)
-    assert (len(flushed.published), flushed.cleared) == (2, False)
-
-
-@pytest.mark.parametrize("found", [[BOX.after(2)], [BOX_WITH[1], BOX_WITH[1].after(2)], [BOX_WITH[1], None]])
-def test_a_clear_counts_as_done_where_only_its_answer_was_lost(found: list[Box | None]) -> None:
-    flushed = drive(_passes(_restless(BOX, *found))._flush({}), lambda _: None)
-    assert (len(flushed.published), flushed.remaining, flushed.cleared) == (2, (), True)
-
-
-def test_a_clear_is_tried_again_with_the_outbox_as_it_was_found() -> None:
-    boxes = _restless(BOX, BOX_WITH[1], BOX_WITH[2], None)
-    assert drive(_passes(boxes)._flush({}), lambda _: None).cleared
-    assert boxes.cleared == [BOX, BOX_WITH[1], BOX_WITH[2]]
-
-
-def test_a_document_s_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
-    with mongomock_collection("orders") as collection:
-        boxes = DocumentOutboxes(collection, (), Outbox("shop"))
-    flow = boxes.restart(Box({"_id": 1}, "shop/_id=N:1", sent_count=4, incarnation="n0"), "again")
-    assert next(flow).args[0] == {"_id": 1, "ow_sent": 4, "ow_life": "n0"}  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]  # a call
+@pytest.mark.parametrize(
+    ("found", "is_cleared"),
+    [
+        ([BOX_WITH[1], BOX_WITH[2], BOX_WITH[3]], False),
+        ([LATER], False),
+        ([BOX_WITH[1], LATER], False),
+        ([BOX.after(2)], True),
+        ([BOX_WITH[1], BOX_WITH[1].after(2)], True),
+        ([BOX_WITH[1], BOX_WITH[2], None], True),
+    ],
+    ids=["busy", "another", "busy and another", "lost response", "busy and lost response", "busy and done"],
+)
+def test_a_clear_is_repeated_while_only_more_was_emitted(found: list[Box | None], is_cleared: bool) -> None:
+    boxes = _restless(BOX, *found)
+    flushed = drive(_passes(boxes)._flush({}), lambda _: None)
+    assert (len(flushed.published), flushed.cleared) == (2, is_cleared)
+    assert boxes.cleared == [BOX, *found][: len(boxes.cleared)]
 
 
 # --- MongoDB -------------------------------------------------------------------------------------------------------------
@@ -236,16 +168,7 @@ def test_events_are_emitted_by_every_method_of_a_collection() -> None:
         assert orders.find_one({"_id": 1}) == {"_id": 1, "n": 2}
 
 
-@pytest.mark.parametrize("shown", [{"ow_events": {"L": []}}, {"place": {"S": "p"}, "a": {"N": "1"}}], ids=str)
-def test_an_index_that_shows_more_than_keys_is_refused_because_the_rest_would_be_taken_for_a_key(shown: Any) -> None:
-    finding: Any = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(None).next()
-    next(finding)
-    item = {"id": {"S": "o"}, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}, **shown}
-    with pytest.raises(ConfigurationError, match="'pending' shows more than keys"):
-        finding.send({"Items": [item]})
-
-
-def test_an_index_shows_a_key_of_two_attributes_beside_its_own_two() -> None:
+def test_an_index_shows_a_key_of_two_attributes() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(None)
     finding: Any = finder.next()
     next(finding)
@@ -254,23 +177,13 @@ def test_an_index_shows_a_key_of_two_attributes_beside_its_own_two() -> None:
     assert next(finder.next()).kwargs["Key"] == key  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]  # a call
 
 
-def test_a_page_with_a_number_that_is_too_long_for_a_table_is_read_again_as_it_can_be_read() -> None:
-    asked: list[str] = []
-    events = SimpleNamespace(register_first=lambda name, *_, **__: asked.append(name))
-    client = SimpleNamespace(meta=SimpleNamespace(events=events))
-    table: Any = SimpleNamespace(name="orders", meta=SimpleNamespace(client=client))
-    finding: Any = ItemOutboxes(table, None, Outbox("shop", index="pending")).finder(None).next()
-    first = next(finding)
-    assert (first.method, finding.throw(ArithmeticError("a number with 60 digits")), len(asked)) == ("scan", first, 1)
-
-
-def test_an_outbox_is_read_as_the_last_write_has_left_it() -> None:
+def test_an_outbox_is_read_consistently() -> None:
     request = next(ITEMS.read({"id": "o"}))
     assert isinstance(request, Call)
     assert (request.method, request.kwargs["ConsistentRead"]) == ("get_item", True)
 
 
-def test_lambda_s_text_of_a_key_of_bytes_is_read_as_bytes() -> None:
+def test_lambdas_text_of_a_binary_key_is_read() -> None:
     told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
     assert ItemOutboxes(object(), "orders", Outbox("shop")).read_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
 
@@ -280,7 +193,7 @@ def _document_boxes() -> DocumentOutboxes:
         return DocumentOutboxes(collection, (), Outbox("shop"))
 
 
-def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was() -> None:
+def test_a_lost_cursor_is_opened_again_in_place() -> None:
     finder = _document_boxes().finder(None)
     finding: Any = finder.next()
     assert next(finding).args[0] == {"ow_due": {"$exists": True}}
@@ -303,25 +216,11 @@ def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was() ->
         finding.throw(CursorNotFound("given up"))
 
 
-def test_a_page_of_what_a_search_finds_counts_as_a_request() -> None:
-    finding: Any = _document_boxes().finder(None).next()
-    next(finding)
-    assert finding.send([]).sends
-
-
-def test_a_cursor_that_is_given_up_before_it_has_shown_anything_is_the_driver_s_failure() -> None:
-    finding: Any = _document_boxes().finder(None).next()
-    next(finding)
-    finding.send([])
-    with pytest.raises(CursorNotFound):
-        finding.throw(CursorNotFound("given up"))
-
-
 def _raw(document: Any) -> RawBSONDocument:
     return RawBSONDocument(document if isinstance(document, bytes) else BSON.encode(document))
 
 
-def test_an_id_is_read_as_it_is_stored_and_one_that_cannot_be_holds_up_no_other() -> None:
+def test_an_unreadable_id_blocks_no_other() -> None:
     finder = _document_boxes().finder(None)
     finding: Any = finder.next()
     next(finding)
@@ -339,7 +238,7 @@ def test_an_id_is_read_as_it_is_stored_and_one_that_cannot_be_holds_up_no_other(
         assert next(finder.next()).args[0] == {"_id": each}  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]  # a call
 
 
-def test_a_document_s_count_is_a_number_of_any_width_and_no_truth_value() -> None:
+def test_a_documents_count_is_a_whole_number() -> None:
     boxes = _document_boxes()
     for count, expected in ((4, 4), (Int64(4), 4)):
         reading: Any = boxes.read({"_id": 1})
@@ -363,7 +262,7 @@ def test_a_token_is_kept_as_it_is(token: dict[str, Any], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"_data": {"$binary": 1}}', "\0"], ids=repr)
-def test_what_is_no_token_is_not_loaded(text: str, tmp_path: Path) -> None:
+def test_a_damaged_token_is_not_loaded(text: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(text)
     assert TokenFile(tmp_path / "token").load() is None
 
@@ -410,7 +309,7 @@ def _sweeps(following: Any, step: Any) -> Any:
     return following.send([])
 
 
-def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised() -> None:
+def test_a_lost_token_is_forgotten_and_other_failures_raise() -> None:
     tokens, stream = LabelledLedger({"_data": "82"}), Stream()
     for when in ("at once", "later"):
         tokens.token = {"_data": "82"}
@@ -432,27 +331,12 @@ def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised
         _sweeps(following, following.throw(ConnectionError()))  # as no stream tells of anything
 
 
-def test_a_stream_that_cannot_be_asked_for_as_the_relay_is_made_is_the_caller_s_to_mend() -> None:
-    following = _following(_follower(), LabelledLedger(None))
-    next(following)
-    with pytest.raises(ConfigurationError):
-        following.throw(ConfigurationError("an asynchronous collection"))
-
-
-def test_a_misuse_ends_the_sweep_in_place_of_a_stream_too() -> None:
-    following = _following(_follower(), LabelledLedger(None))
-    next(following)
-    following.throw(ConnectionError())
-    with pytest.raises(ConfigurationError):
-        following.throw(ConfigurationError("publish returned"))
-
-
 def test_only_a_collection_has_a_stream_to_follow() -> None:
     with pytest.raises(ConfigurationError, match="follow is for a collection"):
         _passes(ItemOutboxes(object(), "orders", Outbox("shop")))._check_following(LabelledLedger(None), 60.0)
 
 
-def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_quiet() -> None:
+def test_a_follower_sweeps_and_keeps_its_place() -> None:
     tokens, stream, now = LabelledLedger({"_data": "81"}), Stream(), [NOW]
     flows = _follower(lambda: now[0])
     following = _following(flows, tokens, sweep_every=1.0)
@@ -467,7 +351,7 @@ def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_q
     assert following.send(None) == Do(stream.close)
 
 
-def test_a_sweep_that_the_database_has_failed_is_made_again_with_the_next_stream() -> None:
+def test_a_failed_sweep_is_repeated_with_the_next_stream() -> None:
     tokens, flows, stream = LabelledLedger(None), _follower(), Stream()
     following = _following(flows, tokens)
     next(following)
@@ -481,7 +365,7 @@ def test_a_sweep_that_the_database_has_failed_is_made_again_with_the_next_stream
     assert _begun(following, stream) == Do(stream.try_next)
 
 
-def test_a_token_that_the_server_refuses_once_the_stream_is_asked_is_forgotten_too() -> None:
+def test_a_token_refused_by_the_open_stream_is_forgotten() -> None:
     """Motor sends nothing before that."""
     tokens, stream = LabelledLedger({"_data": "none"}), Stream()
     following = _following(_follower(), tokens)

@@ -106,7 +106,7 @@ def test_the_messages_of_a_source_are_given_in_their_order(sqs: FakeSqs, time: V
     assert shop.names == ["a1 a2 a3"]
 
 
-def test_of_a_fifo_group_neighbours_are_one_call_and_nothing_is_overtaken(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_neighbors_of_a_fifo_group_are_one_call(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "b1", "a3"):
         fifo.send(body, group="g")
     fifo.send("a4", group="h")
@@ -124,7 +124,7 @@ def test_the_groups_of_two_queues_are_not_mixed(sqs: FakeSqs, time: VirtualTime)
     assert sqs.requests_of("receive_message")[0]["MaxNumberOfMessages"] == 10
 
 
-def test_a_message_that_is_skipped_or_fails_in_its_identity_is_no_ones_neighbour(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_skipped_message_is_left_out_of_a_call(sqs: FakeSqs, time: VirtualTime) -> None:
     send(sqs, "a1", "skip", "", "a2")
     shop = Shop(time)
     worker(sqs, shop, wait=0).run()
@@ -132,7 +132,7 @@ def test_a_message_that_is_skipped_or_fails_in_its_identity_is_no_ones_neighbour
     assert [stored.body for stored in sqs.messages] == [""]
 
 
-def test_a_record_of_several_groups_is_done_with_the_group_of_its_first_message(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_record_belongs_to_the_group_of_its_first_message(sqs: FakeSqs, time: VirtualTime) -> None:
     send(sqs, "+ab", "a1", "b1")
     shop = Shop(time)
     worker(sqs, shop).run()
@@ -140,7 +140,7 @@ def test_a_record_of_several_groups_is_done_with_the_group_of_its_first_message(
     assert sqs.messages == []
 
 
-def test_groups_run_side_by_side_in_as_many_slots_as_there_are(sqs: FakeSqs) -> None:
+def test_groups_run_in_as_many_slots_as_there_are(sqs: FakeSqs) -> None:
     barrier = threading.Barrier(2, timeout=20)
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -165,18 +165,10 @@ def test_an_asynchronous_function_has_groups_too(sqs: FakeSqs, time: VirtualTime
     assert [stored.body for stored in sqs.messages] == ["a2"]
 
 
-def test_a_call_has_as_many_messages_as_are_at_hand(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, *[f"a{number}" for number in range(1, 26)])
-    shop = Shop(time)
-    worker(sqs, shop).run()
-    assert sum(len(names.split()) for names in shop.names) == 25
-    assert len(shop.names) <= 3
-
-
 # ---------------------------------------------------------------- what becomes of each message
 
 
-def test_of_a_group_that_fails_only_what_fails_by_itself_comes_again(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_only_the_failing_messages_of_a_group_come_again(sqs: FakeSqs, time: VirtualTime) -> None:
     send(sqs, "a1", "a2", "a3", "b1")
     shop = Shop(time, a2=raises)
     worker(sqs, shop, wait=0).run()
@@ -184,7 +176,7 @@ def test_of_a_group_that_fails_only_what_fails_by_itself_comes_again(sqs: FakeSq
     assert [stored.body for stored in sqs.messages] == ["a2"]
 
 
-def test_in_a_fifo_group_what_stands_behind_a_failure_comes_again_with_it(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_messages_behind_a_failure_of_a_fifo_group_come_again(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "a3", "b1"):
         fifo.send(body, group="g")
     shop = Shop(time, a2=raises)
@@ -193,27 +185,7 @@ def test_in_a_fifo_group_what_stands_behind_a_failure_comes_again_with_it(fifo: 
     assert [stored.body for stored in fifo.messages] == ["a2", "a3", "b1"]
 
 
-def test_a_deferred_message_waits_at_hand_and_is_tried_when_its_source_makes_progress(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
-    send(sqs, "a2", "a3", "a1")
-    last = [0]
-
-    def in_sequence(message: Message) -> Answer:
-        number = message.sequence or 0
-        assert isinstance(number, int)
-        if number != last[0] + 1:
-            return Deferred(message, last[0] + 1)
-        last[0] = number
-        return Applied(message)
-
-    shop = Shop(time, a1=in_sequence, a2=in_sequence, a3=in_sequence)
-    worker(sqs, shop, in_flight=1).run()
-    assert shop.calls == [(0, "a1 a2 a3")]
-    assert sqs.messages == []
-
-
-def test_those_of_a_group_that_are_deferred_are_tried_again_together(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_deferred_messages_of_a_group_are_tried_again_together(sqs: FakeSqs, time: VirtualTime) -> None:
     tries: list[int] = []
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -228,7 +200,7 @@ def test_those_of_a_group_that_are_deferred_are_tried_again_together(sqs: FakeSq
     assert {each.receives for each in stored} == {1}
 
 
-def test_a_deferred_message_of_a_fifo_group_holds_back_the_rest_of_its_group_only(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_a_deferred_message_holds_back_its_fifo_group_only(fifo: FakeSqs, time: VirtualTime) -> None:
     answers = [early]
     shop = Shop(time, a2=lambda message: answers.pop()(message) if answers else Applied(message))
     for body in ("a1", "a2", "a3"):
@@ -239,7 +211,7 @@ def test_a_deferred_message_of_a_fifo_group_holds_back_the_rest_of_its_group_onl
     assert fifo.messages == []
 
 
-def test_a_busy_message_waits_at_hand_and_the_rest_of_its_group_is_done(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_busy_message_does_not_hold_back_its_group(sqs: FakeSqs, time: VirtualTime) -> None:
     answers: list[Callable[[Message], Answer]] = [lambda message: Busy(message, EPOCH + time.now + 60)]
     shop = Shop(time, a2=lambda message: answers.pop()(message) if answers else Applied(message))
     send(sqs, "a1", "a2", "a3")
@@ -249,7 +221,7 @@ def test_a_busy_message_waits_at_hand_and_the_rest_of_its_group_is_done(sqs: Fak
     assert shop.calls == [(0, "a1 a2 a3"), (61, "a2")]
 
 
-def test_what_was_read_before_is_read_anew_for_another_try(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_record_is_read_again_for_another_attempt(sqs: FakeSqs, time: VirtualTime) -> None:
     found: list[str] = []
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -261,7 +233,7 @@ def test_what_was_read_before_is_read_anew_for_another_try(sqs: FakeSqs, time: V
     assert found == ["a1", "a1"]
 
 
-def test_a_group_that_takes_longer_than_its_timeout_is_given_back_as_a_whole(
+def test_an_overdue_group_is_given_back_as_a_whole(
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(sqs, "a1", "a2", "a3")
@@ -272,7 +244,7 @@ def test_a_group_that_takes_longer_than_its_timeout_is_given_back_as_a_whole(
     assert len(sqs.messages) == 3
 
 
-def test_a_fifo_group_that_takes_too_long_is_given_back_with_what_waits_behind_it(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_an_overdue_fifo_group_is_given_back_with_its_followers(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "b1"):
         fifo.send(body, group="g")
     with pytest.raises(WorkerStuck):
@@ -286,19 +258,7 @@ def test_a_fifo_group_that_takes_too_long_is_given_back_with_what_waits_behind_i
     assert len(given_back) == len(set(given_back)) == 3
 
 
-def test_what_is_settled_after_its_timeout_is_deleted_all_the_same(sqs: FakeSqs, time: VirtualTime) -> None:
-    def slow(messages: list[Message]) -> list[Answer]:
-        time.sleep(15)
-        return [Applied(message) if message.id == "a1" else Deferred(message, 1) for message in messages]
-
-    send(sqs, "a1", "a2")
-    late = worker(sqs, slow, timeout=12, in_flight=3, stop_when_empty=False)
-    sqs.after = lambda method: late.stop() if method == "delete_message_batch" else None
-    late.run()
-    assert len(sqs.requests_of("delete_message_batch")[0]["Entries"]) == 1
-
-
-def test_a_group_is_tried_one_by_one_only_until_its_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_failed_group_is_tried_singly_until_its_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
     def each(messages: list[Message]) -> None:
         time.sleep(4)
         if len(messages) > 1:
@@ -318,7 +278,7 @@ def test_a_group_is_tried_one_by_one_only_until_its_timeout(sqs: FakeSqs, time: 
     assert [stored.body for stored in sqs.messages] == ["a2", "a3", "a4"]
 
 
-def test_a_worker_that_is_to_stop_tries_no_more_messages_one_by_one(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_stopping_worker_tries_no_more_messages_singly(sqs: FakeSqs, time: VirtualTime) -> None:
     shop = Shop(time, a3=raises)
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -376,7 +336,7 @@ def lose(found: WorkerState, name: str) -> None:
     found.end_hiding(hide, {name: True}, 11.0)
 
 
-def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:
+def test_a_lost_message_is_left_out_of_its_group() -> None:
     found = worker_state()
     bring(found, "a1", "a2", "a3")
     lose(found, "a2")
@@ -384,7 +344,7 @@ def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:
     assert found.counts()["waiting"] == 0
 
 
-def test_in_a_fifo_group_nothing_begins_behind_what_sqs_has_let_go() -> None:
+def test_nothing_begins_behind_a_lost_message_of_a_fifo_group() -> None:
     found = worker_state(fifo=True)
     bring(found, "a1", "a2", "a3")
     lose(found, "a2")
@@ -399,7 +359,7 @@ def test_in_a_fifo_group_nothing_begins_behind_what_sqs_has_let_go() -> None:
 
 
 @pytest.mark.parametrize("fifo", [False, True])
-def test_what_was_not_processed_of_a_group_goes_back_at_once(fifo: bool) -> None:
+def test_unprocessed_messages_of_a_group_go_back_at_once(fifo: bool) -> None:
     found = worker_state(fifo=fifo)
     bring(found, "a1", "a2", "a3")
     load = found.to_begin(0.0)
@@ -418,7 +378,7 @@ def test_what_was_not_processed_of_a_group_goes_back_at_once(fifo: bool) -> None
     }
 
 
-def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_way_of_it() -> None:
+def test_a_stopping_worker_gives_back_waiting_messages_of_fifo_groups() -> None:
     found = worker_state(fifo=True)
     bring(found, "a1", "a2", "b1", "b2")
     load = found.to_begin(0.0)

@@ -10,20 +10,16 @@ from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 from multiprocessing import get_context
 from time import sleep
-from typing import Any, cast
+from typing import cast
 
-import boto3
 import pytest
 
 from onewrite import ConfigurationError, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs import Worker
 from onewrite.sqs.health import Journal, health_pages
 from onewrite.sqs.queue import SqsQueue
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
-from tests.support.http_sqs import HttpSqs
-from tests.support.in_sequence import InOrder, identity, shuffle
 from tests.support.seams import worker_in
 
 HANDLER = sqs_handler(lambda record: Message(record["body"]))(lambda _: None)
@@ -45,7 +41,7 @@ def journal() -> Journal:
     return Journal(HANDLER.handler, cast("SqsQueue", None), None, VirtualTime())  # none of its messages is logged
 
 
-def test_the_pages_say_whether_it_is_alive_and_what_it_does(journal: Journal) -> None:
+def test_the_pages_show_health_and_counts(journal: Journal) -> None:
     troubles: list[str] = []
     journal.ends.update(Applied=7)
     with health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None) as port:
@@ -86,7 +82,7 @@ def is_closed(plug: socket.socket) -> bool:
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"], ids=["nothing", "half", "tls"]
 )
-def test_a_probe_is_answered_however_many_connections_are_idle(port: int, sent: bytes) -> None:
+def test_a_probe_gets_a_response_despite_idle_connections(port: int, sent: bytes) -> None:
     with ExitStack() as stack:
         plugs = [stack.enter_context(idle(port, sent)) for _ in range(100)]
         assert ask(port, "/health")[0] == 200
@@ -102,7 +98,7 @@ def test_a_request_that_is_too_long_is_not_kept(port: int, sent: bytes) -> None:
             pass  # It is told why.
 
 
-def test_an_answer_closes_its_connection_even_if_the_client_wants_to_keep_it(port: int) -> None:
+def test_a_response_closes_its_connection(port: int) -> None:
     request = b"GET /health HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"
     with idle(port, request) as plug, plug.makefile("rb") as answer:
         assert answer.read().startswith(b"HTTP/1.0 200 OK")  # to its end
@@ -118,7 +114,7 @@ def test_a_client_that_goes_away_disturbs_no_other(port: int, capsys: pytest.Cap
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_process_that_a_handler_forks_does_not_keep_the_port(journal: Journal) -> None:
+def test_a_forked_process_does_not_keep_the_port(journal: Journal) -> None:
     with health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None) as port:
         child = get_context("fork").Process(target=sleep, args=(PATIENCE,))
         child.start()
@@ -130,7 +126,7 @@ def test_a_process_that_a_handler_forks_does_not_keep_the_port(journal: Journal)
         child.join()
 
 
-def test_a_page_is_answered_while_the_workers_lock_is_held(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_page_is_served_while_the_lock_is_held(sqs: FakeSqs, time: VirtualTime) -> None:
     """As by a function of the user's that it calls, and that blocks. Only the counts are missing then."""
     port, seen = free_port(), list[tuple[int, str]]()
 
@@ -157,16 +153,7 @@ def test_a_port_that_is_taken_is_refused_with_the_remedy(journal: Journal, port:
         pass
 
 
-def test_a_worker_serves_its_pages(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    sqs = FakeSqs(VirtualTime())
-    sqs.send("m")
-    worker_in(sqs.time, URL, HANDLER, client=sqs, stop_when_empty=True, health_port=0).run()
-    assert "health and metrics at 127.0.0.1:" in caplog.text
-    assert "1 NoOutcome" in caplog.text
-
-
-def test_the_page_of_a_worker_says_what_it_has_at_hand() -> None:
+def test_the_page_of_a_worker_shows_messages_in_progress() -> None:
     sqs, port, seen = FakeSqs(VirtualTime()), free_port(), list[str]()
     sqs.send("m")
 
@@ -176,19 +163,3 @@ def test_the_page_of_a_worker_says_what_it_has_at_hand() -> None:
 
     worker_in(sqs.time, URL, look, client=sqs, stop_when_empty=True, health_port=port).run()
     assert json.loads(seen[0])["under_way"] == 1
-
-
-def test_any_shuffle_of_1000_messages_is_applied_over_http_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    handle = InOrder()
-    keys: dict[str, Any] = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy", "region_name": "eu-west-1"}
-    with HttpSqs() as server:
-        client: Any = boto3.client("sqs", endpoint_url=server.endpoint, **keys)
-        server.fill("orders", shuffle(1))
-        url = server.url("orders")
-        assert Worker(url, sqs_handler(identity)(handle), client=client, wait=1, stop_when_empty=True).run() is True
-        found = server.counts("orders")
-        client.close()
-    assert set(handle.last.values()) == {100}
-    assert found["Left"] == 0
-    assert len(found["Gone"]) == 1000
-    assert max(found["Gone"]) <= 3

@@ -26,7 +26,7 @@ from tests.support.fake_sqs import URL, client_error, lost_connection
     ],
     ids=str,
 )
-def test_what_passes_by_itself_is_told_from_what_does_not(error: Any, passing: bool) -> None:
+def test_passing_errors_are_told_from_lasting_ones(error: Any, passing: bool) -> None:
     assert is_passing(error) is passing
 
 
@@ -48,7 +48,7 @@ def test_the_region_is_read_from_a_queue_s_url(url: str, region: str | None) -> 
     assert region_of(url) == region
 
 
-def test_a_client_is_of_the_region_that_is_given_or_else_of_the_url_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_has_the_given_region_or_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")  # the queue is not there, whatever is configured
     assert default_client(URL).meta.region_name == "eu-west-1"
     assert default_client(URL, region="eu-north-1").meta.region_name == "eu-north-1"

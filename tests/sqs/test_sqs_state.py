@@ -35,14 +35,14 @@ def names(hide: Hide | None) -> list[str]:
     return [message.handle for message, _ in hide.messages]
 
 
-def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_and_neither_is_its_group() -> None:
+def test_a_message_that_waited_too_long_does_not_begin() -> None:
     found = worker_state(fifo=True)
     bring(found, "a", "b")
     assert found.to_begin(30.0) is None
     assert names(found.to_hide(30.0)) == ["b"]
 
 
-def test_what_sqs_has_let_go_is_not_given_back() -> None:
+def test_a_lost_message_is_not_given_back() -> None:
     found = worker_state()
     bring(found, "a")
     load = begun(found)

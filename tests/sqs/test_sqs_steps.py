@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from math import inf, nan
+from math import nan
 from typing import Any
 
 import pytest
@@ -64,9 +64,7 @@ def hidden(sqs: FakeSqs) -> list[int]:
     return [entry["VisibilityTimeout"] for request in asked for entry in request["Entries"]]
 
 
-def test_a_message_that_another_worker_is_busy_with_waits_at_hand_until_the_lease_is_over(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_a_busy_message_waits_for_the_end_of_the_lease(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("m")
     script = Script(time, busy_for(time, 60.0))
     work(sqs, script)
@@ -74,7 +72,7 @@ def test_a_message_that_another_worker_is_busy_with_waits_at_hand_until_the_leas
     assert stored.receives == 1
 
 
-def test_ten_leases_one_after_the_other_do_not_send_the_message_back_to_the_queue(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_ten_leases_in_a_row_keep_the_message_at_hand(sqs: FakeSqs, time: VirtualTime) -> None:
     """They take longer than the five minutes after which a deferred message goes back."""
     stored = sqs.send("m")
     script = Script(time, *[busy_for(time, 59.0)] * 10)
@@ -83,27 +81,14 @@ def test_ten_leases_one_after_the_other_do_not_send_the_message_back_to_the_queu
     assert stored.receives == 1
 
 
-def test_a_busy_message_holds_no_slot(sqs: FakeSqs, time: VirtualTime) -> None:
-    sqs.send("m1")
-    sqs.send("m2")
-    script = Script(time, busy_for(time, 60.0))
-    work(sqs, script, in_flight=1)
-    assert script.seen == ["m1", "m2", "m1"]
-    assert script.moments[:2] == [0, 0]
-
-
-def test_a_lease_that_is_over_by_the_workers_clock_is_looked_at_again_soon_and_not_in_a_loop(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_an_expired_lease_is_asked_for_once_a_second(sqs: FakeSqs, time: VirtualTime) -> None:
     sqs.send("m")
     script = Script(time, *[busy_for(time, -300.0)] * 3)
     work(sqs, script)
     assert script.moments == [0, 1, 2, 3]
 
 
-def test_a_lease_that_is_too_long_to_wait_for_sends_the_message_back_hidden_until_then(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_a_long_lease_sends_the_message_back_until_then(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("m")
     script = Script(time, busy_for(time, 3600.0))
     work(sqs, script, wait=20)
@@ -111,17 +96,7 @@ def test_a_lease_that_is_too_long_to_wait_for_sends_the_message_back_hidden_unti
     assert (stored.receives, hidden(sqs)) == (2, [3601])
 
 
-def test_a_lease_that_is_longer_than_sqs_hides_a_message_is_waited_for_as_long_as_it_does(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
-    sqs.send("m")
-    work(sqs, Script(time, busy_for(time, inf)))
-    assert hidden(sqs) == [12 * 3600]
-
-
-def test_near_the_end_of_its_twelve_hours_a_busy_message_goes_back_for_what_is_left_of_them(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_a_busy_message_goes_back_within_its_twelve_hours(sqs: FakeSqs, time: VirtualTime) -> None:
     def slow_once(message: Message) -> Answer:
         if not script.moments:
             time.sleep(12 * 3600 - 100)
@@ -134,9 +109,7 @@ def test_near_the_end_of_its_twelve_hours_a_busy_message_goes_back_for_what_is_l
     assert stored.receives == 2
 
 
-def test_busy_messages_beyond_the_bound_go_back_until_their_lease_is_over(
-    sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_messages_beyond_the_bound_go_back(sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         sqs.send(f"m{number}")
     script = Script(time, *[busy_for(time, 60.0)] * 3)
@@ -145,7 +118,7 @@ def test_busy_messages_beyond_the_bound_go_back_until_their_lease_is_over(
     assert [seconds for seconds in hidden(sqs) if seconds > 30] == [61, 61]
 
 
-def test_what_is_deferred_after_a_lease_has_the_whole_patience_for_its_source(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_message_deferred_after_a_lease_is_tried_for_long(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("m")
     early: Callable[[Message], Answer] = lambda message: Deferred(message, 1)  # noqa: E731  # one of a script
     script = Script(time, early, busy_for(time, 600.0), early, early)
@@ -154,7 +127,7 @@ def test_what_is_deferred_after_a_lease_has_the_whole_patience_for_its_source(sq
     assert stored.receives == 1
 
 
-def test_a_busy_message_of_a_fifo_group_holds_up_its_group_and_no_other(time: VirtualTime) -> None:
+def test_a_busy_message_holds_up_its_fifo_group_only(time: VirtualTime) -> None:
     fifo = FakeSqs(time, fifo=True)
     for body in ("a1", "a2", "b1"):
         fifo.send(body, group=body[0])
@@ -163,7 +136,7 @@ def test_a_busy_message_of_a_fifo_group_holds_up_its_group_and_no_other(time: Vi
     assert script.seen == ["a1", "b1", "a1", "a2"]
 
 
-def test_a_busy_message_of_a_fifo_group_that_goes_back_takes_its_group_with_it(time: VirtualTime) -> None:
+def test_a_busy_message_that_goes_back_takes_its_fifo_group(time: VirtualTime) -> None:
     fifo = FakeSqs(time, fifo=True)
     for body in ("a1", "a2"):
         fifo.send(body, group="a")
@@ -173,15 +146,7 @@ def test_a_busy_message_of_a_fifo_group_that_goes_back_takes_its_group_with_it(t
     assert hidden(fifo) == [3601, 3601]
 
 
-def test_a_worker_that_stops_gives_back_at_once_what_waits_for_a_step(sqs: FakeSqs, time: VirtualTime) -> None:
-    sqs.send("m")
-    script = Script(time, busy_for(time, 60.0))
-    work(sqs, script, done=False)
-    assert script.moments == [0]
-    assert hidden(sqs) == [0]
-
-
-def test_an_uncertain_message_goes_back_for_longer_each_time_and_each_try_names_the_message_and_the_key(
+def test_an_uncertain_message_goes_back_for_longer_each_time(
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     sqs.send("m")
@@ -202,9 +167,7 @@ def test_a_superseded_message_comes_again_soon_however_often_it_came(sqs: FakeSq
     assert stored.receives == 4
 
 
-def test_what_the_function_has_begun_and_not_finished_fails_and_the_log_says_so(
-    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_with_an_unfinished_step_fails(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
     sqs.send("m")
     script = Script(time, begun)
     with caplog.at_level(logging.WARNING, "onewrite"):
@@ -215,7 +178,7 @@ def test_what_the_function_has_begun_and_not_finished_fails_and_the_log_says_so(
 
 
 @pytest.mark.parametrize("safe_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])
-def test_a_store_and_a_worker_mean_the_same_moment_by_the_end_of_a_lease(
+def test_a_store_and_a_worker_agree_on_the_leases_end(
     sqs: FakeSqs, time: VirtualTime, safe_for: timedelta, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first delivery fails in the middle of its step. Those after it wait for its lease, and not for the queue."""
@@ -242,13 +205,6 @@ def test_a_store_and_a_worker_mean_the_same_moment_by_the_end_of_a_lease(
         assert any("Uncertain (look up" in record.getMessage() for record in caplog.records) == (not safe_for)
 
 
-def test_waiting_for_a_step_is_not_logged(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
-    sqs.send("m")
-    with caplog.at_level(logging.WARNING, "onewrite"):
-        work(sqs, Script(time, busy_for(time, 60.0), lambda message: Deferred(message, 1)))
-    assert caplog.records == []
-
-
 @pytest.mark.parametrize(
     ("outcomes", "seconds"),
     [
@@ -262,7 +218,7 @@ def test_waiting_for_a_step_is_not_logged(sqs: FakeSqs, time: VirtualTime, caplo
         ((Busy(MESSAGE, EPOCH - 5),), 1),
     ],
 )
-def test_of_several_answers_the_one_that_says_most_decides_and_of_several_leases_the_last(
+def test_the_strongest_of_several_outcomes_and_the_last_lease_decide(
     outcomes: tuple[Answer, ...], seconds: int, sqs: FakeSqs, time: VirtualTime
 ) -> None:
     moments: list[float] = []

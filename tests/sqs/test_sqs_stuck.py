@@ -154,7 +154,7 @@ LOOPS = [blocking_call, busy_loop, hook_of_the_worker, identity_that_asks_a_serv
 
 @pytest.mark.parametrize("kind", LOOPS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("in_flight", [1, 50])
-def test_an_event_loop_that_stands_still_is_named_with_its_line_and_ends_the_worker(
+def test_a_blocked_event_loop_ends_the_worker_with_its_line(
     kind: Callable[[Block], Any], in_flight: int, sqs: FakeSqs, watched: Watcher, block: Block
 ) -> None:
     handler, options = kind(block)
@@ -171,9 +171,7 @@ def test_an_event_loop_that_stands_still_is_named_with_its_line_and_ends_the_wor
     assert [each.body for each in sqs.messages if each.visible_at > sqs.time.now] == [], "all may be received by others"
 
 
-def test_a_loop_that_stands_still_receives_nothing_and_gives_back_what_it_has_not_begun(
-    sqs: FakeSqs, time: VirtualTime, block: Block
-) -> None:
+def test_a_blocked_loop_receives_nothing_and_gives_messages_back(sqs: FakeSqs, time: VirtualTime, block: Block) -> None:
     began: list[str] = []
 
     async def handle(message: Message) -> None:
@@ -223,7 +221,7 @@ def stands_still_once(noticed: threading.Event, time: VirtualTime, done: list[st
     return sqs_handler(identity)(handle)
 
 
-def test_a_loop_that_goes_round_again_does_its_work_and_says_so(
+def test_a_loop_that_goes_round_again_does_its_work(
     sqs: FakeSqs, time: VirtualTime, noticed: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     done: list[str] = []
@@ -235,7 +233,7 @@ def test_a_loop_that_goes_round_again_does_its_work_and_says_so(
     assert "The event loop goes round again." in caplog.text
 
 
-def test_the_groups_of_a_fifo_queue_keep_their_order_when_a_loop_stood_still(
+def test_fifo_groups_keep_their_order_after_a_blocked_loop(
     fifo: FakeSqs, time: VirtualTime, noticed: threading.Event
 ) -> None:
     done: list[str] = []
@@ -248,7 +246,7 @@ def test_the_groups_of_a_fifo_queue_keep_their_order_when_a_loop_stood_still(
     assert fifo.messages == []
 
 
-def test_a_loop_that_is_ended_by_the_users_code_ends_the_worker(sqs: FakeSqs) -> None:
+def test_a_loop_ended_by_user_code_ends_the_worker(sqs: FakeSqs) -> None:
     async def handle(_: Message) -> None:
         for task in asyncio.all_tasks():
             task.cancel()
@@ -284,7 +282,7 @@ THREADS = [handler_that_blocks, identity_that_blocks, group_by_that_blocks, grou
 
 @pytest.mark.parametrize("kind", THREADS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("in_flight", [1, 4])
-def test_threads_that_are_all_blocked_end_the_worker_and_the_line_is_named(
+def test_blocked_threads_end_the_worker_with_their_line(
     kind: Callable[[Block], Any], in_flight: int, sqs: FakeSqs, block: Block
 ) -> None:
     handler, options = kind(block)
@@ -295,9 +293,7 @@ def test_threads_that_are_all_blocked_end_the_worker_and_the_line_is_named(
     assert TIMEOUT <= sqs.time.now <= TIMEOUT + 2 * SILENCE
 
 
-def test_while_all_slots_are_busy_for_long_what_waits_is_given_to_others_and_nothing_more_is_taken(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_waiting_messages_go_back_while_all_slots_are_busy(sqs: FakeSqs, time: VirtualTime) -> None:
     quick = 30
     asked: list[float] = []
 
@@ -324,7 +320,7 @@ def test_while_all_slots_are_busy_for_long_what_waits_is_given_to_others_and_not
 
 
 @pytest.mark.parametrize("wait", ["pool of threads", "semaphore", "swallows its cancellation"])
-def test_tasks_of_which_none_ends_in_time_any_more_end_the_worker(wait: str, sqs: FakeSqs, block: Block) -> None:
+def test_tasks_that_never_end_in_time_end_the_worker(wait: str, sqs: FakeSqs, block: Block) -> None:
     """Each of them is cancelled, or cannot be, and costs no slot or costs one: in no case does the worker go on like that."""
     pools: list[asyncio.Semaphore] = []
 
@@ -356,7 +352,7 @@ def test_tasks_of_which_none_ends_in_time_any_more_end_the_worker(wait: str, sqs
     assert sqs.time.now <= 5 * TIMEOUT
 
 
-def test_a_task_is_named_by_the_line_at_which_it_waits_however_deep(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_is_named_by_its_line_however_deep(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     async def deeper() -> None:
         await asyncio.Event().wait()
 
@@ -378,9 +374,7 @@ def test_a_task_is_named_by_the_line_at_which_it_waits_however_deep(sqs: FakeSqs
 
 
 @pytest.mark.parametrize("method", ["receive_message", "delete_message_batch", "change_message_visibility_batch"])
-def test_a_request_that_never_ends_ends_the_worker_and_is_named(
-    method: str, sqs: FakeSqs, time: VirtualTime, block: Block
-) -> None:
+def test_a_request_that_never_ends_ends_the_worker(method: str, sqs: FakeSqs, time: VirtualTime, block: Block) -> None:
     hung: list[str] = []
 
     def hang(asked: str) -> None:
@@ -400,7 +394,7 @@ def test_a_request_that_never_ends_ends_the_worker_and_is_named(
         run(worker(sqs, sqs_handler(identity)(handle)))
 
 
-def test_rounds_that_are_blocked_end_the_worker_and_the_line_is_named(
+def test_blocked_rounds_end_the_worker_with_their_line(
     sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch, block: Block
 ) -> None:
     def write_to_a_log_that_blocks(_: object) -> None:
@@ -428,7 +422,7 @@ def test_an_error_in_any_of_the_workers_threads_ends_it(
         run(worker(sqs, sqs_handler(identity)(ahandle if is_async else lambda _: None)))
 
 
-def test_an_error_that_ends_the_worker_does_not_wait_for_a_message_longer_than_the_drain(sqs: FakeSqs, block: Block) -> None:
+def test_an_error_waits_for_messages_within_the_drain_only(sqs: FakeSqs, block: Block) -> None:
     begun = threading.Event()
 
     def fail(method: str) -> None:
@@ -449,9 +443,7 @@ def test_an_error_that_ends_the_worker_does_not_wait_for_a_message_longer_than_t
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_process_that_stood_still_for_an_hour_is_not_taken_for_stuck(
-    is_async: bool, sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_a_suspended_process_is_not_taken_for_stuck(is_async: bool, sqs: FakeSqs, time: VirtualTime) -> None:
     """As a container does that is frozen. All clocks have gone on meanwhile, and no thread is to blame."""
     jumped = threading.Event()
 

@@ -71,7 +71,7 @@ KINDS = ["Deferred", "Missing", "Rejected", "Busy", "Uncertain", "Superseded", "
 
 @pytest.mark.parametrize("is_group", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize(("answer", "kind"), [*zip(ANSWERS, KINDS, strict=True)], ids=KINDS)
-def test_each_outcome_that_ends_in_the_dead_letter_queue_has_a_line_that_names_the_message_and_says_so(
+def test_each_dead_message_has_a_line_with_its_outcome(
     answer: Callable[[Message, float], Answer], kind: str, is_group: bool, mortal: FakeSqs, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock: Any = lambda: EPOCH + mortal.time.now  # noqa: E731  # it is one line
@@ -91,32 +91,26 @@ def fails(_: Message) -> None:
     raise ValueError
 
 
-def test_an_error_that_ends_in_the_dead_letter_queue_is_told_as_the_last_one(
-    mortal: FakeSqs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_message_has_a_line_with_its_error(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     until_it_is_dead(mortal, sqs_handler(identity)(fails))
     assert f"{NAMED}, attempt 3: ValueError at test_sqs_traces.py:" in last_words(caplog)
     assert caplog.records[-1].__dict__["onewrite"]["last_delivery"]
 
 
-def test_a_message_without_a_name_is_told_by_its_record(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_without_an_id_is_named_by_its_record(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     [stored] = mortal.messages
     until_it_is_dead(mortal, sqs_handler(lambda _: Message(""))(fails))
     assert f"record {stored.id}, attempt 3: InvalidMessage" in last_words(caplog)
 
 
-def test_a_message_that_never_ends_in_time_is_named_when_it_is_dead(
-    mortal: FakeSqs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_message_that_never_ended_has_a_line(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(WorkerStuck):
         worker(mortal, sqs_handler(identity)(lambda _: mortal.time.sleep(inf)), in_flight=5, wait=0).run()
     assert NAMED in last_words(caplog)
     assert "did not end in time" in last_words(caplog)
 
 
-def test_what_stands_behind_a_failure_in_its_group_is_told_when_it_is_dead_though_it_was_never_tried(
-    time: VirtualTime, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_message_that_never_began_has_a_line(time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
     sqs = FakeSqs(time, fifo=True, most_receives=MOST)
     sqs.send("evt-1", group="g")
     behind = sqs.send("evt-2", group="g")
@@ -125,9 +119,7 @@ def test_what_stands_behind_a_failure_in_its_group_is_told_when_it_is_dead_thoug
     assert [text for text in warnings(caplog) if text.endswith(LAST) and f"record {behind.id}; " in text]
 
 
-def test_what_workers_give_back_when_they_stop_is_told_when_it_is_dead(
-    mortal: FakeSqs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_message_of_stopping_workers_has_a_line(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     """As by one deployment after the other: each of them costs a delivery."""
     caplog.set_level(logging.INFO)
     workers: list[Worker] = []
@@ -146,7 +138,7 @@ def test_what_workers_give_back_when_they_stop_is_told_when_it_is_dead(
 
 
 @pytest.mark.parametrize("why", ["no progress", "no room", "long lease"])
-def test_what_goes_back_to_the_queue_is_told_where_its_policy_is_not_known_as_well(
+def test_messages_that_go_back_are_logged_without_a_policy_too(
     why: str, sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = sqs.send("evt-1")
@@ -164,7 +156,7 @@ def test_what_goes_back_to_the_queue_is_told_where_its_policy_is_not_known_as_we
     assert (failure["message"], failure["source"], failure["sequence"]) == ("evt-1", "order-7", 2)
 
 
-def test_what_is_deferred_and_then_applied_warns_nobody(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deferred_message_that_is_applied_later_warns_no_one(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     tries: list[str] = []
 
@@ -180,7 +172,7 @@ def test_what_is_deferred_and_then_applied_warns_nobody(sqs: FakeSqs, caplog: py
     assert caplog.text.count(f"{NAMED}, attempt 1: Deferred (number 1 of its source") == 3
 
 
-def test_what_is_left_behind_at_the_deadline_is_named(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_in_progress_at_the_deadline_are_named(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     over = threading.Event()
 
     def hang(_: Message) -> None:
@@ -194,7 +186,7 @@ def test_what_is_left_behind_at_the_deadline_is_named(sqs: FakeSqs, caplog: pyte
     assert f"not everything has ended in time: what has not is redelivered: record message-1, {NAMED}" in caplog.text
 
 
-def test_a_log_filter_that_fails_costs_lines_and_undoes_nothing_that_the_worker_does(
+def test_a_failing_log_filter_costs_lines_only(
     time: VirtualTime, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)

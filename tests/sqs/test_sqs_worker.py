@@ -9,8 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from math import inf
-from multiprocessing import get_context
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, cast
 
 import boto3
@@ -117,16 +116,27 @@ def test_every_message_is_handled_and_deleted_in_batches(sqs: FakeSqs) -> None:
     assert sqs.requests_of("change_message_visibility_batch") == []
 
 
-def test_messages_are_received_by_long_polling_and_with_all_that_they_carry(sqs: FakeSqs) -> None:
-    sqs.send("m", kind={"StringValue": "order", "DataType": "String"})
-    patient = worker(sqs, Ledger(), stop_when_empty=False, in_flight=10)
+@pytest.mark.parametrize(
+    ("options", "number", "wait", "visibility"),
+    [
+        ({"in_flight": 10}, 10, 20, 30),
+        ({"wait": 7, "visibility_timeout": 90}, 1, 7, 90),
+        ({"stop_when_empty": True}, 1, 3, 30),
+    ],
+    ids=["plain", "chosen", "until empty"],
+)
+def test_messages_are_received_with_all_attributes_by_long_polling(
+    options: dict[str, Any], number: int, wait: int, visibility: int, sqs: FakeSqs
+) -> None:
+    sqs.send("m")
+    patient = worker(sqs, Ledger(), **{"stop_when_empty": False, **options})
     sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
     assert patient.run() is True
     assert sqs.requests_of("receive_message")[0] == {
         "QueueUrl": URL,
-        "MaxNumberOfMessages": 10,
-        "WaitTimeSeconds": 20,
-        "VisibilityTimeout": 30,
+        "MaxNumberOfMessages": number,
+        "WaitTimeSeconds": wait,
+        "VisibilityTimeout": visibility,
         "MessageSystemAttributeNames": ["All"],
         "MessageAttributeNames": ["All"],
     }
@@ -139,26 +149,6 @@ def test_the_handler_gets_records_as_from_lambda(sqs: FakeSqs) -> None:
     assert records[0]["eventSourceARN"] == ARN
     assert records[0]["attributes"]["ApproximateReceiveCount"] == "1"
     assert records[0]["messageAttributes"]["kind"]["stringValue"] == "order"
-
-
-def test_the_poll_is_as_the_arguments_say(sqs: FakeSqs) -> None:
-    worker(sqs, Ledger(), in_flight=3, wait=7, visibility_timeout=90).run()
-    asked = sqs.requests_of("receive_message")[0]
-    assert (asked["MaxNumberOfMessages"], asked["WaitTimeSeconds"], asked["VisibilityTimeout"]) == (3, 7, 90)
-
-
-def test_a_worker_that_stops_when_empty_asks_for_a_shorter_time(sqs: FakeSqs) -> None:
-    worker(sqs, Ledger()).run()
-    assert [request["WaitTimeSeconds"] for request in sqs.requests_of("receive_message")] == [3]
-
-
-def test_it_can_run_again_after_it_stopped_because_the_queue_was_empty(sqs: FakeSqs) -> None:
-    ledger = Ledger()
-    again = worker(sqs, ledger)
-    again.run()
-    sqs.send("m")
-    again.run()
-    assert ledger.effects == {"m": 1}
 
 
 def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -178,38 +168,7 @@ def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, ti
     assert sqs.requests_of("change_message_visibility_batch") == []
 
 
-def test_a_deferred_message_comes_again_after_a_growing_time(sqs: FakeSqs, time: VirtualTime) -> None:
-    moments: list[float] = []
-
-    def too_early(message: Message) -> Outcome:
-        moments.append(time.now)
-        return Deferred(message, 1) if len(moments) < 6 else Applied(message)
-
-    sqs.send("early")
-    patient = worker(sqs, too_early, stop_when_empty=False, backoff=lambda count: backoff(count, jitter=lambda: 0.0))
-    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
-    patient.run()
-    assert moments == [0, 1, 3, 7, 15, 31]
-    assert sqs.messages == []
-
-
-def test_a_gap_is_closed_within_one_run_that_stops_when_empty(sqs: FakeSqs) -> None:
-    applied: list[str] = []
-
-    def in_sequence(message: Message) -> Outcome:
-        if int(message.id) != len(applied) + 1:
-            return Deferred(message, len(applied) + 1)
-        applied.append(message.id)
-        return Applied(message)
-
-    for body in ("3", "2", "1"):
-        sqs.send(body)
-    worker(sqs, in_sequence).run()
-    assert applied == ["1", "2", "3"]
-    assert sqs.messages == []
-
-
-def test_one_poisonous_message_keeps_no_other_one_from_being_done(sqs: FakeSqs) -> None:
+def test_a_poisonous_message_blocks_no_other(sqs: FakeSqs) -> None:
     def no_id(record: Any) -> Message:
         return Message("" if record["body"] == "poison" else record["body"])
 
@@ -223,7 +182,7 @@ def test_one_poisonous_message_keeps_no_other_one_from_being_done(sqs: FakeSqs) 
 
 @pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("how", ["plain", "asynchronous", "in a task"])
-def test_an_exit_ends_the_worker_and_its_record_is_not_settled(
+def test_an_exit_ends_the_worker_and_settles_nothing(
     exit_: BaseException, how: str, sqs: FakeSqs, time: VirtualTime
 ) -> None:
     def leave(message: Message) -> None:
@@ -243,30 +202,6 @@ def test_an_exit_ends_the_worker_and_its_record_is_not_settled(
     assert caught.value is exit_
     assert "bad" in [stored.body for stored in sqs.messages]
     assert time.now < 5  # it does not wait for what will not end
-
-
-def test_a_stopped_event_loop_ends_the_worker_with_the_reason(sqs: FakeSqs) -> None:
-    async def each(message: Message) -> None:
-        asyncio.get_running_loop().stop()
-        await asyncio.sleep(0)
-
-    sqs.send("bad")
-    with pytest.raises(WorkerStuck, match="has ended the event loop"):
-        worker(sqs, each, wait=0).run()
-    assert [stored.body for stored in sqs.messages] == ["bad"]
-
-
-def test_an_asynchronous_handler_works_as_well(sqs: FakeSqs) -> None:
-    ledger = Ledger()
-
-    async def apply(message: Message) -> Outcome:
-        return ledger(message)
-
-    for number in range(7):
-        sqs.send(f"m{number}")
-    worker(sqs, sqs_handler(by_body, max_workers=3)(apply)).run()
-    assert len(ledger.effects) == 7
-    assert sqs.messages == []
 
 
 # ---------------------------------------------------------------- a slow handler
@@ -301,7 +236,7 @@ def test_a_failed_message_is_not_hidden_any_longer(sqs: FakeSqs, time: VirtualTi
     assert time.now <= sqs.messages[0].visible_at <= 100 + 30
 
 
-def test_nothing_is_given_back_while_an_extension_of_it_is_on_its_way(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_message_goes_back_after_its_extension_has_ended(sqs: FakeSqs, time: VirtualTime) -> None:
     """Otherwise it might hide the message for long that has just been told to come again soon."""
 
     def before(method: str) -> None:
@@ -333,25 +268,8 @@ def test_after_twelve_hours_a_message_is_hidden_no_longer(sqs: FakeSqs, time: Vi
     assert sqs.messages == []
 
 
-def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
-    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
-) -> None:
-    def slow(message: Message) -> Outcome:
-        time.sleep(25)
-        return Applied(message)
-
-    sqs.send("m")
-    sqs.before = failing("change_message_visibility_batch", client_error("AccessDenied"))
-    assert worker(sqs, slow).run() is True
-    assert sqs.messages == []
-    assert len(sqs.requests_of("change_message_visibility_batch")) == 2
-    assert "cannot be hidden for longer" in caplog.text
-
-
 @pytest.mark.parametrize("fails", ["request", "entry"])
-def test_an_extension_that_was_not_taken_is_tried_again_before_the_message_is_redelivered(
-    fails: str, sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_a_failed_extension_is_tried_again_in_time(fails: str, sqs: FakeSqs, time: VirtualTime) -> None:
     def slow(message: Message) -> None:
         time.sleep(100)
 
@@ -367,7 +285,7 @@ def test_an_extension_that_was_not_taken_is_tried_again_before_the_message_is_re
     assert sqs.messages == []
 
 
-def test_a_message_that_sqs_has_let_go_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_lost_message_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -> None:
     def slow(message: Message) -> Outcome:
         sqs.messages[0].visible_at = time.now  # SQS may always deliver once more
         sqs.messages[0].handle = "of another worker"
@@ -384,7 +302,7 @@ def test_a_message_that_sqs_has_let_go_is_not_extended_again(sqs: FakeSqs, time:
 # ---------------------------------------------------------------- requests that fail
 
 
-def test_what_is_not_deleted_at_once_is_deleted_by_another_request(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_entries_that_fail_are_deleted_by_another_request(sqs: FakeSqs, time: VirtualTime) -> None:
     for number in range(4):
         sqs.send(f"m{number}")
     refusals = [None, False, None, False, False]
@@ -394,9 +312,7 @@ def test_what_is_not_deleted_at_once_is_deleted_by_another_request(sqs: FakeSqs,
     assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [4, 2, 1]
 
 
-def test_a_deletion_that_sqs_will_never_take_is_not_repeated_but_logged(
-    sqs: FakeSqs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_deletion_is_logged_and_not_repeated(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     sqs.send("m")
     refusals = [True]
     sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
@@ -407,7 +323,7 @@ def test_a_deletion_that_sqs_will_never_take_is_not_repeated_but_logged(
     assert [stored.body for stored in sqs.messages] == ["m"]
 
 
-def test_what_was_not_deleted_comes_again_and_is_a_duplicate(sqs: FakeSqs) -> None:
+def test_a_message_that_was_not_deleted_is_a_duplicate(sqs: FakeSqs) -> None:
     sqs.send("m")
     refusals = [False] * 5
     sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
@@ -420,7 +336,7 @@ def test_what_was_not_deleted_comes_again_and_is_a_duplicate(sqs: FakeSqs) -> No
 
 @pytest.mark.parametrize("error", [client_error("RequestThrottled"), client_error("Any", 503), lost_connection()], ids=str)
 @pytest.mark.parametrize("lost", ["request", "answer"])
-def test_a_deletion_whose_request_or_answer_is_lost_is_sent_again(sqs: FakeSqs, error: Exception, lost: str) -> None:
+def test_a_lost_deletion_is_sent_again(sqs: FakeSqs, error: Exception, lost: str) -> None:
     sqs.send("m")
     hook = failing("delete_message_batch", error)
     sqs.before, sqs.after = (hook, sqs.after) if lost == "request" else (sqs.before, hook)
@@ -431,7 +347,7 @@ def test_a_deletion_whose_request_or_answer_is_lost_is_sent_again(sqs: FakeSqs, 
 
 
 @pytest.mark.parametrize("error", [client_error("RequestThrottled"), client_error("Any", 500), lost_connection()], ids=str)
-def test_a_receive_that_fails_is_logged_and_repeated_after_a_growing_pause(
+def test_a_failing_receive_is_repeated_after_a_growing_pause(
     sqs: FakeSqs, time: VirtualTime, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     sqs.send("m")
@@ -450,7 +366,7 @@ def test_a_receive_that_fails_is_logged_and_repeated_after_a_growing_pause(
     ids=str,
 )
 @pytest.mark.parametrize("method", ["get_queue_attributes", "receive_message", "delete_message_batch"])
-def test_what_sqs_will_always_refuse_ends_the_worker_with_the_remedy(sqs: FakeSqs, method: str, error: Exception) -> None:
+def test_a_lasting_refusal_of_sqs_ends_the_worker(sqs: FakeSqs, method: str, error: Exception) -> None:
     sqs.send("good")
     sqs.send("early")
     sqs.before = failing(method, error)
@@ -462,18 +378,10 @@ def test_what_sqs_will_always_refuse_ends_the_worker_with_the_remedy(sqs: FakeSq
     assert caught.value.__cause__ is error
 
 
-def test_any_other_error_of_a_client_is_raised_as_it_is(sqs: FakeSqs) -> None:
-    sqs.before = failing("receive_message", ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        worker(sqs, Ledger()).run()
-
-
 # ---------------------------------------------------------------- FIFO
 
 
-def test_messages_whose_receive_lost_its_answer_are_there_at_once_when_asked_for_by_the_same_name(
-    fifo: FakeSqs, time: VirtualTime
-) -> None:
+def test_messages_of_a_lost_fifo_receive_come_at_once(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a", "b"):
         fifo.send(body, group="g")
     fifo.after = failing("receive_message", lost_connection())
@@ -485,11 +393,6 @@ def test_messages_whose_receive_lost_its_answer_are_there_at_once_when_asked_for
     names = [request["ReceiveRequestAttemptId"] for request in fifo.requests_of("receive_message")]
     assert names[0] == names[1]
     assert len(set(names)) == len(names) - 1
-
-
-def test_a_standard_queue_is_not_given_names_of_receives(sqs: FakeSqs) -> None:
-    worker(sqs, Ledger()).run()
-    assert "ReceiveRequestAttemptId" not in sqs.requests_of("receive_message")[0]
 
 
 @pytest.mark.parametrize("ends", ["failed", "deferred"])
@@ -516,9 +419,7 @@ def test_no_message_of_a_fifo_group_overtakes_another(fifo: FakeSqs, ends: str) 
     assert set(ledger.effects.values()) == {1}
 
 
-def test_messages_of_a_fifo_queue_whose_groups_are_not_told_do_not_overtake_one_another(
-    fifo: FakeSqs, time: VirtualTime
-) -> None:
+def test_fifo_messages_without_groups_keep_their_order(fifo: FakeSqs, time: VirtualTime) -> None:
     """A stand-in may not know the newer name of the attributes that a worker asks for."""
     done: list[str] = []
 
@@ -532,9 +433,7 @@ def test_messages_of_a_fifo_queue_whose_groups_are_not_told_do_not_overtake_one_
     assert done == ["m0", "m1", "m2", "m3"]
 
 
-def test_a_deferred_message_of_a_fifo_group_does_not_wait_for_the_visibility_of_those_behind_it(
-    fifo: FakeSqs, time: VirtualTime
-) -> None:
+def test_a_deferred_fifo_message_waits_for_no_visibility_timeout(fifo: FakeSqs, time: VirtualTime) -> None:
     moments: list[float] = []
 
     def early_once(message: Message) -> Outcome:
@@ -551,16 +450,7 @@ def test_a_deferred_message_of_a_fifo_group_does_not_wait_for_the_visibility_of_
 # ---------------------------------------------------------------- stopping
 
 
-def test_what_was_not_begun_when_it_is_to_stop_is_given_back_at_once(sqs: FakeSqs, time: VirtualTime) -> None:
-    for body in ("a", "b", "c"):
-        sqs.send(body)
-    stopping = worker(sqs, Ledger(lambda _: stopping.stop()), stop_when_empty=False, drain_seconds=0.9)
-    assert stopping.run() is True
-    assert [stored.body for stored in sqs.messages] == ["b", "c"]
-    assert all(stored.visible_at <= time.now for stored in sqs.messages)
-
-
-def test_what_is_under_way_ends_within_the_drain_and_the_rest_is_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_messages_in_progress_end_and_others_are_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
     def act(_: Message) -> None:
         stopping.stop()
         time.sleep(4)
@@ -573,7 +463,7 @@ def test_what_is_under_way_ends_within_the_drain_and_the_rest_is_given_back(sqs:
     assert all(stored.visible_at <= time.now for stored in sqs.messages)
 
 
-def test_a_worker_that_was_stopped_before_it_runs_asks_the_queue_for_nothing(sqs: FakeSqs) -> None:
+def test_a_worker_stopped_before_its_run_sends_nothing(sqs: FakeSqs) -> None:
     sqs.send("m")
     stopped = worker(sqs, Ledger())
     stopped.stop()
@@ -581,17 +471,7 @@ def test_a_worker_that_was_stopped_before_it_runs_asks_the_queue_for_nothing(sqs
     assert sqs.requests == []
 
 
-def test_messages_that_arrive_while_it_is_to_stop_are_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
-    sqs.send("m")
-    ledger = Ledger()
-    stopping = worker(sqs, ledger)
-    sqs.before = lambda method: stopping.stop() if method == "receive_message" else None
-    assert stopping.run() is True
-    assert ledger.seen == []
-    assert [stored.visible_at <= time.now for stored in sqs.messages] == [True]
-
-
-def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_back(sqs: FakeSqs) -> None:
+def test_messages_of_a_late_poll_are_given_back(sqs: FakeSqs) -> None:
     """The message is given back if the process lives on. Otherwise it comes when its visibility timeout ends."""
     sqs.send("m")
     poll, given_back = Barrier(), threading.Event()
@@ -607,7 +487,7 @@ def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_
     assert ledger.seen == []
 
 
-def test_with_nothing_in_hand_the_drain_is_not_used_up(sqs: FakeSqs) -> None:
+def test_an_idle_worker_does_not_use_up_the_drain(sqs: FakeSqs) -> None:
     poll = Barrier()
     sqs.before = lambda method: poll() if method == "receive_message" else None
     now = iter(range(1000))  # each time that the clock is read, a second has passed
@@ -618,9 +498,7 @@ def test_with_nothing_in_hand_the_drain_is_not_used_up(sqs: FakeSqs) -> None:
     poll.released.set()
 
 
-def test_the_log_says_once_that_it_is_stopping_and_how_long_that_may_take(
-    sqs: FakeSqs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_says_once_that_the_worker_is_stopping(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     sqs.send("m")
     hanging = Barrier()
@@ -638,9 +516,7 @@ def test_the_log_says_once_that_it_is_stopping_and_how_long_that_may_take(
     assert said == [f"{URL}: the worker {what}" for what in ("begins", "is stopping, within 12.5 seconds", "has stopped")]
 
 
-def test_a_handler_that_does_not_end_in_time_is_left_behind_and_its_messages_come_again(
-    sqs: FakeSqs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handler_that_outlasts_the_drain_is_left_behind(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     sqs.send("m")
     hanging = Barrier()
     deleted = threading.Event()
@@ -663,7 +539,7 @@ def signal_main_thread(number: signal.Signals, heard: Callable[[], bool]) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_and_the_former_handlers_are_back(sqs: FakeSqs, number: signal.Signals) -> None:
+def test_a_signal_stops_the_worker_and_earlier_handlers_return(sqs: FakeSqs, number: signal.Signals) -> None:
     former = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
     sqs.send("a")
     sqs.send("b")
@@ -675,7 +551,7 @@ def test_a_signal_stops_it_and_the_former_handlers_are_back(sqs: FakeSqs, number
     assert {each: signal.getsignal(each) for each in former} == former
 
 
-def test_a_second_signal_does_not_wait_for_the_batch(sqs: FakeSqs) -> None:
+def test_a_second_signal_waits_for_nothing(sqs: FakeSqs) -> None:
     sqs.send("m")
     hanging = Barrier()
     impatient = worker(sqs, Ledger(hanging), stop_when_empty=False)
@@ -689,23 +565,6 @@ def test_a_second_signal_does_not_wait_for_the_batch(sqs: FakeSqs) -> None:
     hanging.released.set()
 
 
-@pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_process_that_a_handler_forks_ends_by_sigterm(sqs: FakeSqs) -> None:
-    ends: list[int | None] = []
-
-    def fork(_: Message) -> None:
-        child = get_context("fork").Process(target=sleep, args=(2 * PATIENCE,))
-        child.start()
-        child.terminate()
-        child.join(PATIENCE)
-        ends.append(child.exitcode)
-        child.kill()
-
-    sqs.send("m")
-    assert worker(sqs, fork).run() is True
-    assert ends == [-signal.SIGTERM]
-
-
 def test_in_another_thread_the_signals_are_left_alone(sqs: FakeSqs) -> None:
     found: list[Any] = []
     former = signal.getsignal(signal.SIGTERM)
@@ -717,9 +576,7 @@ def test_in_another_thread_the_signals_are_left_alone(sqs: FakeSqs) -> None:
     assert found == [former]
 
 
-def test_a_handler_of_signals_that_was_not_pythons_is_replaced_by_the_default(
-    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_foreign_signal_handler_is_replaced_by_the_default(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
     installed: list[Any] = []
     monkeypatch.setattr(signal, "signal", lambda _, handler: installed.append(handler))
     worker(sqs, Ledger()).run()
@@ -729,7 +586,7 @@ def test_a_handler_of_signals_that_was_not_pythons_is_replaced_by_the_default(
 # ---------------------------------------------------------------- what hangs, what waits, and who takes turns
 
 
-def test_one_hanging_message_does_not_keep_the_others_from_being_done_and_is_given_back(
+def test_a_hanging_message_is_given_back_and_blocks_no_other(
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def hang_once(message: Message) -> None:
@@ -745,7 +602,7 @@ def test_one_hanging_message_does_not_keep_the_others_from_being_done_and_is_giv
     assert "it stands at" in caplog.text
 
 
-def test_what_hangs_and_is_settled_later_is_deleted(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_message_that_is_settled_late_is_deleted(sqs: FakeSqs, time: VirtualTime) -> None:
     seen: list[str] = []
 
     def slow(message: Message) -> None:
@@ -761,9 +618,7 @@ def test_what_hangs_and_is_settled_later_is_deleted(sqs: FakeSqs, time: VirtualT
     assert sqs.messages == []
 
 
-def test_when_more_than_half_of_the_slots_hang_it_ends_with_an_error_that_names_what_hangs(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_a_worker_with_most_slots_lost_ends(sqs: FakeSqs, time: VirtualTime) -> None:
     for body in ("a", "b", "c"):
         sqs.send(body)
     stuck = worker(sqs, lambda _: time.sleep(inf), in_flight=4, timeout=60, drain_seconds=1)
@@ -774,7 +629,7 @@ def test_when_more_than_half_of_the_slots_hang_it_ends_with_an_error_that_names_
     assert all(stored.visible_at <= time.now + sqs.visibility for stored in sqs.messages)
 
 
-def test_a_task_that_takes_too_long_is_cancelled_and_costs_no_slot(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_overdue_task_is_cancelled_and_costs_no_slot(caplog: pytest.LogCaptureFixture) -> None:
     sqs = FakeSqs(VirtualTime())
     tries: list[str] = []
 
@@ -825,9 +680,7 @@ def test_hundreds_of_tasks_are_in_flight_in_one_loop() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("in_flight", [1, 10])
 @pytest.mark.few(1)
-def test_any_shuffle_of_1000_messages_over_10_sources_is_applied_with_one_receive_of_each(
-    seed: int, in_flight: int, sqs: FakeSqs
-) -> None:
+def test_any_shuffle_of_1000_messages_is_applied(seed: int, in_flight: int, sqs: FakeSqs) -> None:
     handle = InOrder()
     stored = [sqs.send(body) for body in shuffle(seed)]
     worker(sqs, sqs_handler(identity)(handle), in_flight=in_flight).run()
@@ -836,7 +689,7 @@ def test_any_shuffle_of_1000_messages_over_10_sources_is_applied_with_one_receiv
     assert max(each.receives for each in stored) == 1
 
 
-def test_a_gap_that_nobody_closes_goes_back_to_the_queue_after_five_minutes(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_deferred_message_goes_back_after_five_minutes(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("early")
     tries: list[float] = []
 
@@ -877,7 +730,7 @@ def arriving(sqs: FakeSqs, bodies: Iterable[tuple[float, str]], until: Callable[
     ],
     ids=["no source", "one per entity", "one", "one that counts all", "one that counts per entity", "only a count"],
 )
-def test_what_waits_for_an_entity_that_never_comes_is_dead_after_few_tries_whatever_else_is_settled(
+def test_a_message_of_a_missing_entity_dies_after_few_attempts(
     name: Callable[[str, int], Message], answer: Callable[[Message], Outcome], time: VirtualTime
 ) -> None:
     sqs = FakeSqs(time, most_receives=1)
@@ -904,7 +757,7 @@ def test_what_waits_for_an_entity_that_never_comes_is_dead_after_few_tries_whate
     [(["lost-1", "a-5", "a-6", "a-7"], "a-4"), (["lost-3", "a-5", "a-6"], "a-4"), (["lost-", "a-"], "a-4")],
     ids=["behind a lost one", "over a lost one", "without numbers"],
 )
-def test_what_comes_in_order_is_tried_at_once_when_the_one_before_it_is_settled_however_long_it_has_waited(
+def test_a_waiting_message_begins_once_its_predecessor_is_settled(
     early: list[str], late: str, sqs: FakeSqs, time: VirtualTime
 ) -> None:
     last: list[str] = []
@@ -929,7 +782,7 @@ def test_what_comes_in_order_is_tried_at_once_when_the_one_before_it_is_settled_
     assert max(moments) == min(moments) >= 200
 
 
-def test_what_waits_for_many_others_stays_at_hand_while_they_come_one_by_one(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_message_that_waits_for_many_stays_at_hand(sqs: FakeSqs, time: VirtualTime) -> None:
     handle = InOrder()
     last = [sqs.send(f"a-{number}") for number in (11, 12)]
     waiting = worker(sqs, sqs_handler(identity)(handle), stop_when_empty=False)
@@ -1008,7 +861,7 @@ async def asynchronous_function(*_: object) -> None:
         ({"backoff": lambda _: float("nan")}, "backoff=.* returns a number of seconds"),
     ],
 )
-def test_what_is_put_together_wrongly_is_refused_at_once(options: dict[str, Any], complaint: str) -> None:
+def test_wrong_arguments_are_refused_at_once(options: dict[str, Any], complaint: str) -> None:
     arguments = {"queue_url": URL, "handler": sqs_handler(by_body)(plain_function), **options}
     with pytest.raises(ConfigurationError, match=complaint):
         Worker(**arguments)
