@@ -174,7 +174,8 @@ def test_an_index_shows_a_key_of_two_attributes() -> None:
     next(finding)
     key = {"id": {"S": "o"}, "place": {"S": "p"}}
     assert _last(finding, {"Items": [{**key, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}]}) is Search.GOES_ON
-    assert next(finder.next()).kwargs["Key"] == key  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]  # a call
+    reading: Any = finder.next()
+    assert next(reading).kwargs["Key"] == key
 
 
 def test_an_outbox_is_read_consistently() -> None:
@@ -235,7 +236,8 @@ def test_an_unreadable_id_blocks_no_other() -> None:
         assert isinstance(broken, Broken)
         assert broken.entity == {"_id": shown}
     for each in ids:
-        assert next(finder.next()).args[0] == {"_id": each}  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue]  # a call
+        reading: Any = finder.next()
+        assert next(reading).args[0] == {"_id": each}
 
 
 def test_a_documents_count_is_a_whole_number() -> None:
