@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 from bson import Binary, CodecOptions, UuidRepresentation
@@ -240,9 +241,10 @@ def test_an_asynchronous_relay_ends_by_its_own_cancellation_only(collection: Any
 def test_an_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: Any) -> None:
     async def publish(events: list[Outgoing]) -> None: ...
 
+    wrong: Any = publish
     emit(collection, 1)
     with pytest.raises(ConfigurationError, match="guard the store with the Async class"):
-        Relay(store(collection), publish).sweep()  # type: ignore[arg-type]  # the error is the point
+        Relay(store(collection), wrong).sweep()
 
 
 def test_misuse_ends_a_relay_at_once(collection: Any, make: Callable[..., Any]) -> None:
@@ -255,6 +257,22 @@ def test_misuse_ends_a_relay_at_once(collection: Any, make: Callable[..., Any]) 
 def test_a_batch_has_one_event_at_least(collection: Any, batch: Any) -> None:
     with pytest.raises(ConfigurationError, match="one event at least"):
         Relay(store(collection), lambda _: None, batch=batch)
+
+
+@pytest.mark.parametrize("key", [{"orderId": "o"}, {"orderId": {"S": "o"}}], ids=["plain", "typed"])
+@pytest.mark.parametrize("typed", [False, True], ids=["plain store", "typed store"])
+def test_a_relay_takes_plain_and_typed_keys(key: dict[str, Any], typed: bool) -> None:
+    with moto_table("orders") as table, closing(boto3.client("dynamodb", region_name="eu-west-1")) as client:
+        orders: Any = GuardedTable(client, SeenIds(), table_name=table.name, outbox=OUTBOX, typed=typed)
+        item = {"orderId": {"S": "o"} if typed else "o"}
+        orders.put_item(Message("m"), Item=item, emit=[Event("A", 1), Event("Poison", 2), Event("C", 3)])
+        relay = Relay(orders, lambda events: [event for event in events if event.type == "Poison"])
+        flushed = relay.flush(Key=key)
+        assert [event.type for event in flushed.published] == ["A"]
+        assert flushed.published[0].entity == {"orderId": "o"}
+        assert relay.skip(Key=key, id=flushed.remaining[0].id) is not None
+        assert relay.restart(Key=key) is not None
+        assert relay.ring([key]).published == 2
 
 
 def test_an_entity_is_named_as_its_store_names_it(collection: Any) -> None:

@@ -40,10 +40,10 @@ class Outboxes:
         self.is_typed = table_name is not None
 
     def entity(self, filter: object, key: object) -> Key:
-        """Return the key of the item that is meant."""
+        """Return the key of the item. It is plain or typed, whatever the values of the store are."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
-        return cast("Key", copy_value(key))  # it is part of the events that a relay publishes
+        return self.read_doorbell(cast("Key", copy_value(key)))  # It is part of the events that a relay publishes.
 
     def canonical(self, key: Key) -> Hashable:
         """Return the same for two keys that name one item."""
