@@ -169,7 +169,7 @@ def test_a_deferred_message_that_is_applied_later_warns_no_one(sqs: FakeSqs, cap
     sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
     patient.run()
     assert warnings(caplog) == []
-    assert caplog.text.count(f"{NAMED}, attempt 1: Deferred (number 1 of its source") == 3
+    assert caplog.text.count(f"{NAMED}, attempt 1: Deferred (message 1 of its source") == 3
 
 
 def test_messages_in_progress_at_the_deadline_are_named(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
