@@ -15,7 +15,7 @@ from onewrite.core.event import Event, emission, make_emitter, moment, seconds
 from onewrite.core.flow import Do, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, read_box
 from onewrite.outbox import Outgoing, SweepReport
-from onewrite.outbox.passes import CHUNK, Passes
+from onewrite.outbox.passes import MAX_UNCLEARED, Passes
 from onewrite.outbox.relay import pause, report_pass
 
 NOW = 1_790_000_000.0
@@ -180,10 +180,10 @@ def test_a_call_has_one_event_of_each_entity() -> None:
 
 
 def test_an_entity_with_many_events_is_cleared_again_and_again() -> None:
-    boxes = Boxes(box("a", *["X"] * (2 * CHUNK + 1)))
+    boxes = Boxes(box("a", *["X"] * (2 * MAX_UNCLEARED + 1)))
     flushed, _ = play(passes(boxes).flush({"id": "a"}), takes_all)
-    assert boxes.cleared == [("a", CHUNK), ("a", CHUNK), ("a", 1)]
-    assert [event.sequence for event in flushed.published] == [*range(1, 2 * CHUNK + 2)]
+    assert boxes.cleared == [("a", MAX_UNCLEARED), ("a", MAX_UNCLEARED), ("a", 1)]
+    assert [event.sequence for event in flushed.published] == [*range(1, 2 * MAX_UNCLEARED + 2)]
 
 
 def test_a_failed_call_is_repeated_event_by_event() -> None:

@@ -15,7 +15,7 @@ from moto import mock_aws
 from onewrite import ConfigurationError, Message
 from onewrite.identity import cloudevent, eventbridge, sns
 from onewrite.outbox import Outgoing, to_eventbridge, to_sns, to_sqs
-from onewrite.outbox.publishers import MOST_ENTRIES
+from onewrite.outbox.publishers import MAX_ENTRIES
 
 REGION: Any = {"region_name": "eu-west-1"}
 
@@ -148,7 +148,7 @@ def test_a_type_too_long_for_eventbridge_blocks_no_other(caplog: pytest.LogCaptu
 
 def test_many_events_go_in_several_requests() -> None:
     client = Client()
-    assert to_sqs(client, "q")([outgoing(n) for n in range(MOST_ENTRIES + 2)]) == []
+    assert to_sqs(client, "q")([outgoing(n) for n in range(MAX_ENTRIES + 2)]) == []
     assert [len(request["Entries"]) for request in client.requests] == [10, 2]
     client = Client()
     assert to_sqs(client, "q", largest=5000)([outgoing(n, f'"{"x" * 2000}"') for n in range(3)]) == []

@@ -159,9 +159,9 @@ class AwaitedTokens:
 @pytest.mark.parametrize(
     ("tokens", "options", "complaint"),
     [
-        ("relay.token", {}, r"such as TokenFile\('relay.token'\): its load"),
-        (AwaitedTokens(), {}, "its save is a plain function, which nobody awaits"),
-        (TokenFile("relay.token"), {"sweep_every": timedelta(minutes=1)}, "sweep_every=.*: it is a number of seconds"),
+        ("relay.token", {}, r"such as TokenFile\('relay.token'\)\. Its load"),
+        (AwaitedTokens(), {}, "Its save must be a plain function"),
+        (TokenFile("relay.token"), {"sweep_every": timedelta(minutes=1)}, "sweep_every=.*: must be a number of seconds"),
     ],
 )
 def test_wrong_arguments_of_follow_are_refused(make: Callable[..., Any], tokens: Any, options: Any, complaint: str) -> None:
@@ -255,7 +255,7 @@ def test_misuse_ends_a_relay_at_once(collection: Any, make: Callable[..., Any]) 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, None])
 def test_a_batch_has_one_event_at_least(collection: Any, batch: Any) -> None:
-    with pytest.raises(ConfigurationError, match="one event at least"):
+    with pytest.raises(ConfigurationError, match="a whole number from 1 up"):
         Relay(store(collection), lambda _: None, batch=batch)
 
 

@@ -21,7 +21,7 @@ from onewrite.operate.options import Options
 from onewrite.operate.report import NotThere
 from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.passes import StoredOutboxes
-from onewrite.outbox.relay import Publisher
+from onewrite.outbox.relay import Publish
 
 _ONE_STORE = (
     "Pass either --table NAME or --collection mongodb://HOST/DATABASE.COLLECTION. ONEWRITE_TABLE and "
@@ -174,7 +174,7 @@ def _default_timeouts(url: str) -> dict[str, Any]:
     return {name: int(1000 * seconds) for name, seconds in limits.items() if name.lower() not in names}
 
 
-def _publisher(to: str, outbox: Outbox, options: Options) -> Publisher:
+def _publisher(to: str, outbox: Outbox, options: Options) -> Publish:
     match = _TARGET.fullmatch(to)
     if match is None:
         raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""Following a MongoDB change stream: the steps, without a client. What has changed is only a doorbell; the entity is read.
+"""The steps of following a MongoDB change stream, without a client. A change is only a doorbell; the entity is read.
 
-The stream's place is a token that is kept outside. Where the server's log does not reach back to it any more, the stream is
-opened anew, and a sweep finds what it has missed.
+The stream's place is a token that is kept outside. If the server's log no longer reaches back to it, the stream is
+opened from now on, and a sweep finds the events that it has missed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.outbox.passes import FOR_EVER, Passes, SweepReport
 
-# ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
+# ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token no longer leads to a place.
 _LOST_CODES = frozenset({286, 280, 260})
-# TypeMismatch and similar codes: what the server answers where the token is none. All else in that request is always the same.
+# TypeMismatch and similar codes, by which the server refuses a value that isn't a token. Everything else in that request is always the same.
 _UNREADABLE_CODES = frozenset({9, 14, 15, 40647, 40648, 40649})
-_KEPT_EVERY = 100  # changes, after which the token is kept although the stream is not quiet: what comes after it rings twice
+_KEPT_EVERY = 100  # changes, after which the token is kept although the stream is not quiet: later changes ring twice
 
 Token: TypeAlias = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ class Tokens(Protocol):
     """Keeps the place in a change stream."""
 
     def load(self) -> Token | None:
-        """The token that was saved last."""
+        """Return the token that was saved last."""
         ...
 
     def save(self, token: Token | None) -> None:
@@ -51,7 +51,7 @@ class TokenFile:
         self._path = Path(path)
 
     def load(self) -> Token | None:
-        """The token that was kept last, if there is one that can be read."""
+        """Return the token that was kept last, if it can be read."""
         extended_json, unreadable = _extended_json()
         try:
             token: object = extended_json.loads(self._path.read_text())
@@ -79,22 +79,22 @@ def _extended_json() -> tuple[Any, type[Exception]]:
 def check_seconds(name: str, value: object) -> None:
     """Raise unless this can be the time between two passes."""
     if not isinstance(value, int | float) or not value >= 0:
-        raise ConfigurationError(f"{name}={value!r}: it is a number of seconds, and not below zero.")
+        raise ConfigurationError(f"{name}={value!r}: must be a number of seconds, not below zero.")
 
 
 class _EndedError(Exception):
-    """The server has ended the stream, as it does where its collection is dropped or renamed."""
+    """The server has ended the stream, as it does if the collection is dropped or renamed."""
 
     code = 260
 
 
 class FollowedPasses(Passes):
-    """Passes that a change stream asks for."""
+    """The passes that a change stream calls for."""
 
     _last_sweep = -inf  # its time, also of a stream that was open before
 
     def _check_following(self, tokens: object, sweep_every: object) -> None:
-        """Raise what would be tried again forever."""
+        """Raise an error for arguments with which every attempt would fail."""
         if not callable(getattr(getattr(self._boxes, "watched", None), "watch", None)):
             raise ConfigurationError(
                 "follow is for a collection. For a table use stream_handler(relay) in Lambda, or relay.run()."
@@ -104,8 +104,8 @@ class FollowedPasses(Passes):
             method = getattr(tokens, name, None)
             if not callable(method) or iscoroutinefunction(method):
                 raise ConfigurationError(
-                    f"follow({tokens!r}): give what keeps the place in the stream, such as TokenFile('relay.token'): its {name} is a plain "
-                    "function, which nobody awaits."
+                    f"follow({tokens!r}): pass an object that keeps the place in the stream, such as TokenFile('relay.token'). Its {name} must be "
+                    "a plain function, because it isn't awaited."
                 )
 
     def _follow(self, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]) -> Flow[None]:
@@ -118,7 +118,7 @@ class FollowedPasses(Passes):
             )
             change = yield Do(stream.try_next)  # Motor opens it no earlier
             is_open = True
-            # Nothing falls between it and the sweep.
+            # No change is lost between the stream and the sweep.
             yield from self._listen(stream, change, tokens, sweep_every, report)
         except Exception as error:
             failure = error
@@ -135,7 +135,7 @@ class FollowedPasses(Passes):
             return
         if not is_open and not isinstance(failure, OnewriteError):
             try:
-                yield from self._sweep_now(report)  # what no stream tells of must go out all the same
+                yield from self._sweep_now(report)  # events that no stream reports must go out all the same
             except OnewriteError:
                 raise
             except Exception as error:
@@ -164,11 +164,11 @@ class FollowedPasses(Passes):
     def _sweep_now(self, report: Callable[[SweepReport], object]) -> Flow[None]:
         now = self._clock()
         report((yield from self._sweep(timedelta())))
-        self._last_sweep = now  # one that the database has failed is none, and is made again with the next stream
+        self._last_sweep = now  # a sweep that failed is made again with the next stream
 
 
 def changes(events: str) -> list[dict[str, Any]]:
-    """The stages that let those changes through that may have added an event."""
+    """Return the stages that select the changes that may have added an event."""
     is_of_outbox = {"$regexMatch": {"input": "$$field.k", "regex": rf"^{re.escape(events)}(\.|$)"}}
     no_fields: dict[str, Any] = {}
     fields = {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", no_fields]}}

@@ -1,4 +1,4 @@
-"""Hooks for a relay's `on_pass` that count what became of events, and measure for how long they had been pending.
+"""Hooks for a relay's `on_pass` that count the outcomes of events, and measure for how long they had been pending.
 
 They have the names of those in `onewrite.metrics`, which are for `on_outcome`. Nothing of an event's content is in a metric.
 """
@@ -28,7 +28,7 @@ def emf(
     clock: Callable[[], float] = time.time,
     write: Callable[[str], object] = print_line,
 ) -> OnPass:
-    """Writes a line in CloudWatch's Embedded Metric Format for each pass, also for one that has found nothing.
+    """Return a hook that writes a line in CloudWatch's Embedded Metric Format for each pass, even if it has found nothing.
 
     So an alarm can tell a relay that has nothing to do from one that does not run. `OldestEvent` is in the lines of sweeps alone. The arguments are those of
     `onewrite.metrics.emf`.
@@ -46,21 +46,21 @@ def emf(
             "PassesFailed": int(report.error is not None),
         }
         metrics: dict[str, tuple[float, str]] = {name: (count, "Count") for name, count in counts.items()}
-        # Where it is not known, its alarm must not be told that nothing waits.
+        # If the age is not known, its alarm must not see that nothing waits.
         put(metrics | ({"OldestEvent": (round(_oldest(report), 3), "Seconds")} if report.complete else {}))
 
     return on_pass
 
 
 def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
-    """Counts on OpenTelemetry's `meter`.
+    """Return a hook that counts on OpenTelemetry's `meter`.
 
     - `onewrite.relay.events`: events by `outcome`, which is published, refused or failed.
     - `onewrite.relay.entities`: entities by `outcome`, which is overtaken or broken.
     - `onewrite.relay.passes`: passes; one that failed has the `error.type`.
     - `onewrite.relay.pending` and `onewrite.relay.oldest`: histograms, of what each pass left and of the oldest event that a sweep met.
     """
-    events = meter.create_counter("onewrite.relay.events", unit="{event}", description="What became of events.")
+    events = meter.create_counter("onewrite.relay.events", unit="{event}", description="Outcomes of events.")
     entities = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
     passes = meter.create_counter("onewrite.relay.passes", unit="{pass}", description="Passes of a relay.")
     pending = meter.create_histogram("onewrite.relay.pending", unit="{event}", description="Events that a pass left.")
@@ -87,5 +87,5 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
 
 
 def _oldest(report: SweepReport) -> float:
-    """The age of the oldest event that the pass met, whether it was published or not: a relay that is too slow shows in it too."""
+    """Return the age of the oldest event that the pass found, published or not: a relay that is too slow shows in it too."""
     return max(report.oldest, report.waited)

@@ -1,16 +1,16 @@
-"""What a relay does, step by step, without a client and without a broker: the flows that both of its classes run.
+"""The steps of a relay, without a client and without a broker: the flows that both of its classes run.
 
 The rules, each of which keeps an event from being lost, invented or overtaken:
 
-- The entity is the truth: what goes out was read there, consistently, and never taken from a doorbell.
-- Publish first, clear after, and only what was accepted, only from the front.
+- The entity is the truth: published events were read there, consistently, and never taken from a doorbell.
+- Publish first, clear after, and only accepted events, only from the front.
 - At most one event of an entity is in a call to the broker, because a broker may accept the second and refuse the first.
-- An event that is refused stops its entity and nothing else. It is never given up by itself: an operator may skip it.
+- An event that is refused stops its entity and nothing else. The relay never gives it up: an operator may skip it.
 - A clear demands that the outbox is as it was read: the count, the incarnation, and the nonce of the last event that goes.
   A relay whose clear fails leaves the entity: another relay has published the same events, and at worst some went out twice.
 
-A pass finds entities until one call to the broker is full, publishes the next event of each, settles what became of them in the
-database, notes what it did with those that it leaves, and begins again with the rest.
+A pass finds entities until one call to the broker is full, publishes the next event of each, writes the results to the
+database, notes the entities that it is done with, and begins again with the rest.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 
 Entity: TypeAlias = Mapping[str, Any]
 
-# A relay that dies has published at most so many events of an entity that it has not cleared: they go out twice.
-CHUNK = 25
-TRIES = 3  # of a change to an entity that others write too
+# A relay that crashes has published at most so many events of an entity that it has not cleared: they go out twice.
+MAX_UNCLEARED = 25
+MAX_ATTEMPTS = 3  # at a change to an entity that others write too
 # Seconds until an event is tried again, at most. After a refusal the wait is as long as the event has been waiting, so it
 # doubles each time. Where the call failed, the event may be as good as any, and the broker back in a moment.
-_LONGEST_AFTER_REFUSAL = 300.0
-_LONGEST_AFTER_FAILURE = 60.0
+_MAX_WAIT_AFTER_REFUSAL = 300.0
+_MAX_WAIT_AFTER_FAILURE = 60.0
 _QUIET = 60.0  # seconds until an entity is tried again that the database would not change, and until the log names one again
-_LONGEST_SILENCE = 30.0  # seconds without an answer, after which a pass ends: enough to get past many unpublishable events
-_LONGEST_SEARCH = 1.0  # seconds that what was found waits for more
+_MAX_SILENCE = 30.0  # seconds without a response, after which a pass ends: enough to get past many unpublishable events
+_MAX_SEARCH = 1.0  # seconds that found entities wait for more
 
 
 # Finds the next entity that has something pending. None: there is none.
@@ -57,7 +57,7 @@ class EntityFinder(Protocol):
 
 
 class StoredOutboxes(Protocol):
-    """What a relay asks of a store. A change returns None, or the outbox as it is now if that is not the one that was read."""
+    """The part of a store that a relay uses. A change returns None, or the outbox as it is now if that is not the one that was read."""
 
     outbox: Outbox
 
@@ -77,9 +77,9 @@ class StoredOutboxes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FlushReport:
-    """One pass over one entity: what the broker has accepted, and what is left of what was read.
+    """One pass over one entity: the events that the broker has accepted, and the remaining ones.
 
-    `cleared`: False if another relay was faster. It has published the same, and what is left is not known.
+    `cleared`: False if another relay was faster. It has published the same events, and the remaining ones are not known.
     """
 
     published: tuple[Outgoing, ...]
@@ -90,13 +90,13 @@ class FlushReport:
 
 @dataclass(slots=True)
 class SweepReport:
-    """One pass over all that was due. `pending` and `oldest`, in seconds, are of what it met and could not publish.
+    """One pass over all due events. `pending` and `oldest`, in seconds, are of the events that it found and could not publish.
 
     `waited`: for how many seconds the oldest of the published events had been pending.
     `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised,
     or that were published and could not be cleared. `error`: at the end of the pass the broker or the database took no call at all.
-    `complete`: it has looked for all that is due, so no event has been pending for longer than those it met. It is False for a
-    doorbell's pass, which looks only at what it was told of, and for one whose search has not come to its end.
+    `complete`: it has looked for all due events, so no event has been pending for longer than those it found. It is False for a
+    doorbell's pass, which looks only at the entities that it was given, and for one whose search has not come to its end.
     """
 
     entities: int = 0
@@ -114,7 +114,7 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An entity with something pending: its oldest event, how long that has been waiting in seconds, and how many there are."""
+    """An entity with pending events: the oldest one, its age in seconds, and how many there are."""
 
     event: Outgoing
     age: float
@@ -127,7 +127,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """What an entity's outbox holds: the source of its events, how many of them were sent, and those that are pending."""
+    """The contents of an entity's outbox: the source of its events, how many of them were sent, and the pending ones."""
 
     source: str
     sent: int
@@ -143,9 +143,9 @@ class EntityLane:
     published_events: list[Outgoing] = field(default_factory=list[Outgoing])
     refusal: Outgoing | None = None
     error: Exception | None = None
-    is_overtaken: bool = False  # another relay was faster, so what is in the box is not known any more
-    is_broken: bool = False  # something else stands in the outbox by now
-    settle_error: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
+    is_overtaken: bool = False  # another relay was faster, so the contents of the box are no longer known
+    is_broken: bool = False  # something else is in the outbox by now
+    settle_error: Exception | None = None  # the database refused to clear accepted events, or to postpone a refused one
 
     @property
     def has_next(self) -> bool:
@@ -159,17 +159,17 @@ class EntityLane:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a pass has come."""
+    """The progress of a pass."""
 
     find: Find
     until: float
     report: SweepReport = field(default_factory=SweepReport)
     lanes: list[EntityLane] = field(default_factory=list[EntityLane])
-    is_last: bool = False  # the time is up, or nobody answers
-    silent_since: float = 0.0  # the broker, or the database, has done nothing since then that it was asked to
+    is_last: bool = False  # the time is up, or there are no responses
+    silent_since: float = 0.0  # since when the broker, or the database, has accepted nothing
     has_more: bool = True  # the search may find more
     has_read: bool = False  # something that was found could be read
-    failure: Exception | None = None  # what has ended the search, or why nothing could be read
+    failure: Exception | None = None  # the error that has ended the search, or why nothing could be read
 
 
 class Passes:
@@ -179,15 +179,17 @@ class Passes:
         self, boxes: StoredOutboxes, publish: Callable[[list[Outgoing]], Any], batch: int, clock: Callable[[], float]
     ) -> None:
         if type(batch) is not int or batch < 1:
-            raise ConfigurationError(f"batch={batch!r}: a call to the broker takes one event at least.")
+            raise ConfigurationError(
+                f"batch={batch!r}: must be a whole number from 1 up, of events in a call to the broker."
+            )
         self._boxes, self._publish, self._batch, self._clock = boxes, publish, batch, checked_clock(clock)
-        self._share = random_share  # a part of one, which keeps relays apart
+        self._share = random_share  # from 0 to 1, which keeps relays apart
         self._is_stopped = False
         # Entities by their canonical names, and until when: the log has named the ones, and the others are passed over.
         self._logged, self._passed_over = dict[Hashable, float](), dict[Hashable, float]()
 
     def _flush(self, entity: Entity) -> Flow[FlushReport]:
-        """One pass over one entity, also if it waits after a refusal."""
+        """Make one pass over one entity, even if it waits after a refusal."""
         self._clock()  # a wrong one must not be noticed between the broker and the clear
         lane = EntityLane((yield from self._boxes.read(entity)))
         try:
@@ -203,12 +205,12 @@ class Passes:
         return FlushReport(tuple(lane.published_events), remaining, lane.refusal, not lane.is_overtaken)
 
     def _sweep(self, older_than: timedelta, within: timedelta = FOR_EVER) -> Flow[SweepReport]:
-        """One pass over all that is due. It ends after `within`, and where for half a minute nobody has answered."""
-        before = moment(self._clock() - seconds_of("older_than", older_than))
+        """Make one pass over all due events. It ends after `within`, and after half a minute without a response."""
+        before = moment(self._clock() - read_seconds("older_than", older_than))
         return (yield from self._pass(self._boxes.finder(before).next, within))
 
     def _entities_of(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
-        """The entities that a doorbell names. An iterator has them once."""
+        """Return the entities that a doorbell names. An iterator has them once."""
         named = [*entities]
         if not all(isinstance(entity, Mapping) for entity in cast("list[object]", named)):
             raise ConfigurationError(
@@ -217,7 +219,7 @@ class Passes:
         return [self._boxes.read_doorbell(entity) for entity in named]
 
     def _ring(self, entities: Sequence[Entity], within: timedelta) -> Flow[SweepReport]:
-        """One pass over these entities. Those that wait after a refusal are left alone."""
+        """Make one pass over these entities. Those that wait after a refusal are left alone."""
         left, now = deque(entities), self._clock()
 
         def find() -> Flow[Box | Broken | Search | None]:
@@ -232,7 +234,7 @@ class Passes:
         return report
 
     def _pass(self, find: Find, within: timedelta) -> Flow[SweepReport]:
-        until = self._clock() + seconds_of("within", within)
+        until = self._clock() + read_seconds("within", within)
         for quiet in (self._logged, self._passed_over):
             for name in [name for name, end in quiet.items() if end <= self._clock()]:
                 del quiet[name]
@@ -254,12 +256,12 @@ class Passes:
         return report
 
     def _find(self, progress: _Progress) -> Flow[bool]:
-        """Take entities into the pass until a call to the broker is full, and say whether there is one to be made.
+        """Take entities into the pass until a call to the broker is full, and return whether a call is to be made.
 
-        Those that were found wait a second at most for others. If the search fails, they go out all the same.
+        Found entities wait a second at most for others. If the search fails, their events go out all the same.
         """
         report, lanes = progress.report, progress.lanes
-        longest = min(progress.until, self._clock() + _LONGEST_SEARCH)
+        longest = min(progress.until, self._clock() + _MAX_SEARCH)
         while progress.has_more and not progress.is_last and len(lanes) < self._batch:
             if self._is_over(longest if lanes else progress.until):
                 break
@@ -284,7 +286,7 @@ class Passes:
         return bool(lanes)
 
     def _take(self, progress: _Progress, box: Box) -> None:
-        """Take the entity into the pass, unless it is there already, or is passed over because the database would not change it."""
+        """Take the entity into the pass, unless it is there already, or is passed over because the database refused to change it."""
         name = self._boxes.canonical(box.entity)
         if name in self._passed_over:
             self._note_pending(progress.report, box.events)
@@ -292,7 +294,7 @@ class Passes:
             progress.lanes.append(EntityLane(box))
 
     def _pass_over(self, progress: _Progress, broken: Broken) -> None:
-        """An entity that cannot be read holds up no other. But where nothing at all can, the database or the rights fail."""
+        """Note an entity that cannot be read, which doesn't block the others. If no entity can be read, the database or permissions fail."""
         self._note_broken(progress.report, broken)
         if isinstance(broken.error, LedgerMismatch):
             progress.has_read, progress.failure = True, None
@@ -302,18 +304,18 @@ class Passes:
 
     def _publish_next(self, progress: _Progress) -> Flow[None]:
         """Publish the next event of each entity, unless the time is up."""
-        if progress.report.error is None:  # the last call was answered, or this is the first one
+        if progress.report.error is None:  # the last call had a response, or this is the first one
             progress.silent_since = self._clock()
         if not self._is_over(progress.until):
-            until = min(progress.until, progress.silent_since + _LONGEST_SILENCE)
+            until = min(progress.until, progress.silent_since + _MAX_SILENCE)
             progress.report.error = yield from self._try_publishing(progress.lanes, until)
         progress.is_last = self._is_over(progress.until)
 
     def _try_publishing(self, lanes: Sequence[EntityLane], until: float) -> Flow[Exception | None]:
-        """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
+        """Publish the next event of each entity. Return the error if the broker has accepted no call.
 
-        Where a call of several fails, nothing is known about any. Then each goes by itself, so one that cannot be published
-        does not hold up the others.
+        If a call of several fails, nothing is known about any. Then each is published alone, so one that cannot be published
+        doesn't block the others.
         """
         events = [lane.event for lane in lanes]
         try:
@@ -339,7 +341,7 @@ class Passes:
         return None
 
     def _settle_all(self, progress: _Progress) -> Flow[None]:
-        """What the database refuses of one entity holds up no other. What it refuses of all is the error of the pass."""
+        """Settle each entity. An entity that the database refuses doesn't block the others. If it refuses all, that is the error of the pass."""
         report, lanes = progress.report, progress.lanes
         for lane in lanes:
             try:
@@ -354,16 +356,16 @@ class Passes:
                 log(ERROR, text, dict(lane.box.entity), _QUIET, error)
         if report.error is None and all(lane.settle_error is not None for lane in lanes):
             report.error = lanes[-1].settle_error
-        if report.error is not None and self._clock() >= progress.silent_since + _LONGEST_SILENCE:
+        if report.error is not None and self._clock() >= progress.silent_since + _MAX_SILENCE:
             progress.is_last = True
 
     def _settle(self, lane: EntityLane, *, is_last: bool = False) -> Flow[None]:
-        """Clear what was accepted, where that is due, and let a failing entity wait."""
-        if lane.accepted_count and (is_last or not lane.has_next or lane.accepted_count == CHUNK):
+        """Clear accepted events if that is due, and let a failing entity wait."""
+        if lane.accepted_count and (is_last or not lane.has_next or lane.accepted_count == MAX_UNCLEARED):
             box, count, is_cleared = lane.box, lane.accepted_count, False
-            for _ in range(TRIES):
+            for _ in range(MAX_ATTEMPTS):
                 stored_box = yield from self._boxes.clear(box, count, self._clock())
-                # An answer that was lost shows a clear that has landed already.
+                # After a lost response, the outbox shows a clear that has landed already.
                 is_cleared = stored_box is None or stored_box.is_after(box, count)
                 if stored_box is None or is_cleared or not stored_box.follows(box, count):
                     break
@@ -373,21 +375,21 @@ class Passes:
                 lane.box, lane.accepted_count = lane.box.after(count), 0
         if not lane.is_overtaken and (lane.refusal is not None or lane.error is not None):
             now, began = self._clock(), seconds(lane.box.events[0].time)
-            wait = min(max(now - began, 1.0), _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE)
+            wait = min(max(now - began, 1.0), _MAX_WAIT_AFTER_REFUSAL if lane.error is None else _MAX_WAIT_AFTER_FAILURE)
             due = max(now, began) + wait * (0.5 + self._share() / 2)
             yield from self._boxes.postpone(lane.box, moment(due))
 
     def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Flow[None]:
-        """Clear what has gone out before an error ends the pass, so it does not go out again."""
+        """Clear published events before an error ends the pass, so they don't go out again."""
         for lane in lanes:
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # the first error is the one to report
                 yield from self._settle(lane, is_last=True)
 
     def _is_over(self, until: float) -> bool:
         return self._is_stopped or self._clock() >= until
 
     def _note_broken(self, report: SweepReport, broken: Broken) -> None:
-        """Each pass meets such an entity again, so the log has a line about it every minute at most."""
+        """Note a broken entity. Each pass finds it again, so the log has a line about it every minute at most."""
         report.broken.append(broken)
         name = self._boxes.canonical(broken.entity)
         if name not in self._logged:
@@ -395,7 +397,7 @@ class Passes:
             log(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
     def _note(self, report: SweepReport, lane: EntityLane) -> None:
-        """What became of an entity that the pass is done with."""
+        """Add an entity that the pass is done with to the report."""
         report.entities += 1
         report.published += len(lane.published_events)
         if lane.published_events:
@@ -405,7 +407,7 @@ class Passes:
             report.refused.append(lane.refusal)
         if (error := lane.error or lane.settle_error) is not None:
             report.failed.append((lane.event, error))
-        if not lane.is_overtaken and not lane.is_broken:  # else it is not known what is pending
+        if not lane.is_overtaken and not lane.is_broken:  # else the pending events are not known
             self._note_pending(report, lane.box.events[lane.accepted_count :])
 
     def _note_pending(self, report: SweepReport, events: Sequence[PendingEvent]) -> None:
@@ -425,32 +427,32 @@ class Passes:
         return box.with_event(place, replacement).outgoing(place)
 
     def _look(self, entity: Entity) -> Flow[OutboxState | None]:
-        """What the entity's outbox holds. None: it has none."""
+        """Return the contents of the entity's outbox. None: it has none."""
         box = yield from self._boxes.read(entity)
         return None if box.is_unused else OutboxState(box.source, box.base, box.outgoing_from())
 
     def _restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Flow[str | None]:
         """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
 
-        With `source` only if that is its source, so what is asked for twice is done once.
+        With `source` only if that is its source, so a repeated command is done once.
         """
         box = yield from self._boxes.read(entity)
         if box.is_unused:
             return None
         if source is not None and source not in (box.source, box.origin):
-            raise ConfigurationError(f"{source} is no more: the entity's source is now {box.source}. Name that one.")
+            raise ConfigurationError(f"{source} no longer exists: the entity's source is now {box.source}. Name that one.")
         changed_box = yield from self._boxes.restart(box, incarnation)
         if changed_box is not None and changed_box.incarnation != incarnation:  # otherwise the answer was lost
             raise ConfigurationError("The entity changed while it was restarted: stop its relays, and try again.")
         return f"{box.origin}/{incarnation}"
 
     def _waiting(self, older_than: timedelta, most: int) -> Flow[list[Waiting]]:
-        """The entities whose oldest event has waited for longest."""
-        least, now = seconds_of("older_than", older_than), self._clock()
+        """Return the entities whose oldest event has waited for longest."""
+        least, now = read_seconds("older_than", older_than), self._clock()
         finder, rows, names = self._boxes.finder(None), list[Waiting](), set[Hashable]()
         while (box := (yield from finder.next())) is not None:
             if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in names:
-                continue  # what is written to meanwhile may come up twice
+                continue  # an entity that is written meanwhile may come up twice
             names.add(name)
             age = now - seconds(box.events[0].time)
             if least <= 0 or age >= least:  # the clock of its writer may be ahead, so its age is below zero
@@ -460,22 +462,22 @@ class Passes:
         return sorted(rows, key=lambda row: -row.age)[:most]
 
     def _broken(self, most: int) -> Flow[list[Broken]]:
-        """The entities whose outbox cannot be read."""
+        """Return the entities whose outbox cannot be read."""
         finder, rows = self._boxes.finder(None), list[Broken]()
         while len(rows) < most and (box := (yield from finder.next())) is not None:
             rows += [box] if isinstance(box, Broken) else []
         return rows
 
 
-def seconds_of(name: str, time: object) -> float:
-    """The seconds of a time that a user gives."""
+def read_seconds(name: str, time: object) -> float:
+    """Return the seconds of a user's timedelta."""
     if not isinstance(time, timedelta):
-        raise ConfigurationError(f"{name}={time!r}: give a timedelta, as in timedelta(seconds=5).")
+        raise ConfigurationError(f"{name}={time!r}: give a timedelta, for example timedelta(seconds=5).")
     return time.total_seconds()
 
 
 def _refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
-    """The ids of the events that the broker did not accept. Nothing is cleared where the reply is not understood."""
+    """Return the ids of the events that the broker did not accept. Nothing is cleared if the reply is not understood."""
     if reply is None:
         return frozenset()
     event_ids = {event.id for event in events}

@@ -1,7 +1,7 @@
-"""Publishers for Amazon's brokers: each sends a relay's events as CloudEvents, and tells which of them were not accepted.
+"""Publishers for Amazon's brokers: each sends a relay's events as CloudEvents, and returns those that were not accepted.
 
-A batch's answer says so for each entry, also where the request itself has succeeded. Each takes a boto3 client, for `Relay`, or
-one of aiobotocore, for `AsyncRelay`.
+The response to a batch shows that for each entry, even if the request itself has succeeded. Each publisher takes a boto3 client, for
+`Relay`, or one of aiobotocore, for `AsyncRelay`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from onewrite.errors import ConfigurationError
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
 Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]
-# Given the events that were sent and the broker's answer, which of them were not accepted?
-ReadAnswer: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
+# Takes the events that were sent and the broker's response, and returns the events that were not accepted.
+ReadResponse: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
 
-MOST_ENTRIES = 10  # SQS, SNS and EventBridge all take ten in a request
-_LONGEST_TYPE = 128  # characters, says EventBridge
-LARGEST_REQUEST = 256 * 1024  # bytes, which all of them take everywhere; some take more by now
-_ENTRY = 256  # bytes that the other parts of an entry have at most: the names of a bus, a source or an attribute
+MAX_ENTRIES = 10  # SQS, SNS and EventBridge all take ten in a request
+_MAX_TYPE_LENGTH = 128  # characters, says EventBridge
+MAX_REQUEST_BYTES = 256 * 1024  # bytes, which all of them take everywhere; some take more by now
+_ENTRY_OVERHEAD = 256  # bytes that the other parts of an entry have at most: the names of a bus, a source or an attribute
 _GROUP = re.compile(r"[!-~]{1,128}")  # what a FIFO group's name may be
 
 
-def to_sqs(client: Any, queue_url: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
-    """Publishes to an SQS queue. On a FIFO queue the group is the event's source, and the deduplication id the event's id."""
+def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
+    """Return a publisher to an SQS queue. On a FIFO queue the group is the event's source, and the deduplication id the event's id."""
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
@@ -43,8 +43,8 @@ def to_sqs(client: Any, queue_url: str, *, largest: int = LARGEST_REQUEST) -> Pu
     return Publisher(client, queue_url, "send_message_batch", compile_request, _failed_events, largest=largest)
 
 
-def to_sns(client: Any, topic_arn: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
-    """Publishes to an SNS topic, with the event's type as the attribute `type` for filters. A FIFO topic is as a FIFO queue."""
+def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
+    """Return a publisher to an SNS topic, with the event's type as the attribute `type` for filters. A FIFO topic is as a FIFO queue."""
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries: list[dict[str, Any]] = []
@@ -57,10 +57,10 @@ def to_sns(client: Any, topic_arn: str, *, largest: int = LARGEST_REQUEST) -> Pu
     return Publisher(client, topic_arn, "publish_batch", compile_request, _failed_events, largest=largest)
 
 
-def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST_REQUEST) -> Publisher:
-    """Publishes to an event bus, whose rules match `source` and the event's type as the detail-type. The detail is the CloudEvent.
+def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQUEST_BYTES) -> Publisher:
+    """Return a publisher to an event bus, whose rules match `source` and the event's type as the detail-type. The detail is the CloudEvent.
 
-    EventBridge keeps no order: give consumers a ledger that needs none.
+    EventBridge keeps no order: use a ledger in consumers that needs none.
     """
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
@@ -69,7 +69,7 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST
         return Call("put_events", (), {"Entries": entries})
 
     return Publisher(
-        client, bus, "put_events", compile_request, _failed_in_order, largest=largest, longest_type=_LONGEST_TYPE
+        client, bus, "put_events", compile_request, _failed_in_order, largest=largest, longest_type=_MAX_TYPE_LENGTH
     )
 
 
@@ -82,21 +82,21 @@ class Publisher:
         address: object,
         method: str,
         compile_request: Compile,
-        read_answer: ReadAnswer,
+        read_response: ReadResponse,
         *,
         largest: int,
         longest_type: float = inf,
     ) -> None:
         if not callable(getattr(client, method, None)) or not isinstance(address, str):
             raise ConfigurationError(
-                f"A publisher takes a client that has {method}, and a string that says where to: got {client!r} and {address!r}."
+                f"A publisher takes a client that has {method}, and an address as a string: got {client!r} and {address!r}."
             )
-        self._client, self._compile, self._read_answer = client, compile_request, read_answer
+        self._client, self._compile, self._read_response = client, compile_request, read_response
         self._largest, self._longest_type = largest, longest_type
         self._is_asynchronous = is_asynchronous(client, method)
 
     def __call__(self, events: list[Outgoing]) -> Any:
-        """The events that were not accepted; with an asynchronous client, to be awaited."""
+        """Return the events that were not accepted, or with an asynchronous client an awaitable of them."""
         sending = self._send(events)
         if self._is_asynchronous:
             return adrive(sending, aperformer(self._client))
@@ -107,7 +107,7 @@ class Publisher:
         chunks: list[list[Outgoing]] = []
         room = 0
         for event in events:
-            size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY
+            size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY_OVERHEAD
             if len(event.type) > self._longest_type:
                 reason = f"its type has {len(event.type)} characters, and at most {self._longest_type} are taken"
                 refused_events.append(_log_refusal(event, reason))
@@ -115,13 +115,13 @@ class Publisher:
                 reason = f"it has {size} bytes with its attributes, and a request takes {self._largest}"
                 refused_events.append(_log_refusal(event, reason))
             else:
-                if size > room or len(chunks[-1]) == MOST_ENTRIES:
+                if size > room or len(chunks[-1]) == MAX_ENTRIES:
                     chunks.append([])
                     room = self._largest
                 chunks[-1].append(event)
                 room -= size
         for chunk in chunks:
-            refused_events += self._read_answer(chunk, (yield self._compile(chunk)))
+            refused_events += self._read_response(chunk, (yield self._compile(chunk)))
         return refused_events
 
 
@@ -134,10 +134,10 @@ def _order_fields(event: Outgoing, address: str) -> dict[str, str]:
     return {"MessageGroupId": group, "MessageDeduplicationId": event.id}
 
 
-def _failed_events(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
-    """SQS and SNS name the entries that were accepted, and those that failed."""
+def _failed_events(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
+    """Return the events that SQS or SNS did not accept. They name the entries that were accepted, and those that failed."""
     accepted_entries, failed_entries = (
-        {str(entry["Id"]): entry for entry in answer.get(kind, [])} for kind in ("Successful", "Failed")
+        {str(entry["Id"]): entry for entry in response.get(kind, [])} for kind in ("Successful", "Failed")
     )
     events_by_id = {str(n): event for n, event in enumerate(events)}
     _check_known(len(events), is_known=accepted_entries.keys() | failed_entries.keys() == events_by_id.keys())
@@ -147,9 +147,9 @@ def _failed_events(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
     ]
 
 
-def _failed_in_order(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
-    """EventBridge answers with an entry for each: one that was accepted has an id, and a failed one an error code."""
-    entries: list[dict[str, Any]] = answer.get("Entries", [])
+def _failed_in_order(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
+    """Return the events that EventBridge did not accept. An entry that was accepted has an id, and a failed one an error code."""
+    entries: list[dict[str, Any]] = response.get("Entries", [])
     known_entries = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]
     _check_known(len(events), is_known=len(known_entries) == len(entries) == len(events))
     return [
@@ -160,10 +160,10 @@ def _failed_in_order(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
 
 
 def _check_known(count: int, *, is_known: bool) -> None:
-    """Raise unless the answer names each event, and no other. A proxy or a wrong address may answer anything with success."""
+    """Raise unless the response names each event, and no other. A proxy or a wrong address may respond to anything with success."""
     if not is_known:
         raise ConnectionError(
-            f"The answer does not say what became of each of the {count} events, so all of them will be published again. Check that the "
+            f"The response does not name each of the {count} events, so all of them will be published again. Check that the "
             "address is the broker's."
         )
 

@@ -1,7 +1,7 @@
 """The relay: the flows of its store, the two classes that run them, blocking and asynchronous, and its Lambda function.
 
-A doorbell wakes a relay when something is emitted. What goes out is read in the entity, so a doorbell that is lost or rings
-twice does no harm: a sweep finds what no doorbell has told of.
+A doorbell wakes a relay when events are emitted. The relay reads them in the entity, so a doorbell that is lost or rings
+twice does no harm: a sweep finds the events that no doorbell has reported.
 """
 
 # ruff: noqa: N803  # `Key`, as natively
@@ -30,17 +30,17 @@ from onewrite.outbox.passes import FOR_EVER, FlushReport, OutboxState, StoredOut
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None
-# Given the events of one call, returns None, or those that were not accepted.
-Publisher: TypeAlias = Callable[[list[Outgoing]], list[Outgoing] | None]
-AsyncPublisher: TypeAlias = Callable[[list[Outgoing]], Awaitable[list[Outgoing] | None] | list[Outgoing] | None]
+# Takes the events of one call, and returns None, or the events that were not accepted.
+Publish: TypeAlias = Callable[[list[Outgoing]], list[Outgoing] | None]
+AsyncPublish: TypeAlias = Callable[[list[Outgoing]], Awaitable[list[Outgoing] | None] | list[Outgoing] | None]
 OnPass: TypeAlias = Callable[[SweepReport], object]
-Handler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
+StreamHandler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
 _AT_ONCE = timedelta(0)
-_SHORTEST_PAUSE = 0.1  # seconds after a failure, before it is doubled
-_LONGEST_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
-_MOST_DOUBLINGS = 6
-# Before the end of an invocation: enough for the call that is under way, and for the clears after it.
+_MIN_PAUSE = 0.1  # seconds after a failure, before it is doubled
+_MAX_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
+_MAX_DOUBLINGS = 6
+# Before the end of an invocation: enough for the call in progress, and for the clears after it.
 _MARGIN = timedelta(seconds=2)
 
 
@@ -52,10 +52,10 @@ class EmittingStore(Protocol):
 
 
 class _RelayFlows(FollowedPasses):
-    """What both classes do, as flows. They differ in how they perform a step and in what wakes them."""
+    """The flows of both classes, which differ in how they perform a step and in what wakes them."""
 
     def _entity_named_by(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
-        """The entity that an operator names, in one way."""
+        """Return the entity that an operator names by its key, filter, or source."""
         if source is None:
             return self._boxes.entity(filter, key)
         if filter is not None or key is not None:
@@ -63,12 +63,12 @@ class _RelayFlows(FollowedPasses):
         return self._boxes.read_source(source)
 
     def _poll(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Flow[None]:
-        """Sweep until stopped."""
+        """Return the flow that sweeps until stopped."""
         check_seconds("poll", poll)
         return self._repeat(lambda: self._sweep(older_than), poll, on_pass)
 
     def _follow_on(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Flow[None]:
-        """Open the stream again and again, until stopped."""
+        """Return the flow that opens the stream again and again, until stopped."""
         self._check_following(tokens, sweep_every)
         report = partial(report_pass, failures=0, on_pass=on_pass)
         return self._repeat(lambda: self._follow(tokens, sweep_every, report), 0.0, on_pass)
@@ -95,25 +95,25 @@ class Relay(_RelayFlows):
     """
 
     def __init__(
-        self, store: EmittingStore, publish: Publisher, *, batch: int = 10, clock: Callable[[], float] = wall_clock
+        self, store: EmittingStore, publish: Publish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
         super().__init__(outboxes_of(store, publish), publish, batch, clock)
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
 
     def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
-        """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
+        """Publish the pending events of one entity, for example straight after the write. An error of `publish` is raised here."""
         return self._run(self._flush(self._boxes.entity(filter, Key)))
 
     def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
+        """Publish the pending events of these entities, named by keys (plain, or typed as in a stream) or by filters.
 
-        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
-        the time `within` no further call is made to the broker.
+        It is for doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
+        the time `within` no more calls are made to the broker.
         """
         return self._run(self._ring(self._entities_of(entities), within))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
+        """Publish the events that have been pending for so long, in all entities. After the time `within` no more calls are made to the broker."""
         return self._run(self._sweep(older_than, within))
 
     def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
@@ -126,20 +126,20 @@ class Relay(_RelayFlows):
     def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
-        The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
+        The entity is named by its key, its filter, or the source of its events. A `source` that it no longer has is refused.
         """
         return self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
     def look(self, source: str) -> OutboxState | None:
-        """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
+        """Return the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
         return self._run(self._look(self._boxes.read_source(source)))
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
-        """The entities whose oldest event has waited for longest, the oldest first."""
+        """Return the entities whose oldest event has waited for longest, the oldest first."""
         return self._run(self._waiting(older_than, most))
 
     def broken(self, *, most: int = 100) -> list[Broken]:
-        """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
+        """Return the entities whose outbox cannot be read, and why. Their events don't go out until you repair them."""
         return self._run(self._broken(most))
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
@@ -147,7 +147,7 @@ class Relay(_RelayFlows):
         self._run(self._poll(poll, older_than, on_pass))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
-        """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
+        """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` keeps the place in it."""
         self._run(self._follow_on(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
@@ -168,25 +168,25 @@ class AsyncRelay(_RelayFlows):
     """`Relay` for an asynchronous store. `publish` may be a plain function or an asynchronous one."""
 
     def __init__(
-        self, store: EmittingStore, publish: AsyncPublisher, *, batch: int = 10, clock: Callable[[], float] = wall_clock
+        self, store: EmittingStore, publish: AsyncPublish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
         super().__init__(outboxes_of(store, publish), partial(_publish_and_await, publish), batch, clock)
         self._wake = asyncio.Event()
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
-        """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
+        """Publish the pending events of one entity, for example straight after the write. An error of `publish` is raised here."""
         return await self._run(self._flush(self._boxes.entity(filter, Key)))
 
     async def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
+        """Publish the pending events of these entities, named by keys (plain, or typed as in a stream) or by filters.
 
-        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
-        the time `within` no further call is made to the broker.
+        It is for doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
+        the time `within` no more calls are made to the broker.
         """
         return await self._run(self._ring(self._entities_of(entities), within))
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
+        """Publish the events that have been pending for so long, in all entities. After the time `within` no more calls are made to the broker."""
         return await self._run(self._sweep(older_than, within))
 
     async def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
@@ -199,20 +199,20 @@ class AsyncRelay(_RelayFlows):
     async def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
-        The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
+        The entity is named by its key, its filter, or the source of its events. A `source` that it no longer has is refused.
         """
         return await self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
     async def look(self, source: str) -> OutboxState | None:
-        """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
+        """Return the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
         return await self._run(self._look(self._boxes.read_source(source)))
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
-        """The entities whose oldest event has waited for longest, the oldest first."""
+        """Return the entities whose oldest event has waited for longest, the oldest first."""
         return await self._run(self._waiting(older_than, most))
 
     async def broken(self, *, most: int = 100) -> list[Broken]:
-        """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
+        """Return the entities whose outbox cannot be read, and why. Their events don't go out until you repair them."""
         return await self._run(self._broken(most))
 
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
@@ -220,7 +220,7 @@ class AsyncRelay(_RelayFlows):
         await self._run(self._poll(poll, older_than, on_pass))
 
     async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
-        """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
+        """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` keeps the place in it."""
         await self._run(self._follow_on(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
@@ -236,7 +236,7 @@ class AsyncRelay(_RelayFlows):
             await asyncio.wait_for(self._wake.wait(), seconds)
 
 
-async def _publish_and_await(publish: AsyncPublisher, events: list[Outgoing]) -> Any:
+async def _publish_and_await(publish: AsyncPublish, events: list[Outgoing]) -> Any:
     try:
         reply = publish(events)
         return await reply if isawaitable(reply) else reply
@@ -250,7 +250,7 @@ async def _publish_and_await(publish: AsyncPublisher, events: list[Outgoing]) ->
 HandledRelay: TypeAlias = Relay | AsyncRelay | Callable[[], Awaitable[AsyncRelay]]
 
 
-def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Handler:
+def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> StreamHandler:
     """A Lambda function for the stream of the relay's DynamoDB table, and for a schedule.
 
     An event with records makes a pass over the items of which they tell. Its answer is success, whatever the broker and the
@@ -298,16 +298,16 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
 
 
 def _pass_of(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
-    """The pass, which is to be awaited if the relay is asynchronous."""
+    """Make the pass, or return an awaitable of it if the relay is asynchronous."""
     if "Records" not in event:
         return relay.sweep(within=within)
     return relay.ring(changed_keys(event["Records"]), within=within)
 
 
 def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The keys of the items that may have something pending, each once. They are typed, as a stream has them.
+    """Return the keys of the items that may have pending events, each once. They are typed, as a stream has them.
 
-    An image without events rules that out: whatever is emitted after it has a record of its own.
+    An item whose image has no events is left out: later events have their own record.
     """
     keys: dict[str, dict[str, Any]] = {}
     for record in records:
@@ -323,11 +323,11 @@ def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def outboxes_of(store: object, publish: object) -> StoredOutboxes:
-    """Those of the store that a relay is made of."""
+    """Return the outboxes of the store that a relay is made of."""
     if isinstance(store, type) or not hasattr(type(store), "outboxes"):
         raise ConfigurationError(
             f"Relay({store!r}, ...): give the guarded store first, as in Relay(GuardedTable(table, SeenIds(), outbox=Outbox('shop/orders')), "
-            "publish), and what publishes behind it."
+            "publish), and then the function that publishes."
         )
     if not callable(publish):
         raise ConfigurationError(
@@ -337,7 +337,7 @@ def outboxes_of(store: object, publish: object) -> StoredOutboxes:
 
 
 def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> int:
-    """Tell of a pass, and count how many in a row have failed. A hook that fails stops no relay."""
+    """Log a pass, and return how many in a row have failed. A hook that fails doesn't stop the relay."""
     for event in report.refused:
         text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."
         log(WARNING, text, event.id, event.source)
@@ -356,7 +356,7 @@ def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> i
 
 
 def pause(failures: int, poll: float, share: float) -> float:
-    """How long to wait before the next pass. It doubles with each failure in a row; `share` keeps relays apart."""
-    shortest = max(poll, _SHORTEST_PAUSE) if failures else poll
-    longest = min(shortest * (1 << min(failures, _MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
+    """Return the seconds before the next pass. They double with each failure in a row; `share` keeps relays apart."""
+    shortest = max(poll, _MIN_PAUSE) if failures else poll
+    longest = min(shortest * (1 << min(failures, _MAX_DOUBLINGS)), max(poll, _MAX_PAUSE))
     return longest * (0.5 + share / 2)
