@@ -99,7 +99,7 @@ class EarlySignals:
 
     def drain(self, seconds: float) -> None:
         """End the process at most this many seconds after a signal, even if the user's module, a table, or a broker hangs."""
-        text = "Not everything ended within %g seconds of the signal. Unsettled messages will be redelivered"
+        text = "Not everything has ended within %g seconds of the signal. Unsettled messages will be redelivered"
 
         def say() -> None:
             end_at_last(self._code, _LAST_WORDS)  # the hanging code can hold a log's lock
