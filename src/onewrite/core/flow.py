@@ -126,7 +126,7 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
     """Drive a flow with a blocking client. `is_hint`: its outcome says only how a write would end."""
     try:
         result, last_step = drive_flow(flow, perform, target, sleep, meter.get())
-    except BaseException as error:
+    except Exception as error:
         if in_work and not is_hint:
             hear_failure(error)
         raise
@@ -141,7 +141,7 @@ async def arun(
     """Drive a flow with a client whose methods are awaited."""
     try:
         result, last_step = await adrive_flow(flow, aperform, target, sleep, meter.get())
-    except BaseException as error:
+    except Exception as error:
         if in_work and not is_hint:
             hear_failure(error)
         raise

@@ -5,7 +5,8 @@ them leaves a note, wherever it runs. The note goes when a later call settles th
 function returns None takes the notes that are left for what the function has returned.
 
 A guarded call that raises in another thread or task than that of the function leaves a note too, because nobody may look at what such a
-thread has raised. In its own thread and task, the function has seen the exception.
+thread has raised. In its own thread and task, the function has seen the exception. A task that is cancelled leaves none: to cancel it is the
+word of the function, as where the quicker of two writes wins.
 
 A task, and a thread of `asyncio.to_thread`, inherit the call of their function. Any other thread does not: its notes go to all calls
 of the message that are in work, so two of them at once may both fail. That is safe.
