@@ -50,6 +50,7 @@ STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 MORE: dict[str, Any] = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=1))}
 # As whoever has no type checker calls them.
 untyped: Any = SimpleNamespace(
+    GuardedTable=GuardedTable,
     sqs_handler=sqs_handler, sns=sns, skip_deletions=skip_deletions, SeenIds=SeenIds, GuardedCollection=GuardedCollection,
     transact_items=transact_items, transact_documents=transact_documents,
     stream_handler=stream_handler, to_sqs=to_sqs, to_sns=to_sns, to_eventbridge=to_eventbridge,
