@@ -255,7 +255,7 @@ def test_misuse_ends_a_relay_at_once(collection: Any, make: Callable[..., Any]) 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, None])
 def test_a_batch_has_one_event_at_least(collection: Any, batch: Any) -> None:
-    with pytest.raises(ConfigurationError, match="a whole number from 1 up"):
+    with pytest.raises(ConfigurationError, match="a whole number of events, from 1 up"):
         Relay(store(collection), lambda _: None, batch=batch)
 
 

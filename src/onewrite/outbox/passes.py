@@ -179,9 +179,7 @@ class Passes:
         self, boxes: StoredOutboxes, publish: Callable[[list[Outgoing]], Any], batch: int, clock: Callable[[], float]
     ) -> None:
         if type(batch) is not int or batch < 1:
-            raise ConfigurationError(
-                f"batch={batch!r}: must be a whole number from 1 up, of events in a call to the broker."
-            )
+            raise ConfigurationError(f"batch={batch!r}: must be a whole number of events, from 1 up.")
         self._boxes, self._publish, self._batch, self._clock = boxes, publish, batch, checked_clock(clock)
         self._share = random_share  # from 0 to 1, which keeps relays apart
         self._is_stopped = False
