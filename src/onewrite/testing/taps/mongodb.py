@@ -95,6 +95,13 @@ class TappedClient:
             )
         return self[name]
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the clients below: each access to a client makes another object, and a transaction belongs to one client."""
+        return bool(self._raw == (other._raw if type(other) is TappedClient else other))
+
+    def __hash__(self) -> int:
+        return hash(self._raw)
+
 
 # --- cursors ----------------------------------------------------------------------------------------------------------
 #
