@@ -200,5 +200,5 @@ def test_what_is_forgotten_takes_effect_once_more(
         code = place.run("forget", "--message", asked.id, *options(asked), "--yes", "--attribute", ledger.attribute)
         told = capsys.readouterr()
         again = delivered(place, ledger, asked, now)
-        is_restricted = f"also=MessageIds('carried')) in {ledger.attribute} answers {again}" in told.out
+        is_restricted = f"also=MessageIds('carried')) in {ledger.attribute} returns {again}" in told.out
         assert (again == "Applied") == (code == 0 and not is_restricted), (ledger, asked, told)
