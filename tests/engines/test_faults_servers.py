@@ -95,6 +95,7 @@ def test_an_aiobotocore_client_meets_the_same_faults(dynoxide: Dynoxide, dynamo:
 
 
 def test_lost_answer_of_mongodb_shows_if_nothing_retries(mongod: Mongod, collection: Collection[dict[str, Any]]) -> None:
+    assert collection.find_one() is None  # the driver knows by now whether its server takes retryable writes
     faults = Faults(collection)
     faults.lose_answer(1)
     faults.lose_answer(2)
