@@ -141,6 +141,11 @@ def test_a_signal_ends_the_process_within_the_drain(
 ) -> None:
     command, code_of_silence, code_of_refusal = COMMANDS[failing]
     code = code_of_refusal if kind == "refusing" else code_of_silence
+    codes = {code}
+    if failing == "collection of a relay":  # pymongo asks before the first pass begins, and until then nothing is in hand
+        codes.add(0)
+    if (failing, kind) == ("queue at the start", "refusing"):  # the refusal can come before the signal
+        codes.add(2)
     (tmp_path / "shop.py").write_text(SHOP)
     responses: Any = {"queue at the start": {}, "queue without messages": STARTED}.get(failing, WITH_MESSAGE)
     with ExitStack() as stack:
@@ -186,6 +191,6 @@ def test_a_signal_ends_the_process_within_the_drain(
         began = time.monotonic()
         _, err = process.communicate(timeout=PATIENCE)
         assert time.monotonic() - began < DRAIN[code] + SLACK
-    assert process.returncode == code, err
-    assert ("has stopped" in err) == (code == 0), err
-    assert ("ot everything has ended" in err) == (code == 130), err
+    assert process.returncode in codes, err
+    assert ("has stopped" in err) == (process.returncode == 0), err
+    assert ("ot everything has ended" in err) == (process.returncode == 130), err
