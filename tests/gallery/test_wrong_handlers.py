@@ -135,7 +135,7 @@ BY_HAND = {
 }
 GATHERED = {
     "gathered": Mistake({"c1": 10, "total": 20}, observe=awaited_balances),
-    "failures_gathered": Mistake({"alice": -10}, observe=awaited_balances),
+    "failures_gathered": Mistake({"bob": 10}, observe=awaited_balances),
 }
 GALLERY: list[tuple[str, ModuleType, Mapping[str, Mistake]]] = [
     ("dynamodb", wrong_dynamodb, DYNAMODB),

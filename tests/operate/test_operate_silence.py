@@ -64,7 +64,9 @@ def end_of(arguments: list[str], asked: threading.Event, number: signal.Signals)
 @pytest.mark.few(1, each="verb")
 def test_a_signal_ends_a_verb_at_once(verb: str, engine: str, endpoint: Endpoint, number: signal.Signals) -> None:
     code, log, seconds = end_of(command(verb, engine, endpoint.host), endpoint.is_asked, number)
-    assert (log, code) == ("onewrite: Interrupted by a signal.\n", 130)
+    assert log == "onewrite: Interrupted by a signal.\n"
+    # Python ends itself with SIGINT if the interrupt met an import that runs `exec`. A shell calls that 130 too.
+    assert code in (130, -signal.SIGINT)
     assert seconds < 10  # one, and the pauses of a busy machine
 
 

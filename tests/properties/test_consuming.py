@@ -112,13 +112,13 @@ KEEPING_ORDER = [broker for broker in BROKERS if broker.keeps_order]
 OTHERS = [broker for broker in BROKERS if not broker.keeps_order]
 # The rows of the documentation's table, with the brokers that are meant and the ledgers that it names.
 ROWS: dict[str, tuple[list[Broker], list[str]]] = {
-    "a FIFO queue, a FIFO topic with FIFO queues, or a stream, from each entity's birth on": (
+    "a FIFO queue, a FIFO topic with FIFO queues, or a stream, from each entity's first event on": (
         KEEPING_ORDER,
         ["InSequence()"],
     ),
-    "the same, from any time on": (KEEPING_ORDER, ["HighWaterMark()"]),
+    "the same, from a later event on": (KEEPING_ORDER, ["HighWaterMark()"]),
     "a standard queue or topic, or EventBridge": (OTHERS, ["SeenIds()", "InSequence()"]),
-    "any, if very many entities feed one consumer entity": (BROKERS, ["SeenIds()"]),
+    "any of these, if many entities feed one consumer entity": (BROKERS, ["SeenIds()"]),
 }
 CASES = [
     pytest.param(broker, row, ledger, id=f"{broker.name}{n}-{row}-{ledger}")
@@ -158,7 +158,7 @@ def _deliveries(draw: st.DrawFn, *, ordered: bool) -> list[int]:
 
 def test_the_documentations_table_has_these_rows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
-    table = page.partition("| Events arrive over | Ledger |\n|---|---|\n")[2].partition("\n\n")[0]
+    table = page.partition("| Events arrive through | Ledger |\n|---|---|\n")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", table, re.MULTILINE))
     assert {row: re.findall(r"`(\w+\(\))`", cell) for row, cell in rows.items()} == {
         row: ledgers for row, (_, ledgers) in ROWS.items()
@@ -172,8 +172,8 @@ def test_the_documentations_table_has_these_rows() -> None:
 def test_consumer_sees_each_event_once_in_its_rows_order(broker: Broker, row: str, ledger: str, data: st.DataObject) -> None:
     events = _read_behind(broker)
     order = data.draw(_deliveries(ordered=broker.keeps_order))
-    # From any time on: what came first was never delivered here.
-    first = 2 if "from any time" in row else 1
+    # From a later event on: what came first was never delivered here.
+    first = 2 if "from a later event" in row else 1
     seen = _consumed([events[place] for place in order if _number(events[place]) >= first], LEDGERS[ledger])
     expected = [[entity, n] for entity in range(ENTITIES) for n in range(first, EVENTS + 1)]
     assert sorted(seen) == expected

