@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from onewrite import Applied, Begun, Duplicate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing import explore, mongomock_collection, moto_table
+from onewrite.testing import explore, mongomock_collection
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.difference import difference
@@ -128,7 +128,7 @@ def test_a_report_counts_schedules_and_shows_remarks() -> None:
 
 
 @pytest.mark.parametrize("engine", ["dynamodb", "a client of dynamodb", "mongodb"])
-def test_a_report_names_the_steps_of_a_message(engine: str) -> None:
+def test_a_report_names_the_steps_of_a_message(engine: str, moto_table: Any) -> None:
     def guard(stores: Any) -> Any:
         if engine == "mongodb":
             return GuardedCollection(stores["orders"], SeenIds()), ({"_id": "o-1"}, {"$set": {"paid": 1}}), {}
@@ -162,11 +162,9 @@ def test_a_report_names_the_steps_of_a_message(engine: str) -> None:
             return {"orders": orders}
         table = moto_table("orders", "id")
         table.put_item(Item={"id": "o-1"})
-        tables.append(table)
         return {"orders": table if engine == "dynamodb" else boto3.client("dynamodb")}
 
     charges: list[str] = []
-    tables: list[Any] = []  # which are there as long as they are kept
     report = explore(build, [MESSAGE], world, lambda _: len(charges))
     shown = " ".join(str(report).split())
     assert '(begin "charge": Begun, your code ran)' in shown
