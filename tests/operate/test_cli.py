@@ -217,8 +217,12 @@ def _end_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 def _forget(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    modules = dict(sys.modules)
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
+        parent, _, child = name.rpartition(".")
+        if name in modules:  # The next import also replaces the attribute of its package, which must be put back.
+            monkeypatch.setattr(modules[parent], child, modules[name], raising=False)
 
 
 def _hide(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
