@@ -193,9 +193,7 @@ How: TypeAlias = Literal["every schedule", "run and compared", "recalled"]
 REDUCED: tuple[How, ...] = ("run and compared", "recalled")
 
 
-def searched(
-    program: Program, bounds: Bounds, how: How, *, lenient: bool = False, own_processes: bool = False
-) -> Found:
+def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = False, own_processes: bool = False) -> Found:
     """`lenient`: no state is a finding, so no schedule is cut short by one. `own_processes`: each delivery has one of its own."""
     ends: set[str] = set()
 

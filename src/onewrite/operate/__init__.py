@@ -43,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = INTERRUPTED
     finally:
         end_at_last(code)
+    # If an interrupt met an `exec`, as in the import of a dataclass, `python -m` would end by SIGINT instead of with the code.
+    # CPython forgets that interrupt at the next `exec`.
+    exec("")  # noqa: S102
     return code
 
 
