@@ -162,7 +162,7 @@ def test_a_signal_ends_the_process_within_the_drain(
             "AWS_ACCESS_KEY_ID": "dummy",
             "AWS_SECRET_ACCESS_KEY": "dummy",
             "AWS_DEFAULT_REGION": "eu-west-1",
-            # What refuses is asked once. Otherwise botocore sleeps between its attempts, and is silent.
+            # A refusing endpoint gets one request. Otherwise botocore sleeps between its attempts, as if the endpoint were silent.
             "AWS_MAX_ATTEMPTS": "1",
             "PORT": str(endpoint.port),
             "PYTHONPATH": str(SOURCE),

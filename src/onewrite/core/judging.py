@@ -91,7 +91,7 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
     if isinstance(gap, Deferred):  # a counting ledger took over while the step was open: its mark cannot pass over the gap
         return gap
     check_emits(write, image)
-    # A step that was begun under the ledger before this one stands there.
+    # A step that was begun under an earlier ledger is kept under that ledger's name.
     return finishes._replace(ledger=step.ledger, overtaken=is_overtaken(write, image))
 
 

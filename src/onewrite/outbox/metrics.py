@@ -46,7 +46,7 @@ def emf(
             "PassesFailed": int(report.error is not None),
         }
         metrics: dict[str, tuple[float, str]] = {name: (count, "Count") for name, count in counts.items()}
-        # If the age is not known, its alarm must not see that nothing waits.
+        # An unknown age must not look like an empty outbox to the alarm.
         put(metrics | ({"OldestEvent": (round(_oldest(report), 3), "Seconds")} if report.complete else {}))
 
     return on_pass

@@ -328,7 +328,7 @@ class WorkerState:
         if len(messages) == request.number:
             self._max_requests = min(self._max_requests + 1, MAX_REQUESTS)
         for number, content in enumerate(messages):
-            # Messages whose group a stand-in does not say might be of the same group.
+            # If a stand-in leaves out the groups, all its messages count as one group.
             group = content.get("Attributes", {}).get("MessageGroupId", "") if self._is_fifo else None
             key = None if keys is None else keys[number]
             message = QueueMessage(content, group, began, now + self._visibility, size_of(content), key)

@@ -533,7 +533,7 @@ class HandlerCall:
         self._stand(timers=False)
 
     def note_failure(self, error: BaseException) -> None:
-        """The handler has failed with this, for which a report should show the line."""
+        """Keep the handler's error and its line for the report."""
         if not (isinstance(error, Crash) or any(error is given for given in self._errors)):
             self.failures.append(error_in_words(error))
 

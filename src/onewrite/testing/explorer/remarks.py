@@ -25,7 +25,7 @@ _MOST_NAMES = 3  # requests, or records of an event
 _CREATIONS = ("insert_one", "PutItem")
 _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 
-# With a remark of these kinds a write is lost, or wrong handlers pass the test as well.
+# These remarks mean that a write is lost, or that a wrong handler would pass the test too.
 FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
 # These say that something is probably not meant. The test can still fail.
 DOUBTFUL = ("early", "unseen", "cancelled", "beside", "raises", "returns", "memory", "hash", "tasks")

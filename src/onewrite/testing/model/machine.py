@@ -470,7 +470,7 @@ class Machine:
         if now.error is None and self._added(self.present, now.state, place):
             return False
         fields = yield from self.transactions.unique_indexes(place, before)
-        # Such an upsert the server tries again itself.
+        # The server itself retries such an upsert.
         is_retried = any(asks_for_nothing_but(request.arguments["filter"], names) for names in fields)
         return bool(self._added(before, then.state, place)) and not is_retried
 

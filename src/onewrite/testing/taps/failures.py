@@ -58,7 +58,7 @@ TIMEOUT = Failure(("NetworkTimeout", "timed out"), "ReadTimeoutError")
 # No server takes the connection, or none takes it in time.
 NO_SERVER = Failure(("ServerSelectionTimeoutError", "connection refused"), "EndpointConnectionError")
 NO_CONNECTION = Failure(("NetworkTimeout", "timed out"), "ConnectTimeoutError")
-# The server fails, and the driver has given up. MongoDB's is no longer the primary.
+# The server fails, and the driver has given up. On MongoDB, the server is no longer the primary.
 SERVER_FAILURE = Failure(
     ("NotPrimaryError", "not primary", _NOT_PRIMARY), "InternalServerError", "Internal server error", 500
 )
