@@ -351,7 +351,7 @@ def test_nothing_begins_behind_a_lost_message_of_a_fifo_group() -> None:
     load = found.to_begin(12.0)
     assert load is not None
     assert handles(load) == ["a1"]
-    found.end(load, [ended()], 13.0, lambda: 0.0)
+    found.end(load, [ended()], 13.0)
     assert found.to_begin(13.0) is None
     back = found.to_hide(13.0)
     assert back is not None
@@ -364,7 +364,7 @@ def test_unprocessed_messages_of_a_group_go_back_at_once(fifo: bool) -> None:
     bring(found, "a1", "a2", "a3")
     load = found.to_begin(0.0)
     assert load is not None
-    found.end(load, [ended(), None, None], 1.0, lambda: 0.0)
+    found.end(load, [ended(), None, None], 1.0)
     back = found.to_hide(1.0)
     assert back is not None
     assert [(message.handle, seconds) for message, seconds in back.messages] == [("a2", 0), ("a3", 0)]
@@ -388,7 +388,7 @@ def test_a_stopping_worker_gives_back_waiting_messages_of_fifo_groups() -> None:
     assert back is not None
     assert sorted(message.handle for message, _ in back.messages) == ["b1", "b2"]
     found.end_hiding(back, {}, 0.0)
-    found.end(load, [ended(), ended(Deferred(MESSAGE, 1))], 1.0, lambda: 0.0)
+    found.end(load, [ended(), ended(Deferred(MESSAGE, 1))], 1.0)
     back = found.to_hide(1.0)
     assert back is not None
     assert [message.handle for message, _ in back.messages] == ["a2"]

@@ -42,6 +42,8 @@ class NotSettled(OnewriteError):
 _MAX_WAIT = (
     12 * 3600
 )  # seconds: SQS's longest visibility timeout. A lease takes minutes, but a function can return any `until`.
+# Seconds after the end of a lease, so it has ended. A store whose clock is behind the worker's is asked this often.
+_AFTER_LEASE = 1.0
 _MAX_BACKOFF = 300  # seconds; the missing message itself can be hidden for a visibility timeout, 30 s by default
 
 
@@ -54,6 +56,11 @@ def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
     doublings = max(0, min(tries, 20) - 1)  # far fewer than 20 reach the maximum
     longest = min(1 << doublings, _MAX_BACKOFF)
     return math.ceil(longest * (1 - jitter() / 4))
+
+
+def wait_for_lease(until: float, now: float) -> float:
+    """Return the seconds until a message is retried that waits for another worker's step. NaN as `until` means soon."""
+    return min(max(_AFTER_LEASE, until + _AFTER_LEASE - now), _MAX_WAIT)  # `max` passes over NaN as a later argument
 
 
 is_settled: Callable[[Answer | Result], bool] = attrgetter("settled")
@@ -96,8 +103,7 @@ class Result:
             return None
         match self.unsettled if self.error is None else None:
             case Busy(until=until):
-                seconds = until + 1.0 - self.clock()
-                return min(max(1.0, seconds), _MAX_WAIT) if seconds == seconds else 1.0  # noqa: PLR0124  # a function can return NaN
+                return wait_for_lease(until, self.clock())
             case Superseded():
                 return 1.0  # another worker holds the step, and only the next attempt shows until when
             case _:

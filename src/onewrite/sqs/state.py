@@ -29,7 +29,7 @@ from math import ceil, inf
 from typing import NamedTuple, TypeAlias
 
 from onewrite.batch.order import MAX_CALL_SIZE
-from onewrite.batch.report import Result
+from onewrite.batch.report import Result, wait_for_lease
 from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
 from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, size_of
 from onewrite.sqs.watch import SILENCE
@@ -221,8 +221,6 @@ _SECONDS_AHEAD = 1.0
 _MAX_SETTLED = 1_000  # that wait to be deleted. If SQS deletes nothing, more would only be processed in vain.
 # Seconds that a message waits at hand for a step. It is as long as a Lambda function may work, so hardly any lease is longer.
 _MAX_BUSY = 900.0
-# Seconds after the end of a lease, so it has ended. A store whose clock is behind the worker's is asked this often.
-_AFTER_LEASE = 1.0
 _SWEEPS_PER_TIMEOUT = 6  # in which messages are hidden for longer. It is done with a third of the time gone.
 
 
@@ -393,15 +391,15 @@ class WorkerState:
                 self._leave(message, Reason.BEHIND, 0)
         return Load(tuple(takewhile(lambda message: message is not first, load.members)))
 
-    def end(self, load: Load, results: Results, now: float, clock: Callable[[], float]) -> None:
-        """Settle, defer, or give back each message of a load. `clock` returns epoch seconds."""
+    def end(self, load: Load, results: Results, now: float) -> None:
+        """Settle, defer, or give back each message of a load."""
         is_in_time = self.slots.end(load, now)
         self._is_empty = self._is_empty and not is_in_time  # A queue that was empty may be so no longer.
         for message, result in zip(load.members, results, strict=True):
             if result is not None and result.settled:
                 self._settle(message, result, now, is_in_time=is_in_time, goes_on=message is load.members[-1])
             elif is_in_time:
-                self._let_go_or_defer(message, result, now, clock)
+                self._let_go_or_defer(message, result, now)
                 if message.group is not None:
                     break  # The rest of its group waits for it, or has left the lines with it.
 
@@ -418,7 +416,7 @@ class WorkerState:
             for each in self._deferrals.progress(source, sequence):
                 self._lines.make_ready(each)
 
-    def _let_go_or_defer(self, message: QueueMessage, result: Result | None, now: float, clock: Callable[[], float]) -> None:
+    def _let_go_or_defer(self, message: QueueMessage, result: Result | None, now: float) -> None:
         if result is None:
             self._leave_with_group(message, Reason.STOPPING if self.is_stopping else Reason.UNTOUCHED, 0)
             return
@@ -433,8 +431,7 @@ class WorkerState:
             case _ if self.is_stopping:
                 self._leave_with_group(message, Reason.STOPPING, 0)
             case Busy(until=until):
-                # A function may return any number, NaN included: then the message is tried again soon.
-                self._wait_for_step(message, min(max(0.0, until - clock()), MAX_HIDDEN) + _AFTER_LEASE, now)
+                self._wait_for_step(message, wait_for_lease(until, result.clock()), now)
             case answer:
                 self._defer(message, result, answer.expected if isinstance(answer, Deferred) else None, now)
 

@@ -405,7 +405,7 @@ class WorkerThreads:
 
     def _end(self, load: Load, results: Results, now: float) -> None:
         self._journal.count(results)
-        self._state.end(load, results, now, self._handler.clock)
+        self._state.end(load, results, now)
         waits = not all(result is not None and result.settled for result in results)
         self._go_round_by(self._state.next_due(now) if waits else now + DELETED_WITHIN)
         if self._state.is_stopping:
