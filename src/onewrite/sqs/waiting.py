@@ -140,11 +140,13 @@ class WaitingLines:
         if first.group is not None:
             line = self._groups[first.group]
             return Load(tuple(islice(takewhile(lambda message: message.key == first.key, line), self._max_members)))
-        together = self._together.pop(first.key)
+        together = self._together[first.key]
         members = [together.popleft() for _ in range(min(self._max_members, len(together)))]
-        self.ready_messages -= len(members) - 1 + len(together)
-        for message in together:  # more than one load may have
-            self.make_ready(message)
+        self.ready_messages -= len(members) - 1
+        if together:  # more than one load may have
+            self._ready.append(together[0])
+        else:
+            del self._together[first.key]
         return Load(tuple(members))
 
     def settle(self, message: QueueMessage, *, goes_on: bool) -> bool:
