@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypedDict, Unpack, cast, overload
+from typing import Any, Generic, Unpack, cast, overload
 
 from onewrite.batch.function import G, R
-from onewrite.batch.handler import GroupBy, Handler, M_contra, R_co, handler_of, show_options
+from onewrite.batch.handler import GroupBy, Handler, HandlerOptions, M_contra, R_co, handler_of, show_options
 from onewrite.batch.report import Result
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Identity
 from onewrite.identity.record import check_identity, record_id
 from onewrite.message import Message
-from onewrite.metrics import Hook
 
 __all__ = ["MessageHandler", "Result", "message_handler"]
 
@@ -29,14 +28,6 @@ _ANY_BROKER = Source(
     sent_at=lambda _: math.nan,
     takes_any_object=True,
 )
-
-
-class HandlerOptions(TypedDict, total=False):
-    """Options of `message_handler`, which mean the same as in the decorators for Lambda."""
-
-    on_outcome: Hook | None
-    log_exceptions: bool
-    clock: Callable[[], float]
 
 
 class MessageHandler(Generic[M_contra, R_co]):

@@ -82,15 +82,20 @@ class _Lane:
         return [self.results[position] for position in sorted(self.results)]
 
 
-class Options(TypedDict, total=False):
+class HandlerOptions(TypedDict, total=False):
     """The options of every decorator. They mean the same as those of `Handler`."""
+
+    on_outcome: Hook | None
+    log_exceptions: bool
+    clock: Callable[[], float]
+
+
+class Options(HandlerOptions, total=False):
+    """The options of every decorator for Lambda."""
 
     max_workers: int
     margin: float
     raise_when_all_fail: bool
-    on_outcome: Hook | None
-    log_exceptions: bool
-    clock: Callable[[], float]
 
 
 class Handler(Generic[R]):
