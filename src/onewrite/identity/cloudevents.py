@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from onewrite.identity.attributes import attributes_of, message
 from onewrite.identity.record import (
+    WHOLE_NUMBER,
     Decode,
     OneMessage,
     ParseFloat,
@@ -29,7 +30,6 @@ _PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
 _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
 _MAX_BYTES = 2048  # bytes; independent of Message.max_text_bytes, because an ID must stay the same forever
 _DIGEST_PREFIX = "sha256:"
-_INTEGER = re.compile("[+-]?[0-9]{1,129}")  # Kinesis's sequence numbers have up to 129 digits
 
 
 def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
@@ -157,7 +157,7 @@ def _sequence(record: Record, event: Record) -> int | str | None:
     sequence = text(record, "the CloudEvent's sequence", sequence)
     if event.get("sequencetype") != "Integer":
         return sequence
-    if not _INTEGER.fullmatch(sequence):
+    if not WHOLE_NUMBER.fullmatch(sequence):
         raise refusal(
             record,
             "the CloudEvent's sequence: expected an integer of at most 129 digits, because its sequencetype is Integer.",

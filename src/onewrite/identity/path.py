@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.identity.attributes import message
 from onewrite.identity.record import (
+    WHOLE_NUMBER,
     OneMessage,
     ParseFloat,
     Record,
@@ -31,7 +32,6 @@ from onewrite.message import Message, join_texts
 Field: TypeAlias = str | Callable[[Record], Any]
 """A dotted path in the body, or a function of the record, whose "body" is the parsed body."""
 
-_WHOLE = re.compile("[+-]?[0-9]{1,129}")  # Kinesis's sequence numbers have up to 129 digits
 # JMESPath and JSONPath give these signs a meaning. A space or comma separates two fields.
 _OTHER_SYNTAX = re.compile(r"""[\s,\[\](){}|&*?!<>='"`]""")
 _NO_NAMES = frozenset({"", "$", "@"})  # the root of a JSONPath, and JMESPath's name for the whole body
@@ -121,7 +121,7 @@ class _Lookup:
         value = self.find(record)
         if type(value) is int:
             return value
-        if isinstance(value, str) and _WHOLE.fullmatch(value):
+        if isinstance(value, str) and WHOLE_NUMBER.fullmatch(value):
             return int(value)
         found = "a string with other characters than digits" if isinstance(value, str) and value else _kind(value)
         raise refusal(record, f"{self.subject}: expected an integer in decimal digits, got {found}.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from binascii import a2b_base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ Decode: TypeAlias = Callable[[str], Any]
 
 ENVELOPE = "onewrite:envelope"  # where a record keeps the fields around its body; no transport has a field of this name
 DOCUMENTDB = "aws:docdb"
+WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,129}")  # Kinesis's sequence numbers have up to 129 digits
 _AGGREGATE_PREFIX = b"\xf3\x89\x9a\xc2"  # the first bytes of a Kinesis record that the producer library aggregated
 _AGGREGATE_PREFIX_IN_BASE64 = b"84maw"
 _DIGEST_SIZE = 16  # bytes of MD5 at the end of an aggregated record
