@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.batch.source import Identifier, Source, field_at
 from onewrite.identity import Skip
+from onewrite.identity.envelopes import EVENT_FIELDS
 from onewrite.identity.record import DOCUMENTDB as DOCUMENTDB_ORIGIN
 from onewrite.identity.record import refuse_aggregated
 from onewrite.identity.s3 import is_s3_test
@@ -140,7 +141,7 @@ def _notifications(event: _Event) -> _InLanes:
 
 def _one_event(event: _Event) -> _InLanes:
     """Return an EventBridge event in the format that it has through SQS."""
-    if isinstance(event, list) or not {"detail-type", "source", "id"} <= event.keys():
+    if isinstance(event, list) or not event.keys() >= EVENT_FIELDS:
         return None
     return [(None, _record(dict(event), "aws:events", event["id"], None))]
 

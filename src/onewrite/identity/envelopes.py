@@ -26,7 +26,7 @@ from onewrite.identity.record import (
 # The fields of an SNS envelope that `message.attributes` keeps. UnsubscribeURL is left out, because its holder can end the
 # subscription.
 _KEPT_FIELDS = frozenset({"MessageId", "TopicArn", "Subject", "Timestamp"})
-_EVENT_FIELDS = frozenset({"detail-type", "source", "id"})  # present in every EventBridge event, next to its detail
+EVENT_FIELDS = frozenset({"detail-type", "source", "id"})  # present in every EventBridge event, next to its detail
 
 
 def sns(inner: Callable[[Record], Identification]) -> Callable[[Record], Identification]:
@@ -72,7 +72,7 @@ def eventbridge(
 
     def identify(record: Record) -> Identification:
         event = _read_envelope(record, decode)
-        if not event.keys() >= _EVENT_FIELDS:
+        if not event.keys() >= EVENT_FIELDS:
             return inner(record)
         if not isinstance(detail := event.get("detail"), dict):  # otherwise `inner` would look for its ID in the envelope
             raise refusal(record, f"the detail of its EventBridge event: expected an object, got {kind(detail)}.")
