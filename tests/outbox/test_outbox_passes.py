@@ -35,7 +35,6 @@ class Boxes:
     `looking` is called with each that a search finds, and with None at its end.
     """
 
-    outbox = OUTBOX
     target = None
 
     def __init__(self, *boxes: Any, looking: Callable[[Any], object] = lambda _: None) -> None:

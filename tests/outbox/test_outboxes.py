@@ -73,7 +73,6 @@ def _last(flow: Any, answer: Any) -> Any:
 class Restless:
     """An entity that another writer changes before each request."""
 
-    outbox = Outbox("shop")
     target = None
 
     def __init__(self, boxes: Sequence[Box | None]) -> None:

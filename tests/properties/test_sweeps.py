@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from onewrite import Outbox
 from onewrite.core.event import moment
 from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.outbox import Outgoing, SweepReport
@@ -36,7 +35,6 @@ class Ask:
 class World:
     """The entities, the consumers and the time. Raises AssertionError as soon as an event is lost, invented or overtaken."""
 
-    outbox = Outbox("o")
     target = None
 
     def __init__(self, random: Random) -> None:

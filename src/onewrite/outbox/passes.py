@@ -25,7 +25,7 @@ from math import inf
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.core.clock import checked_clock, random_share
-from onewrite.core.event import Outbox, moment, seconds
+from onewrite.core.event import moment, seconds
 from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
 from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, try_read
@@ -58,8 +58,6 @@ class EntityFinder(Protocol):
 
 class StoredOutboxes(Protocol):
     """The part of a store that a relay uses. A change returns None, or the outbox as it is now if that is not the one that was read."""
-
-    outbox: Outbox
 
     @property
     def target(self) -> Any: ...
