@@ -500,22 +500,23 @@ class WorkerState:
         """Take the messages that go back, or else those that must be hidden for longer."""
         if not self.has_hide(now):
             return None
-        batch: list[tuple[QueueMessage, int]] = []
-        gives_back = bool(self._to_give_back)
-        while self._to_give_back and len(batch) < MAX_BATCH:
-            batch.append(self._to_give_back.popleft())
-        if not gives_back and not self._sweep:
+        if self._to_give_back:
+            self._is_hiding = True
+            returns = [self._to_give_back.popleft() for _ in range(min(len(self._to_give_back), MAX_BATCH))]
+            return Hide(tuple(returns), gives_back=True)
+        if not self._sweep:
             self.next_sweep = now + self._visibility / _SWEEPS_PER_TIMEOUT
             least = self._visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9
             self._sweep.extend([each for each in self._messages if not each.is_lost and each.hidden_until - now < least])
-        while not gives_back and self._sweep and len(batch) < MAX_BATCH:
+        batch: list[tuple[QueueMessage, int]] = []
+        while self._sweep and len(batch) < MAX_BATCH:
             message = self._sweep.popleft()
             if message in self._messages and not message.is_lost:
                 seconds = extension(self._visibility, now - message.since)
                 message.is_lost = not seconds
                 batch += [(message, seconds)] if seconds else []
         self._is_hiding = bool(batch)
-        return Hide(tuple(batch), gives_back) if batch else None
+        return Hide(tuple(batch), gives_back=False) if batch else None
 
     def end_deleting(self) -> None:
         """Note the end of a request that deletes."""
