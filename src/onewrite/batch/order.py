@@ -138,7 +138,7 @@ def groups(records: Sequence[RecordState]) -> list[Unit]:
     for index in order:
         turns_by_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns()
     lines = [*turns_by_source.values()]
-    lanes_by_position = _find_line_lanes(lines)
+    line_lanes = _find_line_lanes(lines)
     next_runs: dict[
         Hashable, list[tuple[int, list[Turn]]]
     ] = {}  # for each group that is next in some lines: its turns there
@@ -158,8 +158,7 @@ def groups(records: Sequence[RecordState]) -> list[Unit]:
             (turn for _, turns in group_runs for turn in turns), key=lambda turn: (place[turn[0].position], turn[1])
         )
         units += [
-            Unit(lanes_by_position[group_runs[0][0]], turns[at : at + MAX_CALL_SIZE])
-            for at in range(0, len(turns), MAX_CALL_SIZE)
+            Unit(line_lanes[group_runs[0][0]], turns[at : at + MAX_CALL_SIZE]) for at in range(0, len(turns), MAX_CALL_SIZE)
         ]
         for line, _ in group_runs:
             advance(line)
