@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis import assume, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMismatch, Message, SeenIds, Stale
 from onewrite.core.label import Slot
@@ -316,9 +317,11 @@ class Followed(_Numbered):
 
 
 MACHINES = (AnyOrder, AnyOrderReadable, ForEver, ForEverReadable, Changed, InOrder, InOrderOfText, NoGaps, Followed)
-for _machine in MACHINES:
-    _machine.TestCase.settings = settings(
-        settings.get_profile("repeatable"), max_examples=examples(40), stateful_step_count=40
-    )
-# What goes wrong between ledgers needs a certain row of changes.
-Changed.TestCase.settings = settings(Changed.TestCase.settings, max_examples=examples(200), stateful_step_count=20)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_each_message_takes_effect_once_in_any_schedule(machine: type[RuleBasedStateMachine]) -> None:
+    # What goes wrong between ledgers needs a certain row of changes.
+    count, steps = (200, 20) if machine is Changed else (40, 40)
+    profile = settings(settings.get_profile("repeatable"), max_examples=examples(count), stateful_step_count=steps)
+    run_state_machine_as_test(machine, settings=profile)
