@@ -199,12 +199,12 @@ def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
     outcomes: dict[int, Outcome] = {}
     moved: list[Member] = []
     for member in members:
-        refusal = judge_member(fold_refusal, member, ledger)
-        if refusal is None:
+        outcome = judge_member(fold_refusal, member, ledger)
+        if outcome is None:
             fresh.append(member)
         else:
-            outcomes[member.place] = refusal
-        if refusal is None or is_passed_over(fold_refusal, member, ledger):
+            outcomes[member.place] = outcome
+        if outcome is None or is_passed_over(outcome, fold_refusal, member, ledger):
             ledger.write(member.entry.own)
             moved.append(member)
     return Plan(fresh, outcomes, moved)
@@ -249,18 +249,21 @@ def assume_refusal(members: Sequence[Member]) -> Refusal:
     return Refusal(Write(first.message, {}, 0.0, first.entry, NO_STEP), image)
 
 
+def make_single_write(write: Write, member: Member) -> Write:
+    """Return the write of several messages as if it were of this one alone."""
+    return write._replace(message=member.message, entry=member.entry, other_messages=())
+
+
 def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | None:
     """Return why the message is kept out, given the ledger as it will be. None: nothing but the caller's condition is in its way."""
-    write = refusal.write._replace(message=member.message, entry=member.entry, other_messages=())
-    return judge_message(write, refusal.image._replace(ledger=ledger))
+    return judge_message(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
 
 
-def is_passed_over(refusal: Refusal, member: Member, ledger: Lookup) -> bool:
-    """Whether a ledger in also= keeps the message out, no step of it is open, and so the mark moves over it."""
-    if not isinstance(judge_member(refusal, member, ledger), Duplicate):
+def is_passed_over(outcome: Outcome, refusal: Refusal, member: Member, ledger: Lookup) -> bool:
+    """Whether a ledger in also= keeps the message out, no step of it is open, and so the mark moves over it. `outcome`: of `judge_member`."""
+    if not isinstance(outcome, Duplicate):
         return False
-    write = refusal.write._replace(message=member.message, entry=member.entry, other_messages=())
-    return is_waited_for(write, refusal.image._replace(ledger=ledger))
+    return is_waited_for(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
 
 
 def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
@@ -271,7 +274,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
         new_plan = make_plan(plan.moved, refusal)
         if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
             return refusal
-        if any(open_step(write._replace(message=member.message), image) for member in plan.fresh):
+        if any(open_step(make_single_write(write, member), image) for member in plan.fresh):
             return refusal  # it was released before its effect was sent, and a write of the message alone ends it
         # A step of another message may have been in the way.
         return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
@@ -379,7 +382,7 @@ class _Fold:
                 ):
                     ledger.write(member.entry.own)
                 others_wrote = others_wrote or isinstance(outcome, Duplicate | Stale)
-            elif is_passed_over(fold_refusal, member, ledger):
+            elif is_passed_over(outcome, fold_refusal, member, ledger):
                 unsettled = yield from self._store.pass_one(member.message, self._native)
                 if unsettled is None:
                     ledger.write(member.entry.own)
