@@ -107,7 +107,7 @@ def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
             return Settled(attempt, Landed(image.entity, retried=True), refusal)
         answer = judge_refusal(write, image)
         if isinstance(answer, StepPart):
-            if attempts < MAX_ATTEMPTS and (type(answer), answer) != (type(write.step), write.step):
+            if attempts < MAX_ATTEMPTS and not write.has_step(answer):
                 attempt = attempt.with_step(answer)
                 continue
         elif answer is not None:

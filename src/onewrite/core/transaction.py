@@ -12,9 +12,8 @@ from onewrite.core.engine import Engine, Native
 from onewrite.core.event import Emit
 from onewrite.core.flow import Flow, Wait, settle_missing
 from onewrite.core.inbox import Inbox
-from onewrite.core.judging import judge, judge_creation
+from onewrite.core.judging import end_unsent_steps, judge, judge_creation
 from onewrite.core.ledgers.ledger import UNGUARDED, check_message
-from onewrite.core.pipeline import judge_write
 from onewrite.core.write import NO_STEP, Image, StepPart, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -90,13 +89,12 @@ class TransactionWrite(ABC):
         None: the message's step was in the way, which the next attempt ends.
         """
         write = self.write._replace(now=now)
-        step = judge_write(write, image)
-        if isinstance(step, StepPart) and creation is None and (type(step), step) != (type(write.step), write.step):
-            self.steps[self.place] = step
-            return None
         outcome = judge(write, image)
         if creation is not None:
             outcome = judge_creation(outcome, creation, keys)
+        elif isinstance(outcome, Unmet) and not write.has_step(step := end_unsent_steps(write, image)):
+            self.steps[self.place] = step
+            return None
         return with_participant(
             settle_missing(outcome, missing_ok=self.missing_ok, requires_predecessor=self.requires_predecessor), self.place
         )

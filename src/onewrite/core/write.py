@@ -86,6 +86,10 @@ class Write(NamedTuple):
         """Whether the write asks whose outbox the entity has. A begin asks too, so that a finish that emits is not the first to find another outbox."""
         return self.emission is not None and (bool(self.emission.events) or isinstance(self.step, Begins))
 
+    def has_step(self, part: StepPart) -> bool:
+        """Whether this is the write's step part. As tuples, two parts of different kinds may be equal."""
+        return (type(part), part) == (type(self.step), self.step)
+
     @property
     def marks(self) -> list[list[str]]:
         """The marks of the steps of each message, under this ledger and under those in its also=."""
