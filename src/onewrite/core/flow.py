@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from inspect import isawaitable, iscoroutinefunction
 from operator import attrgetter
@@ -18,7 +18,6 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, T
 
 from onewrite.core.unreturned import hear, hear_failure, in_work
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.outcome import Answer, Missing
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -285,8 +284,6 @@ def check_awaited(target: object, method: str, *, is_async: bool) -> None:
 # --- a call to which a missing entity is an answer -----------------------------------------------------------------------
 
 
-A = TypeVar("A", bound=Answer)
-
 MISSING_OK = "missing_ok"
 
 
@@ -300,9 +297,3 @@ def split_missing_ok(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool
             f"missing_ok={missing_ok!r}: give True where a missing entity is an answer, and leave it out otherwise."
         )
     return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok
-
-
-def settle_missing(outcome: A, *, missing_ok: bool, requires_predecessor: bool) -> A:
-    if missing_ok and not requires_predecessor and isinstance(outcome, Missing):
-        return cast("A", replace(outcome, settled=True))
-    return outcome

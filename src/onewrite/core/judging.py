@@ -143,6 +143,13 @@ def shows_effect(write: Write, image: Image) -> bool:
     return not is_open and write.entry.shows(image.ledger)
 
 
+def settle_missing(outcome: Outcome, write: Write, *, missing_ok: bool) -> Outcome:
+    """Return the outcome, settled if the entity is missing and that is an answer: except where messages wait for this one's mark."""
+    if missing_ok and isinstance(outcome, Missing) and not write.entry.own.requires_predecessor:
+        return replace(outcome, settled=True)
+    return outcome
+
+
 def judge_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome:
     """Return the outcome of a creation, given this item, of which so many fields may be the key.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.core.flow import Flow, settle_missing
+from onewrite.core.flow import Flow
 from onewrite.core.judging import (
     end_unsent_steps,
     has_landed,
@@ -19,6 +19,7 @@ from onewrite.core.judging import (
     judge,
     judge_begin,
     judge_finish,
+    settle_missing,
 )
 from onewrite.core.step import MOVED_BACK, Step
 from onewrite.core.write import Begins, Finishes, Image, StepPart, Withdraws, Write
@@ -134,12 +135,7 @@ def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
     answer = settled.result
     if isinstance(answer, Landed) and settled.refusal is None:  # nearly always, and one generator less
         return Applied(attempt.write.message, answer.entity, response=answer.response)
-    outcome = yield from conclude(settled)
-    if missing_ok:
-        return settle_missing(
-            outcome, missing_ok=missing_ok, requires_predecessor=attempt.write.entry.own.requires_predecessor
-        )
-    return outcome
+    return settle_missing((yield from conclude(settled)), attempt.write, missing_ok=missing_ok)
 
 
 def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:

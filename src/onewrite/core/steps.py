@@ -10,7 +10,8 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.core.engine import Engine, Native
 from onewrite.core.event import copy_value, moment
-from onewrite.core.flow import Do, Flow, settle_missing, split_missing_ok
+from onewrite.core.flow import Do, Flow, split_missing_ok
+from onewrite.core.judging import settle_missing
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import send_begin
 from onewrite.core.step import (
@@ -70,7 +71,7 @@ def begin(
         if found is None:
             step, old_fence = fresh, None
         elif not isinstance(found, Step):
-            return settle_missing(found, missing_ok=missing_ok, requires_predecessor=write.entry.own.requires_predecessor)
+            return settle_missing(found, write, missing_ok=missing_ok)
         elif found.is_same(fresh):
             return found.as_begun(message, key, engine.clock)
         elif found.fence == old_fence and found.ledger != step.ledger:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from onewrite.core.engine import Engine, Native
 from onewrite.core.event import Emit
-from onewrite.core.flow import Flow, Wait, settle_missing
+from onewrite.core.flow import Flow, Wait
 from onewrite.core.inbox import Inbox
-from onewrite.core.judging import end_unsent_steps, judge, judge_creation
+from onewrite.core.judging import end_unsent_steps, judge, judge_creation, settle_missing
 from onewrite.core.ledgers.ledger import UNGUARDED, check_message
 from onewrite.core.write import NO_STEP, Image, StepPart, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
@@ -95,9 +95,7 @@ class TransactionWrite(ABC):
         elif isinstance(outcome, Unmet) and not write.has_step(step := end_unsent_steps(write, image)):
             self.steps[self.place] = step
             return None
-        return with_participant(
-            settle_missing(outcome, missing_ok=self.missing_ok, requires_predecessor=self.requires_predecessor), self.place
-        )
+        return with_participant(settle_missing(outcome, write, missing_ok=self.missing_ok), self.place)
 
     @abstractmethod
     def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
+from onewrite.core.flow import Call, Flow, split_missing_ok
+from onewrite.core.judging import settle_missing
 from onewrite.core.label import TOMBSTONE, has_pending
 from onewrite.core.pipeline import Landed, Settled, conclude, judge_write, settle
 from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, require_tombstones
@@ -48,7 +49,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
     if TOMBSTONE in item:
         yield from _clean_up(flows, native["Key"], item)
-    return settle_missing(outcome, missing_ok=missing_ok, requires_predecessor=write.entry.own.requires_predecessor)
+    return settle_missing(outcome, write, missing_ok=missing_ok)
 
 
 def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
