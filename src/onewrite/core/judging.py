@@ -53,7 +53,7 @@ def judge(write: Write, image: Image) -> Outcome:
 
 def judge_message(write: Write, image: Image) -> Outcome | None:
     """Return why the message is refused, whatever the caller's condition says. None: the ledger accepts it."""
-    step = open_step(write, image) if image.steps else None
+    step = open_step(write, image)
     if step is not None and not step.is_unsent:
         return judge_open_step(step, write.message, write.now, image.entity, write.key)
     refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)

@@ -152,7 +152,7 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
         answer = judge(cast("Refusal", refusal).write, image)
     outcome = attempt.show(answer)
     if isinstance(outcome, Duplicate):
-        unsettled = (yield from pass_over(attempt, image)) if attempt.write.entry.also else None
+        unsettled = yield from pass_over(attempt, image)
         return outcome if unsettled is None else unsettled
     return (yield from remember_refusal(attempt, outcome))
 
@@ -163,7 +163,7 @@ def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
     None: no message waits. Otherwise why this one must be redelivered.
     """
     write = attempt.write
-    if not write.entry.also or not is_held_before(write, image):
+    if not is_held_before(write, image):
         return None
     if not is_waited_for(write, image):
         outcome = judge(write, image)
