@@ -21,7 +21,7 @@ from onewrite.core.ledgers.ledger import UNGUARDED, check_message
 from onewrite.core.pipeline import Attempt, send_finish
 from onewrite.core.step import Claim, FinalWrite, Step, check_claim
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
-from onewrite.core.unreturned import in_work, writing
+from onewrite.core.unreturned import hear_begin
 from onewrite.core.watch import Watch
 from onewrite.core.write import NO_STEP, Finishes, Image, StepPart, Write
 from onewrite.message import Message
@@ -128,8 +128,7 @@ class Engine(ABC):
         place: int = 0,
     ) -> Write:
         """Return the parts of a write. `name` and `place`: which call it is of, and which of the call's writes."""
-        if in_work:
-            writing.set((message,))
+        hear_begin((message,))
         now, outbox_part = self.clock(), self.empty_emission
         if entry is None:
             entry = self.ledger.entry(message, now)

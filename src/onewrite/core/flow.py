@@ -16,7 +16,7 @@ from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.core.unreturned import hear, hear_failure, in_work
+from onewrite.core.unreturned import hear, hear_failure
 from onewrite.errors import ConfigurationError, InvalidUpdate
 
 P = ParamSpec("P")
@@ -126,11 +126,9 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
     try:
         result, last_step = drive_flow(flow, perform, target, sleep, meter.get())
     except Exception as error:
-        if in_work and not is_hint:
-            hear_failure(error)
+        hear_failure(error, is_hint=is_hint)
         raise
-    if in_work and not is_hint:
-        hear(result, last_step, target)
+    hear(result, last_step, target, is_hint=is_hint)
     return result
 
 
@@ -141,11 +139,9 @@ async def arun(
     try:
         result, last_step = await adrive_flow(flow, aperform, target, sleep, meter.get())
     except Exception as error:
-        if in_work and not is_hint:
-            hear_failure(error)
+        hear_failure(error, is_hint=is_hint)
         raise
-    if in_work and not is_hint:
-        hear(result, last_step, target)
+    hear(result, last_step, target, is_hint=is_hint)
     return result
 
 

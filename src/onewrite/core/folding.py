@@ -21,7 +21,7 @@ from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
 from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, move_mark, send_write, settle
-from onewrite.core.unreturned import in_work, writing
+from onewrite.core.unreturned import hear_begin
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
@@ -82,8 +82,7 @@ class FoldedWrites(ABC, Generic[E]):
 
     def attempt(self, messages: Sequence[Message], native: Native, moved: Sequence[Message] = ()) -> Attempt:
         """Return the write of the messages at once. `moved`: these, among others over which a mark only moves."""
-        if in_work:
-            writing.set(tuple(messages))
+        hear_begin(messages)
         engine, emit = self.engine, native.get("emit")
         arguments = {name: value for name, value in engine.keep(native).items() if name != "emit"}
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.

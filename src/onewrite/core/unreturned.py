@@ -71,14 +71,14 @@ class FunctionCall:
         self.notes: tuple[Note, ...] = ()
 
     def __enter__(self) -> Self:
-        in_work.add(self)
+        _in_work.add(self)
         self._token: Token[FunctionCall | None] = _current.set(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _current.reset(self._token)
         with _lock:  # a thread may have gone on after the function
-            in_work.discard(self)
+            _in_work.discard(self)
             _noted.discard(self)
 
     def is_for(self, message: Message) -> bool:
@@ -101,11 +101,11 @@ def is_same(message: Message, other: Message) -> bool:
     return message.id == other.id and message.source == other.source
 
 
-in_work: set[FunctionCall] = set()
+_in_work: set[FunctionCall] = set()
 _noted: set[FunctionCall] = set()  # those that have notes
 _current: ContextVar[FunctionCall | None] = ContextVar("onewrite.function_call", default=None)
 _lock = Lock()  # for the notes of all calls
-writing: ContextVar[Sequence[Message]] = ContextVar("onewrite.writing", default=())
+_writing: ContextVar[Sequence[Message]] = ContextVar("onewrite.writing", default=())
 """The messages of the guarded write that this thread or task has begun and not ended."""
 
 
@@ -119,9 +119,20 @@ def find_place() -> tuple[int, object]:
     return get_ident(), task
 
 
-def hear(result: object, step: object, target: object) -> None:
-    """Note what a guarded call has ended with, if anything may have to be said about it. `step` is the last one of its flow."""
-    writing.set(())
+def hear_begin(messages: Sequence[Message]) -> None:
+    """Keep in mind of which messages the guarded write is that begins now."""
+    if _in_work:
+        _writing.set(messages)
+
+
+def hear(result: object, step: object, target: object, *, is_hint: bool) -> None:
+    """Note what a guarded call has ended with, if anything may have to be said about it. `step` is the last one of its flow.
+
+    `is_hint`: the call has only asked how a write would end.
+    """
+    if is_hint or not _in_work:
+        return
+    _writing.set(())
     answers = cast("list[object]", result) if isinstance(result, list) else (result,)
     for answer in answers:
         if (_noted or getattr(answer, "settled", True) is not True) and isinstance(answer, _ANSWERS):
@@ -130,9 +141,7 @@ def hear(result: object, step: object, target: object) -> None:
 
 def _hear_answer(answer: Answer, step: object, target: object) -> None:
     with _lock:
-        calls, current = [call for call in in_work.copy() if call.is_for(answer.message)], _current.get()
-        if current in calls:
-            calls = [current]
+        calls = _find_calls(answer.message)
         if not calls:
             return
         entity = None if getattr(answer, "participant", None) is not None else _read_entity(step, target)
@@ -141,16 +150,23 @@ def _hear_answer(answer: Answer, step: object, target: object) -> None:
             call.hear(answer.message, entity, note)
 
 
-def hear_failure(error: BaseException) -> None:
-    """Note that a guarded call has raised, unless the function of the handler has seen it."""
-    place, current, messages = find_place(), _current.get(), writing.get()
-    writing.set(())
+def hear_failure(error: BaseException, *, is_hint: bool) -> None:
+    """Note that a guarded call has raised, unless the function of the handler has seen it. `is_hint`: as in `hear`."""
+    if is_hint or not _in_work:
+        return
+    place, messages = find_place(), _writing.get()
+    _writing.set(())
     with _lock:
         for message in messages:
-            calls = [call for call in in_work.copy() if call.is_for(message)]
-            for call in calls if current is None or current not in calls else [current]:
+            for call in _find_calls(message):
                 if call.place != place:
                     call.hear(message, None, Note(message, error, None, None, 0))
+
+
+def _find_calls(message: Message) -> list[FunctionCall]:
+    """Return the calls in which the message is in work: that of this thread or task alone, if it is one of them."""
+    calls, current = [call for call in _in_work.copy() if call.is_for(message)], _current.get()
+    return [current] if current is not None and current in calls else calls
 
 
 def _read_entity(step: object, target: object) -> WrittenEntity | None:
