@@ -82,9 +82,6 @@ def answers_to(given: Sequence[Message], first: dict[Message, Verdict]) -> list[
     return found
 
 
-# --- the core, alone --------------------------------------------------------------------------------------------------
-
-
 # --- the engines, several callers at a time ---------------------------------------------------------------------------
 
 STEP: Any = {"lease": timedelta(hours=1), "safe_for": timedelta(days=1)}

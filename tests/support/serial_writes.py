@@ -154,6 +154,3 @@ def is_serial(rules: Rules, start: Entity, end: Entity, writes: Sequence[Write])
 def visible_part(entity: Entity) -> Entity:
     """What there is to see: of what was deleted, the ledger alone."""
     return entity._replace(n=0, effects=()) if entity.is_gone else entity
-
-
-# --- several in one write ----------------------------------------------------------------------------------------------
