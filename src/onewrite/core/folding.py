@@ -8,7 +8,7 @@ refused, on what the entity then held.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
@@ -69,10 +69,6 @@ class FoldedWrites(ABC, Generic[E]):
     @abstractmethod
     def build(self, write: Write, native: Native) -> Attempt:
         """Return the write, ready to be sent."""
-
-    def canonical(self, entity: Any, /) -> Hashable:
-        """Return the same for two values that name one entity."""
-        return self.engine.canonical(entity)
 
     def entry(self, message: Message) -> Entry:
         """Return what a write of this message asks of the entity now."""
@@ -402,10 +398,10 @@ class _Fold:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
         if arguments.get("emit") is not None:
             check_causes(messages, arguments["emit"])  # also of one message alone, so no mistake waits for a larger batch
-        entity = self._store.read_entity(arguments)
+        entity, canonical = self._store.read_entity(arguments), self._store.engine.canonical
         if self._entity is ABSENT:
             self._entity = entity
-        elif self._store.canonical(self._entity) != self._store.canonical(entity):
+        elif canonical(self._entity) != canonical(entity):
             raise InvalidUpdate(
                 f"The function of a fold named {entity!r} after {self._entity!r}: a fold writes to one entity. Group the messages by "
                 "entity, and fold each group."
