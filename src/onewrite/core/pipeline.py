@@ -179,8 +179,7 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
         return None
     answer = judge(result.write, result.image)
     if isinstance(answer, Rejected):
-        if result.failure is not None:
-            yield from record.retry(result, MAX_ATTEMPTS)  # which raises it
+        yield from raise_failure(record, result)
         return replace(answer, settled=False)
     return None if answer.settled or isinstance(answer, Missing) else answer
 
@@ -206,9 +205,15 @@ def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
     if isinstance(answer, Duplicate):
         unsettled = yield from pass_over(record, result.image)
         return answer if unsettled is None else unsettled
-    if isinstance(answer, Unmet) and result.failure is not None:
-        yield from record.retry(result, MAX_ATTEMPTS)  # which raises it
+    if isinstance(answer, Unmet):
+        yield from raise_failure(record, result)
     return Rejected(outcome.message, answer.entity, settled=False) if isinstance(answer, Rejected) else answer
+
+
+def raise_failure(attempt: Attempt, refusal: Refusal) -> Flow[None]:
+    """Raise the failure of a refused write, if it has one, as its engine explains it."""
+    if refusal.failure is not None:
+        yield from attempt.retry(refusal, MAX_ATTEMPTS)  # which raises it
 
 
 def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
@@ -243,7 +248,6 @@ def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | Non
     if isinstance(answer, Step):
         return answer
     if isinstance(answer, Unmet):
-        if refusal.failure is not None:
-            yield from attempt.retry(refusal, MAX_ATTEMPTS)  # which raises it
+        yield from raise_failure(attempt, refusal)
         return None
     return (yield from conclude(Settled(settled.attempt, answer, refusal, settled.is_exhausted)))
