@@ -15,7 +15,15 @@ from onewrite.core.step import make_step_error
 from onewrite.core.write import NO_STEP, Image, Write
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
-from onewrite.operate.image import EntityImage, EntityLedger, find_text_sets, held_ledgers, kept_as, moved_here
+from onewrite.operate.image import (
+    EntityImage,
+    EntityLedger,
+    find_text_sets,
+    held_ledgers,
+    kept_as,
+    make_remember,
+    moved_here,
+)
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
 
 
@@ -73,8 +81,8 @@ def _sets_of(image: EntityImage, message: Message) -> list[str]:
     """Return the attributes in which a `MessageIds`, which has no label, could hold the message: the usual attribute and
     each set with this id.
     """
-    own = cast("Remember", MessageIds().entry(message, 0).own)
-    marks = {own.mark, *own.aliases}
+    change = make_remember(MessageIds(), message, 0)
+    marks = {change.mark, *change.aliases}
     named = [BY_HAND] if BY_HAND in image.fields else []
     return [*named, *[name for name, ids in find_text_sets(image).items() if name != BY_HAND and not marks.isdisjoint(ids)]]
 

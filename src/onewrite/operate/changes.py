@@ -11,7 +11,7 @@ from typing import cast
 
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot, is_ours
 from onewrite.core.ledgers import HighWaterMark
-from onewrite.core.ledgers.entry import ABSENT, Remember
+from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
@@ -27,6 +27,7 @@ from onewrite.operate.image import (
     find_text_sets,
     held_ledgers,
     kept_as,
+    make_remember,
     moved_here,
     read_id,
     without,
@@ -199,8 +200,8 @@ def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: In
     drops: list[Drop] = []
     for family_ledger in (stored_ledger, *moved_here(ledgers, stored_ledger.attribute)):
         for ids in family_ledger.sets:
-            own = cast("Remember", ids.ledger.entry(inquiry.message, inquiry.now).own)
-            members = tuple([mark for mark in (own.mark, *own.aliases) if mark in ids.ids])
+            change = make_remember(ids.ledger, inquiry.message, inquiry.now)
+            members = tuple([mark for mark in (change.mark, *change.aliases) if mark in ids.ids])
             drops.extend([(ids.slot, members)] if members else [])
     return drops
 

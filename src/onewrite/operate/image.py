@@ -373,5 +373,10 @@ def _id_slots(ledger: Ledger) -> tuple[Slot, ...]:
     """Return all slots in which the ledger keeps IDs. They are the same at any time."""
     if not isinstance(ledger, SeenIds | MessageIds):
         return ()
-    sets = cast("Remember", ledger.entry(Message("any"), 0).own).sets
+    sets = make_remember(ledger, Message("any"), 0).sets
     return (*sets.live, *sets.dead)
+
+
+def make_remember(ledger: SeenIds | MessageIds, message: Message, now: float) -> Remember:
+    """Return the change by which a ledger of IDs remembers a message. It has the message's mark in every spelling."""
+    return cast("Remember", ledger.entry(message, now).own)
