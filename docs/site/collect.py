@@ -69,11 +69,11 @@ def rewrite_links(text: str, source: str, pages: dict[str, str]) -> str:
     def rewrite(link: re.Match[str]) -> str:
         file = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
         page = pages.get(file) or pages.get(f"{file}/README.md")
-        if page is not None:
-            return posixpath.relpath(page, posixpath.dirname(pages[source]) or ".")
-        if file.startswith("docs/") and file.endswith((".svg", ".png")):
-            return posixpath.relpath(file.removeprefix("docs/"), posixpath.dirname(pages[source]) or ".")
-        return f"{REPOSITORY}/{'tree' if (ROOT / file).is_dir() else 'blob'}/main/{file}"
+        if page is None and file.startswith("docs/") and file.endswith((".svg", ".png")):
+            page = file.removeprefix("docs/")
+        if page is None:
+            return f"{REPOSITORY}/{'tree' if (ROOT / file).is_dir() else 'blob'}/main/{file}"
+        return posixpath.relpath(page, posixpath.dirname(pages[source]) or ".")
 
     parts = CODE.split(text)
     prose = [LINK.sub(rewrite, part) for part in parts[::2]]
@@ -88,12 +88,11 @@ def main() -> None:
         path = TARGET / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    for asset in [*(ROOT / "docs" / "diagrams").glob("*.svg"), *(ROOT / "docs" / "site").glob("*.[jc]s*")]:
-        path = TARGET / asset.relative_to(ROOT / "docs")
+    docs = ROOT / "docs"
+    for asset in [*docs.glob("*.[ps][nv]g"), *docs.glob("diagrams/*.svg"), *docs.glob("site/*.[jc]s*")]:
+        path = TARGET / asset.relative_to(docs)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(asset, path)
-    for image in (ROOT / "docs").glob("*.[ps][nv]g"):
-        shutil.copy(image, TARGET)
 
 
 if __name__ == "__main__":
