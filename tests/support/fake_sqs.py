@@ -34,7 +34,6 @@ class _Pause:
     def __init__(self, due: float) -> None:
         self.due = due
         self.is_over = False
-        self.notified = False
         self._end_lock = threading.Lock()
         self._end_lock.acquire()
 

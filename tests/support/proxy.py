@@ -137,12 +137,6 @@ class Proxy:
                 raise TimeoutError(f"{self._held_back} requests are still held back after {seconds:.0f} s")
 
     @property
-    def held_back(self) -> int:
-        """How many requests are on their way that DELAY or LATE has stopped."""
-        with self._lock:
-            return self._held_back
-
-    @property
     def planned_count(self) -> int:
         """How many planned faults no write has taken yet."""
         with self._lock:

@@ -126,10 +126,10 @@ class CollectionPlace(Place):
         return f"{group}.{key}" if key else group
 
 
-def output_of(capsys: pytest.CaptureFixture[str], run: Callable[[], int], code: int = 0) -> Any:
+def output_of(capsys: pytest.CaptureFixture[str], run: Callable[[], int]) -> Any:
     """The JSON document that a verb prints, and nothing else."""
     capsys.readouterr()
-    assert run() == code
+    assert run() == 0
     return json.loads(capsys.readouterr().out)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from onewrite import Applied, Busy, Deferred, Message, Outcome, Rejected, Stale
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
+from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 
 NOW = 1_790_000_000.0
 Verdict: TypeAlias = tuple[Any, ...]  # the name of an outcome, and what it says of the ledger
@@ -33,7 +33,7 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """`limit`: what `n` may not exceed, if there is a limit. `begun` are the messages whose step nobody finishes."""
+    """`limit`: what `n` may not exceed, if there is a limit. `begun_messages` are those whose step nobody finishes."""
 
     ledger: Ledger
     limit: int | None = None
@@ -70,7 +70,7 @@ def add(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity
     entry = rules.ledger.entry(message, NOW)
     refusal = entry.judge(message, entity.look, is_gone=entity.is_gone)
     if refusal is not None:
-        return refusal, gaining(entity, entry.passing) if moves(entry, message, entity.look, entity) else entity
+        return refusal, gaining(entity, entry.passing) if moves(entry, message, entity) else entity
     if rules.limit is not None and entity.n + amount(message) > rules.limit:
         return Rejected(message), gaining(entity, entry) if entry.own.requires_predecessor else entity
     changed_entity = gaining(entity, entry)
@@ -89,12 +89,11 @@ def delete(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Ent
     return Applied(message), gaining(entity, entry)._replace(is_gone=True)
 
 
-def moves(entry: Entry, message: Message, look_up: Lookup, entity: Entity) -> bool:
+def moves(entry: Entry, message: Message, entity: Entity) -> bool:
     """Does a mark that counts move over the message, which a ledger in also= holds?"""
-    is_held = any(change.judge(message, look_up, None) is not None for change in entry.also)
-    return (
-        entry.own.requires_predecessor and is_held and not entity.is_gone and entry.own.judge(message, look_up, None) is None
-    )
+    is_held = any(change.judge(message, entity.look, None) is not None for change in entry.also)
+    is_next = entry.own.judge(message, entity.look, None) is None
+    return entry.own.requires_predecessor and is_held and is_next and not entity.is_gone
 
 
 def gaining(entity: Entity, entry: Entry) -> Entity:
