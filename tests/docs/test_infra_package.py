@@ -19,7 +19,6 @@ from tests.support.ci import in_ci
 from tests.support.deployment import REGION, as_json
 from tests.support.packages import ROOT, make_package
 
-SDK = {"boto3", "botocore", "s3transfer", "urllib3", "jmespath", "dateutil", "six.py"}
 MONGODB = ROOT / "infra" / "examples" / "mongodb" / "stock.py"
 PYMONGO = ["--install", "pymongo>=4.13"]
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

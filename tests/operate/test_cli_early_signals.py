@@ -73,7 +73,6 @@ def run(
     moment: str,
     *signals: signal.Signals,
     verb: Sequence[str] = ("worker", "--queue-url", f"{NOBODY}/1/orders", "--endpoint-url", NOBODY, "corner_shop:ship"),
-    start: Sequence[str] = ("-m", "onewrite"),
     before: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """A process of the command that receives the signals at a moment: an audit event of Python's and its first argument."""
@@ -87,7 +86,7 @@ def run(
         "PYTHONPATH": f"{folder}{os.pathsep}{SOURCE}",
         "SIGNALS": " ".join(str(int(number)) for number in signals),
     }
-    command = [*before, sys.executable, *start, *verb]
+    command = [*before, sys.executable, "-m", "onewrite", *verb]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )

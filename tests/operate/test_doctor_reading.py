@@ -206,7 +206,7 @@ def test_error_of_our_own_is_raised() -> None:
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
 
 
-def make_table(*, ttl: bool = True, global_index: str = "ALL") -> Any:
+def make_table() -> Any:
     client = boto3.client("dynamodb")
     names = ("id", "status", "part")
     some: Any = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["total"]}
@@ -214,7 +214,7 @@ def make_table(*, ttl: bool = True, global_index: str = "ALL") -> Any:
         {
             "IndexName": "by-status",
             "KeySchema": [{"AttributeName": "status", "KeyType": "HASH"}],
-            "Projection": {"ProjectionType": global_index},
+            "Projection": {"ProjectionType": "ALL"},
         }
     ]
     of_local: Any = [
@@ -232,9 +232,8 @@ def make_table(*, ttl: bool = True, global_index: str = "ALL") -> Any:
         GlobalSecondaryIndexes=of_global,
         LocalSecondaryIndexes=of_local,
     )
-    if ttl:
-        setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
-        client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
+    setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
+    client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
     return client
 
 
