@@ -96,9 +96,8 @@ def _answers_of(
     sets = [MessageIds(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
     try:
         choices = stores_ledgers(ledger, ledgers, inquiry.in_sequence)
-    except (
-        LedgerMismatch
-    ) as error:  # a mismatch blocks every message without an open step, and it explains more than the message's own answer
+    except LedgerMismatch as error:
+        # A mismatch blocks every message without an open step, and it explains more than the message's own answer.
         answer = judge(image, SeenIds(name=ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
         why = str(error) if answer.outcome == "LedgerMismatch" else answer.why
         yield answer._replace(ledger="", why=why)

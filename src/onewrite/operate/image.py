@@ -47,9 +47,8 @@ class Layout(NamedTuple):
     field_of: Callable[[Slot], str]  # returns the top-level attribute or field of a slot
     place_of: Callable[[Slot], str]  # returns the slot's full path
     is_made_by: Callable[[str, str], bool]  # (attribute, name of a field)
-    spell_raw: Callable[
-        [Any], str | None
-    ]  # returns the text that consumers use for a raw source value, or None if consumers can differ
+    # Returns the text that consumers use for a raw source value, or None if consumers can differ.
+    spell_raw: Callable[[Any], str | None]
     has_token: bool
     largest: int  # the largest number that it stores exactly
 
@@ -273,9 +272,8 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
         elif rest in ("all", "allt"):
             yield _ids(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
         elif match := _RING.fullmatch(rest):
-            with suppress(
-                ConfigurationError, OverflowError, ValueError
-            ):  # a name similar to ours, with a span that no ledger uses
+            # A name similar to ours can have a span that no ledger uses.
+            with suppress(ConfigurationError, OverflowError, ValueError):
                 retention = int(match["count"]) * UNITS[match["unit"]] if match["unit"] else MAX_SQS_RETENTION
                 ledger = SeenIds(retention, name=name, readable=bool(match["text"]))
                 yield _ring_ids(image, slot, ledger, now)

@@ -65,9 +65,8 @@ class CollectionStore:
 
     def read(self, key: Document) -> Flow[EntityImage | None]:
         """Return the document, or None."""
-        cursor = yield Call(
-            "find", ({"_id": {"$eq": key["_id"]}},), {"limit": 1}
-        )  # an _id that looks like an operator isn't one
+        # An _id that looks like an operator isn't one.
+        cursor = yield Call("find", ({"_id": {"$eq": key["_id"]}},), {"limit": 1})
         documents: list[Document] = yield Do(list, (cursor,))
         return image_of(documents[0]) if documents else None
 

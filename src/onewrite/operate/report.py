@@ -136,9 +136,8 @@ def tell(lines: str | Iterable[str]) -> None:
         sys.stdout.write(lines if isinstance(lines, str) else "".join([f"{line}\n" for line in lines]))
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # otherwise the interpreter would complain again at exit
+        # Otherwise the interpreter would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise OutsideFailure(f"The output can't be written: {error}") from error
 

@@ -32,12 +32,8 @@ from onewrite.operate.image import EntityImage
 
 AMAZON = Asking(lambda error: isinstance(error, BotoCoreError | ClientError), refused_by_aws)
 _REPORTS = "ReportBatchItemFailures"
-_WITH_FAILURES = (
-    ":sqs:",
-    ":kinesis:",
-    ":dynamodb:",
-    ":kafka:",
-)  # sources whose failed records Lambda can read from the response
+# Sources whose failed records Lambda can read from the response.
+_WITH_FAILURES = (":sqs:", ":kinesis:", ":dynamodb:", ":kafka:")
 
 
 def read_queues(url: str) -> Reader[Facts]:
