@@ -12,7 +12,6 @@ import tomllib
 import warnings
 from pathlib import Path
 
-import moto  # noqa: F401  # a run of pytest within this one would forget that it has imported it
 import pytest
 
 import onewrite
