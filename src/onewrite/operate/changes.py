@@ -106,7 +106,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     steps: list[Message] = []
     for value in image.steps.values():
-        with suppress(LedgerMismatch):  # `inspect` reports damaged ledgers
+        with suppress(LedgerMismatch):  # `inspect` reports damaged steps
             steps.append(read_step(value).message)
     pairs = [
         *_shown_sources(ledgers),
@@ -207,7 +207,7 @@ def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: In
 
 
 def _check_answerable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
-    """Raise CannotRepair if a ledger can't tell whether it holds the message, or can't forget a single one."""
+    """Raise CannotRepair if a ledger keeps marks of sources, and so can't forget a single message."""
     for stored_ledger in choices:
         ledger = kept_as(stored_ledger)
         if isinstance(ledger, HighWaterMark):

@@ -255,7 +255,7 @@ class KeptLogger(logging.Logger):
 
 
 class TextLines(logging.Formatter):
-    """Text lines. A producer chooses its IDs, so control characters are removed: they could forge a line."""
+    """Text lines. A producer chooses its IDs, so control characters are escaped: they could forge a line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
         """Return the line without control characters. A traceback follows it and keeps its lines."""
