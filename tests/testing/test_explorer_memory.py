@@ -180,28 +180,33 @@ def test_memory_that_shows_during_a_delivery_is_found() -> None:
     assert report.exhausted
 
 
+def remembering_one_failure(collection: Any) -> Handler:
+    failed: list[str] = []
+
+    def handle(message: Message) -> None:
+        if failed and failed.pop() and message == M2:
+            return
+        try:
+            add_guarded(collection, message)
+            add_guarded(collection, message)
+        except ServerSelectionTimeoutError:
+            if message == M1:
+                failed.append(message.id)
+            raise
+
+    return handle
+
+
 @pytest.mark.slow
 def test_memory_created_by_one_failure_is_found() -> None:
     """There are more pairs of deliveries than can be run, and nearly all leave nothing behind."""
-
-    def build(collection: Any) -> Handler:
-        failed: list[str] = []
-
-        def handle(message: Message) -> None:
-            if failed and failed.pop() and message == M2:
-                return
-            try:
-                add_guarded(collection, message)
-                add_guarded(collection, message)
-            except ServerSelectionTimeoutError:
-                if message == M1:
-                    failed.append(message.id)
-                raise
-
-        return handle
-
-    report = explored(build, (M1, M2, Message("m3", body=100)), deliveries=1)
+    report = explored(remembering_one_failure, (M1, M2, Message("m3", body=100)), deliveries=1)
     assert report.counterexample is not None
+
+
+def test_memory_that_drawn_schedules_do_not_recall_is_found() -> None:
+    bounds: dict[str, Any] = {"schedules": 100, "deliveries": 1, "faults": 1, "seed": 1}
+    assert not explore.random(remembering_one_failure, (M1, M2), customers, credit, **bounds)
 
 
 def test_memory_that_a_value_in_an_answer_creates_is_found() -> None:

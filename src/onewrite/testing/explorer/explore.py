@@ -242,7 +242,7 @@ def _search(judge: Judge, arguments: Arguments, start: float) -> _Search:
     """Search as fast as the handler allows: recall it, or run it and compare, or run it for every schedule."""
     while True:
         try:
-            return _first_finding(_source(judge, arguments), judge, arguments.schedules, start)
+            return _first_finding(_source(judge, arguments), judge, start)
         except MustRunError:
             judge.run_always()
         except NotRecallableError:
@@ -258,7 +258,9 @@ def _search(judge: Judge, arguments: Arguments, start: float) -> _Search:
 def _source(judge: Judge, arguments: Arguments) -> Schedules:
     if arguments.replay is not None:
         return OneSchedule(arguments.replay, judge)
-    return RandomSchedules(arguments.seed, judge, arguments.schedules) if arguments.at_random else EverySchedule(judge)
+    if arguments.at_random:
+        return RandomSchedules(arguments.seed, judge, arguments.schedules)
+    return EverySchedule(judge, arguments.schedules)
 
 
 @contextlib.contextmanager
@@ -350,14 +352,14 @@ _UNTRIED = Remark(
 )
 
 
-def _first_finding(source: Schedules, judge: Judge, schedules: int | None, start: float) -> _Search:
+def _first_finding(source: Schedules, judge: Judge, start: float) -> _Search:
     """Run schedules until one ends wrongly. Every few seconds a line says how far the exploration has come that began at `start`."""
     number, last_line, found, exhausted = 0, start, None, not source.sampled
     for number, schedule in enumerate(source, 1):
         if schedule.finding is not None:
             found, exhausted = schedule, False
             break
-        if number == (schedules or source.most):
+        if number == source.most:
             exhausted = False
             break
         now = time.perf_counter()

@@ -168,17 +168,18 @@ class EverySchedule:
     shrinks = True  # a schedule that ends wrongly is to be shortened
     remark: str | None = None  # what the reader of the report should know
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, schedules: int | None = None) -> None:
         self.pruned = 0  # the branches that were not followed
         self._judge = judge
+        self._schedules = schedules
         self._recalls = judge.recalls
         self._path: list[_Node] = []
         self._places: set[Hashable] = set()
 
     @property
     def most(self) -> int:
-        """The schedules that are run unless the test says otherwise."""
-        return 300_000 if self._recalls else 10_000
+        """The number of schedules after which the search is given up."""
+        return self._schedules or (300_000 if self._recalls else 10_000)
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
         checks = [*_follow_variants(self._judge)]
@@ -302,13 +303,14 @@ class RandomSchedules:
     with Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010). Every second schedule is drawn uniformly.
     """
 
+    most = None  # it ends by itself
     pruned = 0
     sampled = True  # it is not meant to run every schedule within the bounds
     shrinks = True
     remark: str | None = "They were drawn at random."
 
     def __init__(self, seed: object, judge: Judge, schedules: int | None) -> None:
-        self.most = schedules or 10_000
+        self._schedules = schedules or 10_000
         self._seed = seed
         self._judge = judge
 
@@ -318,7 +320,7 @@ class RandomSchedules:
         if judge.remembers:
             checks = [run_again(judge, steps) for steps in _repetitions(judge.requests)]
             yield from (schedule for schedule in checks if schedule.finding is not None)
-        for number in range(self.most):
+        for number in range(self._schedules):
             seed = f"{self._seed}/{number}"
             draw = _Priorities(Random(f"{seed}/order"), steps) if number % 2 else None
             yield _run_random(judge, seed, judge.recalled_trial if judge.recalls else judge.trial, draw)
@@ -372,7 +374,7 @@ def _run_random(
 class OneSchedule:
     """Runs the schedule of a replay code."""
 
-    most = 1
+    most = None  # it ends by itself
     pruned = 0
     sampled = True
     shrinks = False
