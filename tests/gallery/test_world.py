@@ -41,6 +41,7 @@ WRONG = {
     "batch_under_its_first_record": Case(BATCH),
     "batch_under_all_its_records": Case(BATCH),
     "record_under_its_place": Case(BATCH),
+    "record_taken_back_if_alone": Case(BATCH),
     "timeout_taken_for_success": Case(ONE),
     "error_of_the_server_swallowed": Case(ONE),
     "other_throttling_swallowed": Case(ONE),

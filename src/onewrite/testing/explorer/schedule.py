@@ -158,12 +158,11 @@ class TakenStep(NamedTuple):
     @property
     def alternatives(self) -> list[ScheduleStep]:
         """The other steps that the delivery may take here, now that it is known what it sends."""
-        delivery, fault, index, _ = self.step
-        if fault:
+        if self.step.fault:
             return []
         return [
-            *(ScheduleStep(delivery, other, index) for other in self.faults),
-            *(ScheduleStep(delivery, request_index=other) for other in self.others),
+            *(self.step._replace(fault=other) for other in self.faults),
+            *(self.step._replace(request_index=other) for other in self.others),
         ]
 
 
