@@ -215,8 +215,8 @@ class Trial:
     @property
     def state(self) -> Hashable:
         """Return the contents of the store, and its open transactions."""
-        machine = self._subject.machine
-        return (self._store_form, machine.state) if machine.has_transactions else self._store_form
+        transactions = self._subject.machine.transactions.form
+        return self._store_form if transactions is None else (self._store_form, transactions)
 
     @property
     def _store_form(self) -> Hashable:

@@ -353,7 +353,7 @@ class Machine:
         self._fresh = self._start = self.present = WorldState({}, ())
         self._real: WorldState | None = None  # what the real stores hold; None if that is not known
         self._structure_changes = False  # some request has changed more than contents
-        self._earlier: tuple[WorldState, ...] = ()
+        self.earlier: tuple[WorldState, ...] = ()  # the states since the last reset that are no longer present
         self.transactions = Transactions(self)
         self.key = Keys().key
         if not self.is_async:
@@ -370,18 +370,13 @@ class Machine:
         return tap(self._world_stores, gate, is_explored=True)
 
     @property
-    def earlier(self) -> tuple[WorldState, ...]:
-        """The states since the last reset that are no longer present."""
-        return self._earlier
-
-    @property
     def position(self) -> Position:
         """The present state, and the earlier ones."""
-        return self.present, self._earlier
+        return self.present, self.earlier
 
     def go_to(self, position: Position) -> None:
         """Go to where the stores have been since the last `reset`."""
-        self.present, self._earlier = position
+        self.present, self.earlier = position
 
     @contextmanager
     def looking_at(self, state: WorldState) -> Generator[None]:
@@ -433,7 +428,7 @@ class Machine:
     def reset(self) -> None:
         """Go back to the state in which the world began."""
         self.present = self._start
-        self._earlier = ()
+        self.earlier = ()
         self.transactions.clear()
 
     async def abegin(self) -> None:
@@ -515,11 +510,6 @@ class Machine:
         """Whether the second state has a document that the first one has not, where the request has written."""
         return any(self._added(before, after, place) for place in self.databases.places_of(request))
 
-    @property
-    def has_transactions(self) -> bool:
-        """Whether a transaction is open."""
-        return self.transactions.form is not None
-
     def forget_tokens(self, tokens: Collection[str] | None = None) -> None:
         """Forget these tokens of DynamoDB's transactions, or all, as time passes."""
         before = self.present.tokens
@@ -573,7 +563,7 @@ class Machine:
 
     def go_on_to(self, state: WorldState) -> None:
         if state is not self.present:
-            self._earlier = (*self._earlier, self.present)
+            self.earlier = (*self.earlier, self.present)
             self.present = state
 
     def at(self, state: WorldState, request: Request) -> StoreCalls[StateAndReply]:
