@@ -538,7 +538,7 @@ class Subject:
         """Return the result of `observe` or the invariant. Its requests change nothing for later ones."""
         self.look_requests, self._looks = [], True
         try:
-            with self.machine.coming_back(), heard_by(self._senders):
+            with self.machine.looking_at(self.machine.present), heard_by(self._senders):
                 return self.complete(function(self.stores))
         finally:
             self._looks = False

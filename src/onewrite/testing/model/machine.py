@@ -345,9 +345,7 @@ class Machine:
         # What a request did to its item, by its own key, the structure and the item before: so it is performed once, whatever the others are.
         self._item_transitions: dict[Hashable, Transition] = {}
         self._item_names: dict[Item, Hashable] = {}  # by which the contents of its table have it
-        self._races: dict[
-            Hashable, tuple[WorldState, Callable[[], Any]]
-        ] = {}  # what upserts did that looked at an earlier state
+        self._races: dict[Hashable, Transition] = {}  # what upserts did that looked at an earlier state
         self._named: set[tuple[Place, Hashable]] = set()  # what is among these names
         # What everybody sees: nothing until `_begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
@@ -380,12 +378,12 @@ class Machine:
 
     @contextmanager
     def looking_at(self, state: WorldState) -> Generator[None]:
-        """Answer reads as the store does at another state."""
-        present, self.present = self.present, state
+        """Answer as the store does at this state until the end of the block, and then come back."""
+        position, self.present = self.position, state
         try:
             yield
         finally:
-            self.present = present
+            self.go_to(position)
 
     def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
         """The attributes that are the key of each table in a store's database, as far as tables were read."""
@@ -415,15 +413,6 @@ class Machine:
     def begin_with(self, structure: tuple[Request, ...]) -> Any:
         """Let every trial begin with these structural requests. Awaited if the stores are asynchronous."""
         return (amake_calls if self.is_async else make_calls)(self._begin_with(structure))
-
-    @contextmanager
-    def coming_back(self) -> Generator[None]:
-        """Come back to the present state at the end of the block."""
-        position = self.position
-        try:
-            yield
-        finally:
-            self.go_to(position)
 
     def reset(self) -> None:
         """Go back to the state in which the world began."""
@@ -472,26 +461,19 @@ class Machine:
     def _race(self, before: WorldState, request: Request) -> StoreCalls[Any]:
         known = self.present, before, self.key(request)
         if known in self._races:
-            state, answer = self._races[known]
-            self.go_on_to(state)
-            return answer()
-        position = self.position
-        self.present = before
-        try:  # not from memory, because the driver gives each document an _id of its own
+            return self._follow(request, self._races[known])
+        with self.looking_at(before):  # not from memory, because the driver gives each document an _id of its own
             result = yield from self._perform(copy_request(request), None)
             (place,) = self.databases.places_of(request)
             (document,) = self._added(before, self.present, place)
-        finally:
-            self.go_to(position)
         arguments = {"document": copy.deepcopy(dict(document))}
         insertion = mongodb.request_of(request.store, place[1], "insert_one", arguments, request.options)
         try:
             yield from self._answer_plain(insertion)
         except Exception as error:
             result = error
-        repeater = cast("Callable[[], Any]", repeater_of(result))
-        self._races[known] = self.present, repeater
-        return repeater()
+        transition = self._races[known] = Transition(self.present, cast("Callable[[], Any]", repeater_of(result)))
+        return transition.answer()
 
     def _added(self, before: WorldState, after: WorldState, place: Place) -> list[Entity]:
         old, new = self.contents_at(before, place).forms, self.contents_at(after, place)
@@ -568,15 +550,12 @@ class Machine:
 
     def at(self, state: WorldState, request: Request) -> StoreCalls[StateAndReply]:
         """Return the effect of a plain request at another state. The present state stays as it is."""
-        position = self.position
-        self.present = state
-        try:
-            answer = yield from self._answer_plain(request)
-            return StateAndReply(self.present, answer)
-        except Exception as error:
-            return StateAndReply(self.present, error=error)
-        finally:
-            self.go_to(position)
+        with self.looking_at(state):
+            try:
+                answer = yield from self._answer_plain(request)
+                return StateAndReply(self.present, answer)
+            except Exception as error:
+                return StateAndReply(self.present, error=error)
 
     def contents_at(self, state: WorldState, place: Place) -> Contents:
         return state.contents.get(place, self._initial[place])
