@@ -134,6 +134,10 @@ class Contents:
     forms: Mapping[Hashable, Hashable]  # the canonical form of each entity, by the same key
     digest: bytes  # equal for equal entities
 
+    def differing_keys(self, before: Contents) -> list[Hashable]:
+        """The keys of the entities that are not what they were before."""
+        return [key for key in {**before.forms, **self.forms} if before.forms.get(key) != self.forms.get(key)]
+
 
 def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Contents]:
     """Everything that the table or collection holds. Giving the `key`, where it is known, spares a request."""

@@ -309,8 +309,8 @@ class Transactions:
             if one.digest == other.digest:
                 continue
             has_unique_index = bool((yield from self.unique_indexes(place, after)))
-            keys = [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]
-            marks.update(WriteMark(place, key) for key in [*keys, *([None] if has_unique_index else [])])
+            keys = [*other.differing_keys(one), *([None] if has_unique_index else [])]
+            marks.update(WriteMark(place, key) for key in keys)
         return frozenset(marks)
 
     def unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[list[FieldNames]]:
@@ -484,8 +484,7 @@ class Machine:
         pairs: list[tuple[Entity, Entity]] = []
         for place in self.databases.places_of(request) if before is not after else ():
             old, new = self.contents_at(before, place), self.contents_at(after, place)
-            names = [name for name in {**old.forms, **new.forms} if old.forms.get(name) != new.forms.get(name)]
-            pairs += [(old.entities.get(name, {}), new.entities.get(name, {})) for name in names]
+            pairs += [(old.entities.get(key, {}), new.entities.get(key, {})) for key in new.differing_keys(old)]
         return pairs
 
     def has_added(self, before: WorldState, request: Request, after: WorldState) -> bool:
