@@ -229,9 +229,9 @@ class Progress(NamedTuple):
     def may_overlap(self, delivery: Delivery, other: Delivery) -> bool:
         """Whether a delivery may be in progress here together with another one, which takes the next step."""
         open_deliveries = {*self.open, other}
-        if delivery in open_deliveries or len(open_deliveries) >= self.bounds.concurrency:
-            return delivery in open_deliveries
-        return delivery.number > 0 or all(map(self.is_settled, self.predecessors[delivery.message]))
+        return delivery in open_deliveries or (
+            len(open_deliveries) < self.bounds.concurrency and self._has_its_turn(delivery)
+        )
 
     def companies(self, message: int, lanes: Sequence[Hashable | None] | None) -> list[tuple[int, ...]]:
         """The parts that may come with a delivery that starts now: those that are not settled, and for a duplicate all.
@@ -253,8 +253,10 @@ class Progress(NamedTuple):
         return list(filter(keeps_order, dict.fromkeys([rest, *[(part,) for part in rest], rest[1:]])))
 
     def _may_start(self, delivery: Delivery) -> bool:
-        if len(self.open) >= self.bounds.concurrency:
-            return False
+        return len(self.open) < self.bounds.concurrency and self._has_its_turn(delivery)
+
+    def _has_its_turn(self, delivery: Delivery) -> bool:
+        """Whether the messages that must be settled before its message are settled."""
         return delivery.number > 0 or all(map(self.is_settled, self.predecessors[delivery.message]))
 
 
@@ -288,8 +290,8 @@ def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
     others = (Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE]) if reaches_nothing else ()
     # MongoDB has no third code, and DynamoDB has no members that confirm a write.
     is_confirmed = request.writes and not (is_dynamodb(request) or request.is_uncommitted)
-    left_out = {Fault.LIMITED if not is_dynamodb(request) else Fault.NONE, Fault.NONE if is_confirmed else Fault.UNCONFIRMED}
-    variants = [variant for variant in VARIANTS.get(fault, ()) if variant not in left_out]
+    exists = {Fault.LIMITED: is_dynamodb(request), Fault.UNCONFIRMED: is_confirmed}
+    variants = [variant for variant in VARIANTS.get(fault, ()) if exists.get(variant, True)]
     return *variants, *others
 
 
