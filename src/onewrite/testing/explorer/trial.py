@@ -272,7 +272,10 @@ class Trial:
             for message, parts in self._batches(missing):
                 error = self.deliver(message, parts).error
                 failures = self.steps[-1].failures
-                failure = failures[0] if failures else failure if error is None else error_in_words(error)
+                if failures:
+                    failure = failures[0]
+                elif error is not None:
+                    failure = error_in_words(error)
         return failure or f"the handler never says that it is done{_why_never_done(self.steps[-1])}"
 
     def deliver(self, message: int, parts: tuple[int, ...]) -> Reply:
@@ -414,8 +417,10 @@ class Trial:
             call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
             return ()
         self._subject.has_written = self._subject.has_written or request.writes
-        is_raced = fault is Fault.RACED and before is not None
-        answer = self._subject.race(before, request) if is_raced and before else self._send(fault, request, key)
+        if fault is Fault.RACED and before is not None:
+            answer = self._subject.race(before, request)
+        else:
+            answer = self._send(fault, request, key)
         self._states.append(self._subject.machine.present)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
