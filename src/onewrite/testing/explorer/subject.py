@@ -155,7 +155,6 @@ class Senders:
 
     def __init__(self, subject: Subject) -> None:
         self.closed = False
-        self.refuse = subject.refuse
         self._subject = subject
         self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by the store that performs their requests
 
@@ -202,7 +201,7 @@ class Senders:
                 function = getattr(self._proxy(owner), method)
             return function(*args, **kwargs)
         except ConfigurationError as error:
-            return self.refuse(error)
+            return self._subject.refuse(error)
 
     def _api_call(self, client: Any, operation_name: str, api_params: Any) -> Any:
         awaited = is_async(client)

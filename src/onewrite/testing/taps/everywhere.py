@@ -18,7 +18,6 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, Protocol, TypeAlias, cast
 
-from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
 
 Function: TypeAlias = Callable[..., Any]
@@ -55,8 +54,6 @@ class Listener(Protocol):
     def running(self, loop: Any, /) -> AbstractContextManager[None]:
         """Return the context in which an event loop must run."""
         ...
-
-    def refuse(self, error: ConfigurationError, /) -> Any: ...
 
     def note(self, result: object, /) -> None:
         """A flow of a guarded store has returned this."""
@@ -329,9 +326,10 @@ def _note_failures(original: Function) -> Function:
     @wraps(original)
     def log_batch(handler: str, source: Any, report: Any, as_failure: Function) -> None:
         listener = _listener()
-        for result in report.failed if listener is not None else ():
-            if result.error is not None:
-                cast("Listener", listener).note_failure(result.error)
+        if listener is not None:
+            for result in report.failed:
+                if result.error is not None:
+                    listener.note_failure(result.error)
         original(handler, source, report, as_failure)
 
     return log_batch
