@@ -18,8 +18,6 @@ from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import is_async
 from tests.engines.stores import async_dynamo
 
-NOON = 1_790_000_000
-
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -17,8 +16,6 @@ from onewrite.mongodb import AsyncGuardedCollection
 Handler = Callable[[Message], Any]
 
 C1 = {"_id": "c1"}
-
-log = logging.getLogger(__name__)
 
 
 def mark_outside_of_the_transaction(customers: Any) -> Handler:

@@ -189,7 +189,7 @@ def client_error(
     return client_of(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # the same
 
 
-def server_error(code: int, name: str, text: str, labels: Sequence[str] = ()) -> Exception:
+def server_error(code: int, name: str, text: str, labels: Sequence[str]) -> Exception:
     """The error that pymongo makes of an answer of MongoDB's."""
     from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
