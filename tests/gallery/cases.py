@@ -6,6 +6,7 @@ Each deposit adds another power of ten, so a balance says by itself which messag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from onewrite import Message
@@ -19,6 +20,12 @@ OUTBOX: list[str] = []  # a side effect outside of any database; the handler tha
 
 
 CLOSE = Message("close", body={})
+
+
+def handlers_in(module: ModuleType) -> list[str]:
+    """The names of the handlers that a module defines."""
+    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    return [name for name in own if not name.startswith("_") and not name.endswith("Error")]
 
 
 def deposit(n: int) -> Message:

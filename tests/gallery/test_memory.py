@@ -12,7 +12,7 @@ import pytest
 from onewrite import Message
 from tests.gallery import right_memory, wrong_memory
 from tests.gallery.banking import explore_customers
-from tests.gallery.cases import Worlds, deposit
+from tests.gallery.cases import Worlds, deposit, handlers_in
 
 ENGINES = ("dynamodb", "mongodb", "async mongodb")
 ONE = (deposit(1),)
@@ -76,5 +76,4 @@ def test_memory_by_which_nothing_goes_wrong_is_no_alarm(explore: Any, worlds: Wo
 
 @pytest.mark.parametrize(("handlers", "tried"), [(wrong_memory, WRONG), (right_memory, RIGHT)])
 def test_every_handler_is_tried(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
-    own = [name for name, value in vars(handlers).items() if getattr(value, "__module__", "") == handlers.__name__]
-    assert sorted(tried) == sorted(name for name in own if not name.startswith("_") and not name.endswith("Error"))
+    assert sorted(tried) == sorted(handlers_in(handlers))

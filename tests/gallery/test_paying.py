@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Message
 from tests.gallery import right_paying, wrong_paying
-from tests.gallery.cases import Worlds
+from tests.gallery.cases import Worlds, handlers_in
 from tests.gallery.paying import CONTENT, NAMES, charged_and_recorded, times_charged_and_recorded
 
 ENGINES = ("dynamodb", "mongodb")
@@ -97,5 +97,4 @@ def test_a_charge_is_taken_once_and_recorded_once(explore: Any, worlds: Worlds, 
 
 @pytest.mark.parametrize(("handlers", "tried"), [(wrong_paying, WRONG), (right_paying, WORKS)])
 def test_every_handler_is_tried(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
-    own = [name for name, value in vars(handlers).items() if getattr(value, "__module__", "") == handlers.__name__]
-    assert sorted(tried) == sorted(name for name in own if not name.startswith("_"))
+    assert sorted(tried) == sorted(handlers_in(handlers))

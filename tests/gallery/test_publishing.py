@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Message
 from tests.gallery import right_publishing, wrong_publishing
-from tests.gallery.cases import Worlds, deposit
+from tests.gallery.cases import Worlds, deposit, handlers_in
 from tests.gallery.publishing import CLOSE, NAMES, RELAY, consumed, received, told, told_in_any_order
 
 ENGINES = ("dynamodb", "mongodb")
@@ -106,5 +106,4 @@ def test_events_are_told_once_and_in_order(explore: Any, worlds: Worlds, engine:
 
 @pytest.mark.parametrize(("handlers", "tried"), [(wrong_publishing, WRONG), (right_publishing, WORKS)])
 def test_every_publisher_is_tried(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
-    own = [name for name, value in vars(handlers).items() if getattr(value, "__module__", "") == handlers.__name__]
-    assert sorted(tried) == sorted(name for name in own if not name.startswith("_"))
+    assert sorted(tried) == sorted(handlers_in(handlers))

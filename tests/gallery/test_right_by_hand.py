@@ -12,7 +12,7 @@ import pytest
 from onewrite import Message
 from onewrite.testing import sqs_event
 from tests.gallery import right_by_hand_dynamodb, right_by_hand_mongodb, right_lambda
-from tests.gallery.cases import Content, Worlds, awaited_balances, balances, contents, deposit
+from tests.gallery.cases import Content, Worlds, awaited_balances, balances, contents, deposit, handlers_in
 
 ONE = (deposit(1),)
 TWO = (deposit(1), deposit(2))
@@ -112,6 +112,5 @@ def test_work_takes_effect_once_whatever_happens(explore: Any, worlds: Worlds, e
 
 @pytest.mark.parametrize("handlers", dict.fromkeys(handlers for _, handlers, _ in GALLERY), ids=lambda it: it.__name__)
 def test_every_right_handler_is_tried(handlers: ModuleType) -> None:
-    own = [name for name, value in vars(handlers).items() if getattr(value, "__module__", "") == handlers.__name__]
     tried = [name for _, module, works in GALLERY if module is handlers for name in works]
-    assert sorted(tried) == sorted(name for name in own if not name.startswith("_"))
+    assert sorted(tried) == sorted(handlers_in(handlers))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from onewrite import ConfigurationError
 from tests.gallery import left_behind, right_tasks, wrong_tasks
 from tests.gallery.books import DynamoBooks, MongoBooks
-from tests.gallery.cases import Content, Worlds, awaited_balances, balances, deposit
+from tests.gallery.cases import Content, Worlds, awaited_balances, balances, deposit, handlers_in
 
 ENGINES = ("dynamodb", "async mongodb")
 BOOKS: dict[str, Callable[..., Any]] = {"dynamodb": DynamoBooks, "async mongodb": MongoBooks}
@@ -34,11 +33,6 @@ LEFT = {
     "left_in_a_loop_that_is_closed": "is about to send",
     "left_in_a_loop_that_stands_still": "which is about to send",
 }
-
-
-def handlers_in(module: ModuleType) -> list[str]:
-    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-    return [name for name in own if name.islower() and not name.startswith("_")]
 
 
 @pytest.fixture(params=ENGINES)

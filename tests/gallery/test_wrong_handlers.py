@@ -18,7 +18,7 @@ from tests.gallery import (
     wrong_mongodb,
     wrong_steps_dynamodb,
 )
-from tests.gallery.cases import CLOSE, OUTBOX, Content, Worlds, added_item, awaited_balances, balances, deposit
+from tests.gallery.cases import CLOSE, OUTBOX, Content, Worlds, added_item, awaited_balances, balances, deposit, handlers_in
 
 FEW = 4  # steps, so a counterexample is easy to read
 NEVER_EXPECTED = "processing each message once, one at a time, never ends like this"
@@ -171,9 +171,8 @@ def test_a_mistake_is_found_in_few_steps(explore: Any, worlds: Worlds, engine: s
 
 @pytest.mark.parametrize("handlers", dict.fromkeys(handlers for _, handlers, _ in GALLERY), ids=lambda it: it.__name__)
 def test_every_wrong_handler_is_tried(handlers: ModuleType) -> None:
-    own = [name for name, value in vars(handlers).items() if getattr(value, "__module__", "") == handlers.__name__]
     tried = [name for _, module, mistakes in GALLERY if module is handlers for name in mistakes]
-    assert sorted(tried) == sorted(name for name in own if not name.startswith("_"))
+    assert sorted(tried) == sorted(handlers_in(handlers))
 
 
 def test_a_minted_id_is_named_for_runs_that_differ(explore: Any, worlds: Worlds) -> None:
