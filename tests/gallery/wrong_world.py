@@ -217,7 +217,8 @@ def error_of_the_server_swallowed(bank: Bank) -> Coroutine:
         except NotPrimaryError:
             return None
         except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:  # an error of its own
+            response: Any = error.response
+            if response["ResponseMetadata"]["HTTPStatusCode"] < 500:  # an error of its own
                 raise
             return None
 
@@ -233,7 +234,7 @@ def other_throttling_swallowed(bank: Bank) -> Coroutine:
         except ExecutionTimeout:
             return None
         except ClientError as error:
-            if error.response["Error"]["Code"] != "ThrottlingException":
+            if error.response.get("Error", {}).get("Code") != "ThrottlingException":
                 raise
             return None
 
