@@ -28,8 +28,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
-from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from onewrite.batch.report import Failure
 from onewrite.message import Message
@@ -239,18 +238,19 @@ class Deferrals:
         self._progress.move_to_end(source)
         if len(self._progress) > _MAX_SOURCES:
             self._progress.popitem(last=False)
-        waiting = self._sequences.get(source)
+        waiting = cast("dict[QueueMessage, Any] | None", self._sequences.get(source))
         if waiting is None:
             return []
         candidates = [message for message, number in waiting.items() if number is None]
         # What is settled without a sequence has no place among the others. Numbers and texts cannot be compared.
-        following: list[Any] = [
-            (type(each).__name__, each, message) for message, each in waiting.items() if each is not None
-        ]
-        if sequence is not None:
-            kind = type(sequence).__name__
-            following = [each for each in following if each[0] == kind and each[1] > sequence]
-        candidates += [min(following, key=itemgetter(0, 1))[2]] if following else []
+        if sequence is None:
+            following = [message for message, number in waiting.items() if number is not None]
+            next_message = min(following, key=lambda each: (type(waiting[each]).__name__, waiting[each]), default=None)
+        else:
+            kind: Any = type(sequence)
+            following = [message for message, number in waiting.items() if type(number) is kind and number > sequence]
+            next_message = min(following, key=waiting.__getitem__, default=None)
+        candidates += [] if next_message is None else [next_message]
         messages = [message for message in candidates if self._grant_early_try(message)]
         for message in messages:
             self.remove(message)
