@@ -52,10 +52,7 @@ def home_of(function: Any) -> tuple[str, str | None]:
     module = str(getattr(function, "__module__", ""))
     callee: Any = function if hasattr(function, "__code__") else type(function).__call__
     code = getattr(callee, "__code__", None)
-    line = (
-        None if code is None else f"{PurePath(code.co_filename).name}:{code.co_firstlineno} {short_name(code.co_qualname)}"
-    )
-    return module.partition(".")[0], line
+    return module.partition(".")[0], None if code is None else line_of(code, code.co_firstlineno)
 
 
 def _inside(function: Any) -> Any:
