@@ -56,9 +56,8 @@ def begin(
     key = engine.read_key(native)
     if after is not None:
         check_claim(after, message, key, engine.canonical)
-    call_name = engine.attempts()
-    write = engine.new_write(message, key, name=call_name)._replace(token=None)  # the fence says whose step it is
-    fresh = new_step(engine.ledger.attribute, message, request, call_name, write.now)
+    write = engine.new_write(message, key, name="")  # it needs no token, because the fence says whose step it is
+    fresh = new_step(engine.ledger.attribute, message, request, engine.attempts(), write.now)
     step, old_fence = fresh, None
     if after is not None:
         step, old_fence = fresh.reopen(after), after.fence
