@@ -27,7 +27,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
 from onewrite.testing import Crash, Faults, moto_table
-from tests.support.driven import Table, refusal
+from tests.support.driven import Table, failure, refusal, too_large
 from tests.support.seams import flows_of, name_calls
 
 NOW = 1_790_000_000.0
@@ -104,9 +104,8 @@ def test_another_error_of_the_second_request_passes_through() -> None:
     flow = deleting()
     next(flow)
     flow.send({"Attributes": {**KEY, "n": 7}})
-    denied: Any = {"Error": {"Code": "AccessDeniedException", "Message": ""}}
     with pytest.raises(ClientError, match="AccessDenied"):
-        flow.throw(ClientError(denied, "UpdateItem"))
+        flow.throw(failure("AccessDeniedException"))
 
 
 def test_many_attributes_are_removed_in_several_requests() -> None:
@@ -154,18 +153,13 @@ def test_something_else_where_the_tombstone_should_be_is_a_mismatch(table: Any) 
         guarded(table).delete_item(M1, Key=KEY)
 
 
-_LARGE: Any = {
-    "Error": {"Code": "ValidationException", "Message": "Item size to update has exceeded the maximum allowed size"}
-}
-
-
 @pytest.mark.parametrize("held", [{**KEY, "n": 1}, KEY])
 def test_item_still_too_large_raises(held: Any) -> None:
     flow = deleting()
     next(flow)
-    flow.throw(ClientError(_LARGE, "UpdateItem"))
+    flow.throw(too_large())
     if "n" in held:  # then a second try removes it at once
         flow.throw(refusal(held))
-        flow.throw(ClientError(_LARGE, "UpdateItem"))
+        flow.throw(too_large())
     with pytest.raises(EntityTooLarge):
         flow.throw(refusal(held))

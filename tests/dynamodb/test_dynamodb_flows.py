@@ -57,9 +57,9 @@ SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r1": {HASH}}
 DONE: dict[str, Any] = {"ResponseMetadata": {}}
 
 
-def flows(ledger: Ledger, *, client: bool = False, now: float = NOW) -> Flows:
+def flows(ledger: Ledger, *, client: bool = False) -> Flows:
     target, name = (object(), "orders") if client else (Table(), None)
-    return Flows(target, ledger, name, lambda: now, lambda: "try", is_async=False)
+    return Flows(target, ledger, name, lambda: NOW, lambda: "try", is_async=False)
 
 
 def methods(steps: list[FlowStep]) -> list[str]:

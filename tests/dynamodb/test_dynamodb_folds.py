@@ -1,10 +1,8 @@
-"""Several messages in one write of a table: the expected requests, how many fit, and what each answer of DynamoDB means."""
+"""Several messages in one write of a table: how many fit, and what each answer of DynamoDB means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -28,7 +26,6 @@ from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, MAX_OPERATORS
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.folds import Folds
-from onewrite.testing import moto_table
 from tests.support.driven import Table, failure, play_requests, refusal, too_large
 from tests.support.spelled import spell_condition
 
@@ -50,20 +47,20 @@ LEDGERS: dict[str, Ledger] = {
 }
 
 
-def flows(ledger: Ledger, **more: Any) -> Flows:
-    return Flows(Table(), ledger, None, lambda: NOW, lambda: "try", is_async=False, **more)
+def flows(ledger: Ledger) -> Flows:
+    return Flows(Table(), ledger, None, lambda: NOW, lambda: "try", is_async=False)
 
 
-def message(n: int | str, source: str = "s") -> Message:
-    return Message(f"m{n}", source=source, sequence=n)
+def message(n: int) -> Message:
+    return Message(f"m{n}", source="s", sequence=n)
 
 
 def messages(*numbers: int) -> list[Message]:
     return [message(n) for n in numbers]
 
 
-def write(fresh: list[Message], entity: Mapping[str, Any] = MappingProxyType({"Key": KEY})) -> dict[str, Any]:
-    return {**entity, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": len(fresh)}}
+def write(fresh: list[Message]) -> dict[str, Any]:
+    return {"Key": KEY, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": len(fresh)}}
 
 
 def kinds(outcomes: list[Outcome]) -> list[type[Outcome]]:
@@ -75,15 +72,6 @@ def seen(*numbers: int, **more: Any) -> dict[str, Any]:
     entries = [SeenIds().entry(message(n), NOW) for n in numbers]
     marks = {"ow_r1": {entry.own.mark for entry in entries}} if entries else {}
     return {**KEY, "n": 1, "ow_l": "ow1 14d", **marks, **more}
-
-
-# --- expected requests ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def table() -> Iterator[Any]:
-    with moto_table() as made:
-        yield made
 
 
 # --- how many fit -----------------------------------------------------------------------------------------------------

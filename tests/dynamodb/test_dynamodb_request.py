@@ -27,9 +27,9 @@ MARK = HighWaterMark()
 KEY = {"Key": {"orderId": "o-1"}}
 
 
-def write(ledger: Ledger = MARK, message: Message = M5, now: float = NOW) -> Write:
+def write(ledger: Ledger = MARK, message: Message = M5) -> Write:
     """The parts of a write of the call "try"."""
-    return Write(message, KEY["Key"], now, ledger.entry(message, now), NO_STEP, token=make_token("try"))
+    return Write(message, KEY["Key"], NOW, ledger.entry(message, NOW), NO_STEP, token=make_token("try"))
 
 
 def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:

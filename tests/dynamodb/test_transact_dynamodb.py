@@ -73,27 +73,19 @@ class Client:
         return [request["ClientRequestToken"] for method, request in self.sent if method == "transact_write_items"]
 
 
-class Clock:
-    """Stands still."""
-
-    def __call__(self) -> float:
-        return NOW
+def guarded(client: Any, ledger: Any = None) -> GuardedTable:
+    return name_calls(GuardedTable(client, ledger or SeenIds(), table_name="orders", clock=lambda: NOW), lambda: "try")
 
 
-def guarded(client: Any, ledger: Any = None, **options: Any) -> GuardedTable:
-    options = {"table_name": "orders", "clock": Clock(), **options}
-    return name_calls(GuardedTable(client, ledger or SeenIds(), **options), lambda: "try")
-
-
-def writes(client: Any, ledger: Any = None, **native: Any) -> list[Any]:
+def writes(client: Any, ledger: Any = None) -> list[Any]:
     """Two writes, of items a and b."""
     table = guarded(client, ledger)
-    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, **native}
+    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
     return [table.updating(Key={"id": key}, **update) for key in "ab"]
 
 
 def inbox_of(client: Any) -> Inbox:
-    return Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    return Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=lambda: NOW)
 
 
 def unguarded(client: Any) -> GuardedTable:

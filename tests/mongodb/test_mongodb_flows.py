@@ -33,7 +33,7 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Step, step_mark
 from onewrite.mongodb.flows import Flows, is_entity_taken
-from tests.support.driven import play, reply
+from tests.support.driven import Collection, play, reply
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -48,26 +48,11 @@ BY_ID: dict[str, Any] = {"_id_": {"key": [("_id", 1)]}}
 IN_TRANSACTION: Any = SimpleNamespace(in_transaction=True)
 
 
-class Collection:
-    """A collection as the flows see it when they are made; they are then driven by hand."""
-
-    name = "orders"
-    write_concern = WriteConcern(wtimeout=500)
-
-    def __init__(self) -> None:
-        self.asked: dict[str, Any] = {}
-
-    def with_options(self, **asked: Any) -> Collection:
-        copy = type(self)()
-        copy.asked = asked
-        return copy
-
-
 LANDED, NOTHING = reply(1), reply()
 
 
-def flows(ledger: Ledger, *, fields: Any = (), now: float = NOW) -> Flows:
-    return Flows(Collection(), ledger, lambda: now, fields, "majority", is_async=False)
+def flows(ledger: Ledger) -> Flows:
+    return Flows(Collection(), ledger, lambda: NOW, (), "majority", is_async=False)
 
 
 def in_use(ledger: Ledger) -> Flows:
@@ -77,8 +62,8 @@ def in_use(ledger: Ledger) -> Flows:
     return store
 
 
-def write(ledger: Ledger, query: Any = QUERY, /, update: Any = None, **native: Any) -> Flow[Any]:
-    return flows(ledger).write(M5, query, update or UPDATE, writer="update_one", **native)
+def write(ledger: Ledger, query: Any = QUERY, /, **native: Any) -> Flow[Any]:
+    return flows(ledger).write(M5, query, UPDATE, writer="update_one", **native)
 
 
 def methods(steps: list[Call]) -> list[str]:
@@ -276,6 +261,3 @@ def test_a_collection_that_tells_no_outcome_is_refused() -> None:
     odd: Any = "none"
     with pytest.raises(ConfigurationError, match="durability='none'"):
         Flows(Collection(), SeenIds(), lambda: NOW, (), odd, is_async=False)
-
-
-# --- clocks and sizes -------------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ OTHERS = Message("x1", source="t", sequence=1)
 LANDED, CREATED, NOTHING = reply(1), reply(1, upserted="o-1"), reply()
 
 
-def flows(ledger: Ledger, *, clock: Callable[[], float] = lambda: NOW, **more: Any) -> Flows:
-    store = Flows(Collection(), ledger, clock, more.pop("fields", ()), "majority", is_async=False, **more)
+def flows(ledger: Ledger, clock: Callable[[], float]) -> Flows:
+    store = Flows(Collection(), ledger, clock, (), "majority", is_async=False)
     store._indexes = BY_ID
     return store
 
@@ -55,9 +55,13 @@ def adding(query: Any = QUERY, **native: Any) -> Callable[[list[Message]], dict[
 
 
 def fold(
-    ledger: Ledger, messages: Sequence[Message], function: Any = None, *answers: Any, **more: Any
+    ledger: Ledger,
+    messages: Sequence[Message],
+    function: Any = None,
+    *answers: Any,
+    clock: Callable[[], float] = lambda: NOW,
 ) -> tuple[list[Any], list[Call]]:
-    return play_requests(folding.fold(Folds(flows(ledger, **more)), messages, function or adding()), *answers)
+    return play_requests(folding.fold(Folds(flows(ledger, clock)), messages, function or adding()), *answers)
 
 
 def methods(calls: list[Call]) -> list[str]:

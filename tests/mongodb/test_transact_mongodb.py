@@ -125,10 +125,10 @@ def guarded(documents: Any, ledger: Any = None, **options: Any) -> GuardedCollec
     return name_calls(GuardedCollection(documents, ledger or SeenIds(), clock=lambda: NOW, **options), lambda: "try")
 
 
-def writes(documents: Any, ledger: Any = None, **native: Any) -> list[Any]:
+def writes(documents: Any) -> list[Any]:
     """Two writes, of documents a and b."""
-    store = guarded(documents, ledger)
-    return [store.updating({"_id": key}, {"$inc": {"n": 1}}, **native) for key in "ab"]
+    store = guarded(documents)
+    return [store.updating({"_id": key}, {"$inc": {"n": 1}}) for key in "ab"]
 
 
 def made(documents: Documents, participants: Any = None, **options: Any) -> Any:
