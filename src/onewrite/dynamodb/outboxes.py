@@ -21,7 +21,7 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, key_parts, read_box, try_read
 from onewrite.dynamodb.expression import Placeholders
-from onewrite.dynamodb.flows import find_client, read_error_code, read_error_text, retry_conflicts, send_reading
+from onewrite.dynamodb.flows import find_client, read_error_code, read_error_text, send, send_reading
 from onewrite.dynamodb.layout import canonical, normalize, number_text
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
@@ -148,12 +148,8 @@ class Outboxes:
             "ExpressionAttributeValues": typed_values(words.values) if self.is_typed else words.values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        call = Call("update_item", (), request)
         try:
-            try:
-                yield call
-            except ClientError as error:
-                yield from retry_conflicts(error, call)
+            yield from send(Call("update_item", (), request))
         except ClientError as error:
             if read_error_code(error) != "ConditionalCheckFailedException":
                 raise
