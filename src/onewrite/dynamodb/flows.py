@@ -237,8 +237,7 @@ class Flows(Engine):
     def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
         """Return what of the item is its key, which the table is asked for."""
         if not self._key_names:
-            description = yield Call("describe_table", (), dict(self.table))
-            self._key_names = tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
+            self._key_names = yield from ask_key_names(self.table)
         return {name: item[name] for name in self._key_names}
 
     def send_reading(self, call: Call) -> Flow[Mapping[str, Any]]:
@@ -416,6 +415,12 @@ def send_reading(call: Call, target: Any, *, is_typed: bool) -> Flow[Mapping[str
         return cast("Mapping[str, Any]", (yield call))
     except (ClientError, ArithmeticError) as error:
         return (yield from send_again(error, call, target, is_typed=is_typed))
+
+
+def ask_key_names(table: Mapping[str, Any]) -> Flow[tuple[str, ...]]:
+    """Return the names of the attributes that are the table's key."""
+    description = yield Call("describe_table", (), dict(table))
+    return tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
 
 
 def send_again(error: ClientError | ArithmeticError, call: Call, target: Any, *, is_typed: bool) -> Flow[Mapping[str, Any]]:

@@ -21,7 +21,7 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, key_parts, read_box, try_read
 from onewrite.dynamodb.expression import Placeholders
-from onewrite.dynamodb.flows import find_client, read_error_code, read_error_text, send, send_reading
+from onewrite.dynamodb.flows import ask_key_names, find_client, read_error_code, read_error_text, send, send_reading
 from onewrite.dynamodb.layout import canonical, normalize, number_text
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
@@ -200,8 +200,7 @@ class Finder:
                 request["FilterExpression"] = f"{words.name(OUTBOX.due)}<={words.value(self._before)}"
         else:
             if not self._key_names:
-                description = yield Call("describe_table", (), dict(self._boxes.table))
-                self._key_names = tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
+                self._key_names = yield from ask_key_names(self._boxes.table)
             condition = f"attribute_exists({words.name(OUTBOX.events)})"
             if self._before is not None:
                 due = words.name(OUTBOX.due)

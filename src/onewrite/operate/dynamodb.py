@@ -17,7 +17,7 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.label import PREFIX, STEP, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
-from onewrite.dynamodb.flows import read_error_code, read_error_text, send
+from onewrite.dynamodb.flows import ask_key_names, read_error_code, read_error_text, send
 from onewrite.dynamodb.layout import is_made_by, locate_slot, lookup
 from onewrite.dynamodb.size import item_size
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
@@ -124,8 +124,7 @@ class TableScan:
         if self._start is None:
             return None
         if not self._keys:
-            description = yield Call("describe_table", (), self._table)
-            self._keys = tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
+            self._keys = yield from ask_key_names(self._table)
         start = {"ExclusiveStartKey": self._start} if self._start else {}
         page: Mapping[str, Any] = yield Call("scan", (), {**self._table, **self._request, **start})
         self._start = page.get("LastEvaluatedKey") or None
