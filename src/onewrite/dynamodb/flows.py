@@ -183,9 +183,7 @@ class Flows(Engine):
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
         """Return the item that refused a write. If nobody can read it, the error is raised here."""
         if read_error_code(error) == _REFUSED:
-            # Even a Table gives typed values here: boto3 does not convert the members of an error.
-            item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            return Refusal(write, read_image(self.ledger.terms, None if item is None else readable_values(item)))
+            return Refusal(write, self.read_image(_read_refusing_item(error)))
         is_mistyped = read_error_code(error) == "ValidationException" and says_mistyped(read_error_text(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
@@ -230,8 +228,7 @@ class Flows(Engine):
         except ClientError as error:
             if read_error_code(error) != _REFUSED:
                 raise
-            item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            return None if item is None else readable_values(item)
+            return _read_refusing_item(error)
         return None  # no server does it
 
     def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
@@ -434,6 +431,13 @@ def send_again(error: ClientError | ArithmeticError, call: Call, target: Any, *,
         raise error
     let_read_long_numbers(target)
     return (yield from send(call))
+
+
+def _read_refusing_item(error: ClientError) -> Entity | None:
+    """Return the item that did not meet the condition of a write. None: there is no item."""
+    # Even a Table gives typed values here: boto3 does not convert the members of an error.
+    item = cast("Mapping[str, Any] | None", error.response.get("Item"))
+    return None if item is None else readable_values(item)
 
 
 def read_error_code(error: ClientError) -> str:
