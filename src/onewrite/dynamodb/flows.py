@@ -176,8 +176,7 @@ class Flows(Engine):
 
     def returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
         """Return the entity as the response to an update shows it."""
-        attributes = response.get("Attributes")
-        item = None if attributes is None else readable_values(attributes) if self.is_typed else attributes
+        item = self._readable_item(response.get("Attributes"))
         return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
@@ -212,7 +211,9 @@ class Flows(Engine):
 
     def read_item(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield from self.send_reading(Call("get_item", (), request))
-        item: Entity | None = response.get("Item")
+        return self._readable_item(response.get("Item"))
+
+    def _readable_item(self, item: Entity | None) -> Entity | None:
         return readable_values(item) if item is not None and self.is_typed else item
 
     def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
