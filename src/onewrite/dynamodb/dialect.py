@@ -138,8 +138,14 @@ def _merge(
     shape: object = None
     try:
         shape = (
-            *(_describe_shape(write), frame, tuple(native), tuple(key.keys()), native.get("UpdateExpression")),
-            *(native.get("ConditionExpression"), tuple(names.items()), tuple(values.keys())),
+            _describe_shape(write),
+            frame,
+            tuple(native),
+            tuple(key.keys()),
+            native.get("UpdateExpression"),
+            native.get("ConditionExpression"),
+            tuple(names.items()),
+            tuple(values.keys()),
         )
         plan = _plans.get(shape)
     except (TypeError, AttributeError):  # an argument of another type, which is refused here
@@ -176,13 +182,14 @@ def _describe_shape(write: Write) -> tuple[object, ...]:
     else:  # nearly always
         ledger = (entry.own.sets, len(entry.own.aliases))
     return (
-        *(entry.terms, ledger, write.token is None, emission and (emission.label, bool(emission.events))),
-        *(
-            type(step),
-            type(step) is Finishes and (step.overtaken, step.is_unsent),
-            type(step) is NoStepAtAll and len(step.unsent),
-            len(write.other_messages),
-        ),
+        entry.terms,
+        ledger,
+        write.token is None,
+        emission and (emission.label, bool(emission.events)),
+        type(step),
+        type(step) is Finishes and (step.overtaken, step.is_unsent),
+        type(step) is NoStepAtAll and len(step.unsent),
+        len(write.other_messages),
         burial and (burial.tombstone.ttl, burial.removes),
     )
 
