@@ -464,9 +464,10 @@ def add_ledger(write: Write, draft: Draft) -> None:
 
 def _name_mark(write: Write, place: int, draft: Draft) -> str:
     """Return the placeholder of a mark. Where it is the mark of the message's step as well, that one is there already: each value costs time."""
-    for placeholder, read in draft.values.items():
-        if place == 0 and read(write) == write.entry.own.mark:
-            return placeholder
+    if place == 0:
+        for placeholder, read in draft.values.items():
+            if read(write) == write.entry.own.mark:
+                return placeholder
     return draft.value(partial(_read_mark, place))
 
 
