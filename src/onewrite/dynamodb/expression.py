@@ -234,9 +234,7 @@ def check_arguments(native: Mapping[str, Any]) -> None:
     """Raise for an argument that no guarded write takes, or that is of another type than DynamoDB's."""
     for name in native:
         if name == "TableName":
-            raise InvalidUpdate(
-                "A call goes to the table of its store: leave TableName out, and make a store for each table."
-            )
+            raise names_table()
         if name in LEGACY:
             raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
     for expression in ("UpdateExpression", "ConditionExpression"):
@@ -247,6 +245,10 @@ def check_arguments(native: Mapping[str, Any]) -> None:
         if not isinstance(attribute, str):
             raise _type_error(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")
     check_placeholders([*names, *values])
+
+
+def names_table() -> InvalidUpdate:
+    return InvalidUpdate("A call goes to the table of its store: leave TableName out, and make a store for each table.")
 
 
 def check_placeholders(placeholders: Iterable[object]) -> None:

@@ -26,7 +26,7 @@ from onewrite.core.step import Claim, FinalWrite, Step, step_mark
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import Image, Size, StepPart, Unreadable, Write, too_large
 from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update
-from onewrite.dynamodb.expression import LEGACY, check_key, read_mapping, touches_ours
+from onewrite.dynamodb.expression import LEGACY, check_key, names_table, read_mapping, touches_ours
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size, value_size
@@ -245,9 +245,7 @@ class Flows(Engine):
     def address(self, native: Native) -> dict[str, Any]:
         """Return the arguments of a read, with the table in them."""
         if "TableName" in native:
-            raise InvalidUpdate(
-                "A call goes to the table of its store: leave TableName out, and make a store for each table."
-            )
+            raise names_table()
         check_key(read_mapping(native, "Key"))
         key = {"Key": typed_values(native["Key"])} if self.is_typed and "Key" in native else {}
         return {**self.table, **native, **key}

@@ -44,6 +44,7 @@ _UNDECIDED_CODES = frozenset(
     }
 )
 _TWICE = "multiple operations on one item"
+_SAME_ITEM = "Two participants write the same item: make them one write."
 
 
 def transact(
@@ -191,7 +192,7 @@ def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
     text = read_error_text(error)
     if read_error_code(error) == "ValidationException":
         if _TWICE in text:
-            raise InvalidUpdate("Two participants write the same item: make them one write.") from error
+            raise InvalidUpdate(_SAME_ITEM) from error
         if not (says_too_large(text) or says_mistyped(text)):
             raise error
         return [_Reason(action, "ValidationError", text, None, shows_item=False) for action in actions]
@@ -277,5 +278,5 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
         if key:
             item = (table, canonical(key))
             if item in items:
-                raise InvalidUpdate("Two participants write the same item: make them one write.")
+                raise InvalidUpdate(_SAME_ITEM)
             items.add(item)
