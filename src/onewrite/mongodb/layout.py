@@ -124,8 +124,7 @@ _NEUTRAL: CodecOptions[Any] = CodecOptions(
 
 def read_codec(collection: Any) -> CodecOptions[Any]:
     """Return how the client reads and writes values. A stand-in keeps those of Python."""
-    options: object = getattr(collection, "codec_options", None)
-    return cast("CodecOptions[Any]", options) if isinstance(options, CodecOptions) else UUIDS
+    return cast("CodecOptions[Any]", collection.codec_options) if has_codec(collection) else UUIDS
 
 
 _NO_BSON = (BSONError, TypeError, ValueError, OverflowError)  # what the driver raises for a value that it cannot write
