@@ -40,7 +40,7 @@ class Outboxes:
         majority = require_majority(collection)
         self.target, self.raw_target = with_codec(majority, STORED_CODEC), raw(majority, STORED_CODEC)
         # A document of somebody else's, whose _id no driver should have written, must not end the stream at each try.
-        self.watched = with_codec(majority, STORED_CODEC.with_options(unicode_decode_error_handler="replace"))
+        self.watched = with_codec(majority, LENIENT_CODEC)
         self.outbox = outbox
         self._fields = tuple(fields)
         self._callers, self._codec = read_codec(collection), read_codec(self.target)
@@ -220,7 +220,7 @@ def _id_and_due(document: Any) -> tuple[Any, object]:
     except Exception as error:
         reason, fields = error, {}
         with suppress(Exception):
-            fields = BSON(document.raw).decode(STORED_CODEC.with_options(unicode_decode_error_handler="replace"))
+            fields = BSON(document.raw).decode(LENIENT_CODEC)
     return Broken({"_id": fields.get("_id", bytes(document.raw))}, reason), fields.get(OUTBOX.due)
 
 
@@ -228,6 +228,8 @@ def _id_and_due(document: Any) -> tuple[Any, object]:
 STORED_CODEC: CodecOptions[Any] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+# It also reads text that no driver should have written.
+LENIENT_CODEC: CodecOptions[Any] = STORED_CODEC.with_options(unicode_decode_error_handler="replace")
 _PLAIN_CODEC: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 

@@ -21,7 +21,7 @@ from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import require_majority
 from onewrite.mongodb.layout import Document, canonical, is_made_by, locate_slot, lookup, with_codec
-from onewrite.mongodb.outboxes import STORED_CODEC
+from onewrite.mongodb.outboxes import LENIENT_CODEC, STORED_CODEC
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.report import NotThere
 
@@ -31,8 +31,6 @@ _DISPLAY_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=
 # Read every value in a type that is written back unchanged, such as UUIDs of the legacy format and dates after Python's
 # last.
 _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
-# Invalid UTF-8 in a user's field or an _id must not hide the other entities. It is only shown.
-_LENIENT = STORED_CODEC.with_options(unicode_decode_error_handler="replace")
 
 
 def _raw_spelling(value: object) -> str | None:
@@ -47,7 +45,8 @@ class CollectionStore:
     """The documents of a collection, with majority reads and majority writes."""
 
     def __init__(self, collection: Any) -> None:
-        self.target = with_codec(require_majority(collection), _LENIENT)
+        # Invalid UTF-8 in a user's field or an _id must not hide the other entities. It is only shown.
+        self.target = with_codec(require_majority(collection), LENIENT_CODEC)
         self.name = str(getattr(collection, "full_name", collection.name))
 
     def key(self, text: str) -> dict[str, Any]:
