@@ -172,14 +172,13 @@ def prepare(flows: Flows, method: str, named: Document, options: Mapping[str, An
 
 def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """Send the prepared write as one of its own. A refusal names its participant as in a transaction."""
-    flows, emit, native = participant.store, participant.emit, dict(participant.native)
+    flows, emit, native, missing_ok = participant.store, participant.emit, participant.native, participant.missing_ok
     if participant.creates:
         outcome = yield from flows.insert_one(message, emit=emit, **native)
     elif participant.method == "recording":
-        outcome = yield from flows.record(message, emit=emit, upsert=False, missing_ok=participant.missing_ok, **native)
+        outcome = yield from flows.record(message, emit=emit, upsert=False, missing_ok=missing_ok, **native)
     else:
-        native["missing_ok"] = participant.missing_ok
-        outcome = yield from flows.write(message, writer="update_one", emit=emit, **native)
+        outcome = yield from flows.write(message, writer="update_one", emit=emit, missing_ok=missing_ok, **native)
     return with_participant(outcome, 0)
 
 
