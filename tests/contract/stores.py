@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
@@ -550,8 +550,18 @@ def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
         yield _making(guard, lambda guarded, place: MongoShop("mongomock", guarded, collection, done, place))
 
 
+def open_with_transactions(store: str, opened: MakeIn) -> AbstractContextManager[MakeIn]:
+    """Open the store of that name with transactions, unless `skip_without_transactions` skips it."""
+    return _explored_mongomock() if store == "mongomock" else nullcontext(opened)
+
+
+def skip_without_transactions(store: str) -> None:
+    if store == "mongomock async":
+        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+
+
 @contextmanager
-def explored_mongomock(engines: Engines) -> Iterator[MakeIn]:
+def _explored_mongomock() -> Iterator[MakeIn]:
     """mongomock has no transactions, and brings them where a handler is explored: as here, one request after the other."""
     with mongomock_collection() as made:
         machine = Machine(lambda: made)

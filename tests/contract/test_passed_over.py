@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, combinations, permutations
 from typing import Any
 
@@ -24,7 +23,7 @@ from onewrite import (
     SeenIds,
     Stale,
 )
-from tests.contract.stores import Adding, Engines, MakeIn, MakeShop, Shop, explored_mongomock
+from tests.contract.stores import Adding, MakeIn, MakeShop, Shop, open_with_transactions, skip_without_transactions
 from tests.contract.test_deletes import TOMBSTONES
 
 OLD = SeenIds()
@@ -33,10 +32,8 @@ FROM_5 = InSequence(first=5, also=OLD)
 
 
 @pytest.fixture(scope="module")
-def opened(store: str, engines: Engines, opened: MakeIn) -> Iterator[MakeIn]:
-    """With transactions, which mongomock has where a handler is explored."""
-    context: AbstractContextManager[MakeIn] = explored_mongomock(engines) if store == "mongomock" else nullcontext(opened)
-    with context as make:
+def opened(store: str, opened: MakeIn) -> Iterator[MakeIn]:
+    with open_with_transactions(store, opened) as make:
         yield make
 
 
@@ -91,8 +88,8 @@ def new(make_shop: MakeShop) -> Shop:
 def test_former_message_moves_the_mark_in_every_verb(
     make_shop: MakeShop, store: str, old: Shop, ledger: InSequence, n: int, verb: str
 ) -> None:
-    if store == "mongomock async" and verb.startswith("transact "):
-        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+    if verb.startswith("transact "):
+        skip_without_transactions(store)
     shop, orders = make_shop(ledger, tombstones=TOMBSTONES), ("o", "p")
     for order in orders:
         assert kinds([old.add(message(each), order) for each in (n, n + 1)]) == [Applied] * 2
@@ -216,8 +213,7 @@ def test_a_deleted_entity_waits_for_nothing(make_shop: MakeShop) -> None:
 
 
 def test_mark_moves_if_an_inbox_holds_the_message(store: str, old: Shop, new: Shop) -> None:
-    if store == "mongomock async":
-        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+    skip_without_transactions(store)
     for n in (1, 2):
         assert type(old.transact(message(n), old.adding("o"), inbox=old.inbox("billing"))) is Applied
     turns = [new.transact(message(n), new.adding("o"), inbox=new.inbox("billing")) for n in (2, 1, 2, 3)]
@@ -228,8 +224,7 @@ def test_mark_moves_if_an_inbox_holds_the_message(store: str, old: Shop, new: Sh
 def test_message_comes_again_until_each_participants_turn(
     store: str, make_shop: MakeShop, old: Shop, new: Shop, deferred: int
 ) -> None:
-    if store == "mongomock async":
-        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+    skip_without_transactions(store)
     for n in (1, 2):
         old.add(message(n), "o")
     other = make_shop(SeenIds(name="other"))

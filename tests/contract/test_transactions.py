@@ -29,20 +29,16 @@ from onewrite import (
     Stale,
     Tombstones,
 )
-from tests.contract.stores import Engines, MakeIn, MakeShop, Shop, explored_mongomock
+from tests.contract.stores import MakeIn, MakeShop, Shop, open_with_transactions, skip_without_transactions
 
 M1, M2, M3 = (Message(f"m{n}", source="s", sequence=n) for n in (1, 2, 3))
 
 
 @pytest.fixture(scope="module")
-def opened(store: str, engines: Engines, opened: MakeIn) -> Iterator[MakeIn]:
-    if not store.startswith("mongomock"):
-        yield opened
-    elif store == "mongomock":
-        with explored_mongomock(engines) as make:
-            yield make
-    else:
-        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+def opened(store: str, opened: MakeIn) -> Iterator[MakeIn]:
+    skip_without_transactions(store)
+    with open_with_transactions(store, opened) as make:
+        yield make
 
 
 @pytest.fixture
