@@ -528,7 +528,7 @@ def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runn
         client = boto3.client("dynamodb", **place.client)
         stack.callback(client.close)
         return client
-    context = (
+    context: Any = (
         get_session().create_client("dynamodb", **place.client)
         if kind.endswith("client")
         else pytest.importorskip("aioboto3", reason=BY_ITSELF).Session().resource("dynamodb", **place.client)
