@@ -142,7 +142,7 @@ def test_a_body_may_be_any_buffer(
     assert [message.id for message in seen] == ["a"]
 
 
-def test_an_asynchronous_handler_works_inside_a_running_event_loop(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_asynchronous_handler_works_inside_a_running_event_loop() -> None:
     async def each(message: Message) -> Answer:
         await asyncio.sleep(0)
         return Applied(message)

@@ -138,7 +138,7 @@ def test_a_call_has_at_most_a_hundred_messages(event: Any, shop: Shop) -> None:
     assert " ".join(shop.calls).split() == names
 
 
-def test_the_function_is_given_a_list_of_its_own(shop: Shop) -> None:
+def test_the_function_is_given_a_list_of_its_own() -> None:
     def each(messages: list[Message]) -> None:
         assert type(messages) is list
         messages.clear()
@@ -384,7 +384,7 @@ def test_what_is_no_plain_function_is_refused(group_by: Any, shop: Shop) -> None
 
 
 @pytest.mark.parametrize("decorator", [sns_handler, eventbridge_handler, s3_handler])
-def test_single_record_source_has_no_groups(decorator: Any, shop: Shop) -> None:
+def test_single_record_source_has_no_groups(decorator: Any) -> None:
     with pytest.raises(ConfigurationError, match="sends one record at a time"):
         decorator(by_name, group_by=letter)
 

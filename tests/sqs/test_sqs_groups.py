@@ -185,7 +185,7 @@ def test_messages_behind_a_failure_of_a_fifo_group_come_again(fifo: FakeSqs, tim
     assert [stored.body for stored in fifo.messages] == ["a2", "a3", "b1"]
 
 
-def test_deferred_messages_of_a_group_are_tried_again_together(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_deferred_messages_of_a_group_are_tried_again_together(sqs: FakeSqs) -> None:
     tries: list[int] = []
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -221,7 +221,7 @@ def test_a_busy_message_does_not_hold_back_its_group(sqs: FakeSqs, time: Virtual
     assert shop.calls == [(0, "a1 a2 a3"), (61, "a2")]
 
 
-def test_a_record_is_read_again_for_another_attempt(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_record_is_read_again_for_another_attempt(sqs: FakeSqs) -> None:
     found: list[str] = []
 
     def each(messages: list[Message]) -> list[Answer]:

@@ -302,7 +302,7 @@ def test_a_lost_message_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -
 # ---------------------------------------------------------------- requests that fail
 
 
-def test_entries_that_fail_are_deleted_by_another_request(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_entries_that_fail_are_deleted_by_another_request(sqs: FakeSqs) -> None:
     for number in range(4):
         sqs.send(f"m{number}")
     refusals = [None, False, None, False, False]
