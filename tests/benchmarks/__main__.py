@@ -106,10 +106,6 @@ def _number(value: float, row: Row) -> str:
             return f"{value:.1f} s"
         case "us":
             return f"{value:.1f} us"
-        case "units":
-            return f"{value:.1f}"
-        case "requests" | "bytes":
-            return f"{value:.0f}"
 
 
 def _spread(row: Row) -> str:

@@ -19,7 +19,7 @@ from onewrite.dynamodb.values import typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Relay
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
+from tests.benchmarks.measure import Contender, Plan, Row, fresh_messages, ratio, take_turns
 from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
 from tests.benchmarks.speed_mongodb import BUSINESS as MONGODB_UPDATE
 from tests.engines.stores import create_table, create_table_with_outbox
@@ -76,7 +76,7 @@ def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
         return keys
 
     def writer(table: str, outbox: Outbox, name: str, **emit: Any) -> Contender:
-        ours, keys, messages = store(table, outbox), entities(table, name), _messages(plan)
+        ours, keys, messages = store(table, outbox), entities(table, name), fresh_messages(plan)
         return lambda turn: ours.update_item(messages[turn], Key=keys[turn], **DYNAMODB_UPDATE, **emit)
 
     rival = "the same guarded write without"
@@ -90,7 +90,7 @@ def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
 
 def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]:
     store = GuardedCollection(mongo.shop.orders, SeenIds(), outbox=PLAIN)
-    messages = _messages(plan)
+    messages = fresh_messages(plan)
     mongo.shop.orders.insert_many(
         [{"_id": f"{name} {turn:06d}"} for name in ("ours", "theirs") for turn in range(len(messages))]
     )
@@ -105,10 +105,6 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
 def _duel(plan: Plan, what: str, ours: Contender, rival: str, theirs: Contender) -> Row:
     took = take_turns({"ours": ours, "theirs": theirs}, plan.rounds, warmup=plan.warmup, seed=plan.seed)
     return ratio(what, rival, took["ours"], took["theirs"], target=AGAINST_NONE)
-
-
-def _messages(plan: Plan) -> list[Message]:
-    return [Message(name) for name in message_ids(plan.warmup + plan.rounds, plan.seed)]
 
 
 # ---------------------------------------------------------------- relays

@@ -15,7 +15,7 @@ from onewrite import Applied, Message, Outcome
 
 Contender = Callable[[int], object]
 Entrant = Callable[[Callable[[int], str]], Contender]  # given the keys of the entities that it is to write to
-Unit = Literal["x", "s", "us", "requests", "units", "bytes"]
+Unit = Literal["x", "s", "us"]
 
 SLICES = 5  # of one run: how far their ratios lie apart says how much to trust the one in the middle
 
@@ -114,6 +114,11 @@ def expect(kind: type[Outcome], outcome: object) -> None:
 
 def numbered_messages(plan: Plan) -> list[Message]:
     return [Message(f"message-{turn}", "s", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]
+
+
+def fresh_messages(plan: Plan) -> list[Message]:
+    """A message for each turn, with random ids. They are there before the clock runs, as the handler's caller has them."""
+    return [Message(message_id) for message_id in message_ids(plan.warmup + plan.rounds, plan.seed)]
 
 
 def message_ids(count: int, seed: int) -> list[str]:

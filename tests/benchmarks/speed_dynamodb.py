@@ -9,10 +9,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from onewrite import Message, SeenIds
-from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import Dynoxide
-from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, message_ids
+from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, fresh_messages
+from tests.engines.stores import create_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -44,44 +44,37 @@ def rows(plan: Plan) -> Iterator[Row]:
 def orders(server: Dynoxide) -> Iterator[DynamoDBClient]:
     """A client, and the table that the benchmarks write to."""
     client = server.client()
-    client.create_table(
-        TableName=TABLE,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table(client, TABLE)
     yield client
     client.close()
 
 
 def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
-    ids = message_ids(plan.warmup + plan.rounds, plan.seed)
+    messages = fresh_messages(plan)
 
     def values(turn: int) -> dict[str, Any]:
-        mark = blake2b(f"0:36:{ids[turn]}".encode(), digest_size=10).digest()
+        mark = blake2b(f"0:36:{messages[turn].id}".encode(), digest_size=10).digest()
         return {":ow_0": mark, ":ow_1": {mark}, ":ow_token": secrets.token_bytes(6)}
 
-    on_client, on_table = _entrants(SeenIds(), [Message(message_id) for message_id in ids], client, table)
-    same_on_client, same_on_table = same_by_hand(SeenIds(), client, table, values)
+    on_client, on_table = _entrants(messages, client, table)
+    same_on_client, same_on_table = _same_by_hand(client, table, values)
     yield Duel("SeenIds, client", "the same request by hand, client", on_client, same_on_client, 1.08)
     yield Duel("SeenIds, Table", "the same request by hand, Table", on_table, same_on_table, 1.10)
 
 
-def _entrants(ledger: Ledger, messages: list[Message], client: Any, table: Any) -> tuple[Entrant, Entrant]:
-    """On a client and on a Table. The messages are there already, as the handler's caller has them."""
+def _entrants(messages: list[Message], client: Any, table: Any) -> tuple[Entrant, Entrant]:
+    """On a client and on a Table."""
 
     def entrant(store: GuardedTable) -> Entrant:
         return lambda key: lambda turn: store.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
 
-    return entrant(GuardedTable(client, ledger, table_name=TABLE)), entrant(GuardedTable(table, ledger))
+    return entrant(GuardedTable(client, SeenIds(), table_name=TABLE)), entrant(GuardedTable(table, SeenIds()))
 
 
-def same_by_hand(
-    ledger: Ledger, client: Any, table: Any, values: Callable[[int], dict[str, Any]]
-) -> tuple[Entrant, Entrant]:
+def _same_by_hand(client: Any, table: Any, values: Callable[[int], dict[str, Any]]) -> tuple[Entrant, Entrant]:
     """What a guarded write sends, written out: on a client with typed values, on a Table with plain ones."""
     any_message = Message("any", "s", sequence=1)
-    request = GuardedTable(table, ledger).explain("update_item", any_message, Key={"id": "any"}, **BUSINESS)
+    request = GuardedTable(table, SeenIds()).explain("update_item", any_message, Key={"id": "any"}, **BUSINESS)
     fixed: dict[str, Any] = request.pop("ExpressionAttributeValues")
     typed = {name: _typed(value) for name, value in fixed.items()}
     assert {*fixed} - {*values(0)} == {":ow_c0", *BUSINESS["ExpressionAttributeValues"]}, (

@@ -6,7 +6,6 @@ The effect itself takes no time here. Each turn goes to an entity of its own, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,9 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import typed_values
 from onewrite.testing import lambda_context
 from onewrite.testing.servers.engines import Dynoxide
-from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
+from tests.benchmarks.measure import Contender, Plan, Row, fresh_messages, ratio, take_turns
 from tests.benchmarks.speed_dynamodb import BUSINESS, TABLE, orders
+from tests.engines.stores import create_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -35,7 +35,8 @@ Deliver = Callable[[Message, str], object]
 
 
 def rows(plan: Plan) -> Iterator[Row]:
-    with Dynoxide() as server, orders(server) as client, _records(client):
+    with Dynoxide() as server, orders(server) as client:
+        create_table(client, RECORDS)
         yield _duel(plan, client)
 
 
@@ -93,7 +94,7 @@ def _update(charge_id: str) -> dict[str, Any]:
 
 
 def _duel(plan: Plan, client: DynamoDBClient) -> Row:
-    messages = [Message(message_id) for message_id in message_ids(plan.warmup + plan.rounds, plan.seed)]
+    messages = fresh_messages(plan)
     contenders: dict[str, Contender] = {}
     for name, deliver in {"ours": step(client), "theirs": powertools(client)}.items():
         for turn in range(len(messages)):
@@ -106,14 +107,3 @@ def _duel(plan: Plan, client: DynamoDBClient) -> Row:
 
 def _contender(deliver: Deliver, messages: list[Message], name: str) -> Contender:
     return lambda turn: deliver(messages[turn].part(name), f"{name} {turn:06d}")
-
-
-@contextmanager
-def _records(client: DynamoDBClient) -> Iterator[None]:
-    client.create_table(
-        TableName=RECORDS,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    yield

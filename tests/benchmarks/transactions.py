@@ -7,13 +7,13 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from onewrite import Message, SeenIds
+from onewrite import SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb import transact as transact_items
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.benchmarks.measure import Plan, Row, message_ids, ratio, take_turns
+from tests.benchmarks.measure import Plan, Row, fresh_messages, ratio, take_turns
 from tests.engines.stores import create_table
 
 TABLE = "accounts-of-the-benchmarks"
@@ -50,7 +50,7 @@ def _duel(
     update: Callable[..., object],
     call: Callable[[str], dict[str, Any]],
 ) -> Row:
-    messages = [Message(message_id) for message_id in message_ids(plan.warmup + plan.rounds, plan.seed)]
+    messages = fresh_messages(plan)
 
     def together(turn: int) -> object:
         return transact(messages[turn], [updating(**call(f"ours {turn} {key}")) for key in "ab"])
