@@ -184,7 +184,7 @@ class EverySchedule:
     def __iter__(self) -> Iterator[JudgedSchedule]:
         checks = [*_follow_variants(self._judge)]
         if self._judge.remembers:
-            checks += [run_again(self._judge, steps) for steps in _repetitions(self._judge.requests)]
+            checks += _repeat(self._judge)
             checks += _draw(self._judge, 0, _DRAWN_AT_FIRST)
         right = more = True
         while more:
@@ -256,23 +256,22 @@ class EverySchedule:
         return taken_step is not None
 
 
-def _repetitions(requests: Sequence[int]) -> Iterator[Steps]:
+def _repeat(judge: Judge) -> Iterator[JudgedSchedule]:
     """Each message twice: one after the other, within each other, and after each way to fail.
 
     A handler that keeps something in memory does something else in one of them than when it was given the same answers at first, or
-    `observe` sees something else in the same state of the store. `requests` says how many requests each message takes when nothing
-    disturbs it.
+    `observe` sees something else in the same state of the store.
     """
-    for message, many in enumerate(requests):
+    for message, many in enumerate(judge.requests):
         first_step, second_step = ScheduleStep(Delivery(message, 0)), ScheduleStep(Delivery(message, 1))
-        yield (*(first_step,) * many, *(second_step,) * many)
-        yield (first_step, *(second_step,) * many)
-        for other, length in enumerate(requests):
+        yield run_again(judge, (*(first_step,) * many, *(second_step,) * many))
+        yield run_again(judge, (first_step, *(second_step,) * many))
+        for other, length in enumerate(judge.requests):
             if other != message:
-                yield (first_step, *(ScheduleStep(Delivery(other, 0)),) * length)
+                yield run_again(judge, (first_step, *(ScheduleStep(Delivery(other, 0)),) * length))
         for before in range(many):
             for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST):
-                yield (*(first_step,) * before, ScheduleStep(first_step.delivery, fault))
+                yield run_again(judge, (*(first_step,) * before, first_step._replace(fault=fault)))
 
 
 def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
@@ -318,8 +317,7 @@ class RandomSchedules:
         judge = self._judge
         steps = sum(judge.requests) * judge.subject.bounds.deliveries
         if judge.remembers:
-            checks = [run_again(judge, steps) for steps in _repetitions(judge.requests)]
-            yield from (schedule for schedule in checks if schedule.finding is not None)
+            yield from [schedule for schedule in _repeat(judge) if schedule.finding is not None]
         for number in range(self._schedules):
             seed = f"{self._seed}/{number}"
             draw = _Priorities(Random(f"{seed}/order"), steps) if number % 2 else None
