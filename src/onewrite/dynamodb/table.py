@@ -60,14 +60,26 @@ class _Store:
         ledger: Ledger | None,
         table_name: str | None,
         *,
+        clock: Callable[[], float],
         outbox: Outbox | None,
+        tombstones: Tombstones | None,
         typed: bool,
-        **options: Any,
+        is_async: bool,
     ) -> None:
         check_table(table, table_name)
-        check_deletes(ledger, options["tombstones"])
+        check_deletes(ledger, tombstones)
         check_typed(typed, table_name)
-        self._flows = Flows(table, ledger, table_name, attempts=random_name, outbox=outbox, typed=typed, **options)
+        self._flows = Flows(
+            table,
+            ledger,
+            table_name,
+            clock,
+            attempts=random_name,
+            outbox=outbox,
+            tombstones=tombstones,
+            typed=typed,
+            is_async=is_async,
+        )
         self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         self._in = plain_arguments if typed else dict
@@ -151,8 +163,9 @@ class GuardedTable(_Store):
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
-        options: dict[str, Any] = {"clock": clock, "outbox": outbox, "tombstones": tombstones, "typed": typed}
-        self._set_up(table, ledger, table_name, is_async=False, **options)
+        self._set_up(
+            table, ledger, table_name, clock=clock, outbox=outbox, tombstones=tombstones, typed=typed, is_async=False
+        )
         self._run = run_typed if typed else run
         if lean:
             self._target = lean_target(table, table_name)
@@ -280,8 +293,9 @@ class AsyncGuardedTable(_Store):
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
-        options: dict[str, Any] = {"clock": clock, "outbox": outbox, "tombstones": tombstones, "typed": typed}
-        self._set_up(table, ledger, table_name, is_async=True, **options)
+        self._set_up(
+            table, ledger, table_name, clock=clock, outbox=outbox, tombstones=tombstones, typed=typed, is_async=True
+        )
         self._run = cast("Run", arun_typed if typed else arun)
 
     update_item = awaited(GuardedTable.update_item)
