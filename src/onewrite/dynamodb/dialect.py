@@ -30,8 +30,8 @@ from onewrite.core.write import Begins, Burial, Finishes, NoStep, NoStepAtAll, W
 from onewrite.dynamodb.expression import (
     USE_LESS,
     check_arguments,
-    check_key,
     check_limits,
+    check_names,
     check_roots,
     merge_update,
     read_condition,
@@ -211,7 +211,7 @@ def _make_plan(write: Write, native: Mapping[str, Any], frame: _Frame) -> _Plan:
             "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
             "begin."
         )
-    check_key(read_mapping(native, "Key"))
+    check_names(read_mapping(native, "Key"))
     check_arguments(native)
     update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
     user_update = None if update is None else read_update(update)

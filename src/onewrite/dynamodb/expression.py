@@ -259,11 +259,11 @@ def check_placeholders(placeholders: Iterable[object]) -> None:
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
 
-def check_key(key: Mapping[str, Any]) -> None:
-    """Raise if the caller's key has a name of ours."""
-    for name in key:
-        if type(name) is str and name.startswith(OURS):
-            raise touches_ours(name)
+def check_names(names: Iterable[object]) -> None:
+    """Raise if one of these names, in the caller's key or among the attributes to read, is ours."""
+    for name in names:
+        if isinstance(name, str) and name.startswith(OURS):
+            raise _touches_ours(name)
 
 
 def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:
@@ -271,14 +271,14 @@ def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) ->
     for root in roots:
         name = names.get(root, root)
         if name.startswith(OURS):
-            raise touches_ours(name)
+            raise _touches_ours(name)
         if name in terms.plain_sets:
             raise InvalidUpdate(
                 f"This call touches {name!r}, in which the store's ledger keeps ids: leave it out, or give MessageIds another attribute."
             )
 
 
-def touches_ours(name: str) -> InvalidUpdate:
+def _touches_ours(name: str) -> InvalidUpdate:
     return InvalidUpdate(
         f"This call touches {name!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
         "another name."

@@ -18,7 +18,7 @@ from onewrite.core.engine import Engine, Native
 from onewrite.core.event import Emission, Outbox, copy_value
 from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok
 from onewrite.core.judging import judge_creation
-from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours, plain
+from onewrite.core.label import OUTBOX, TOMBSTONE, plain
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.pipeline import Landed, Refusal, send_write
@@ -26,7 +26,7 @@ from onewrite.core.step import Claim, FinalWrite, Step, step_mark
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import Image, Size, StepPart, Unreadable, Write, too_large
 from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update
-from onewrite.dynamodb.expression import LEGACY, check_key, names_table, read_mapping, touches_ours
+from onewrite.dynamodb.expression import LEGACY, check_names, names_table, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size, value_size
@@ -246,7 +246,7 @@ class Flows(Engine):
         """Return the arguments of a read, with the table in them."""
         if "TableName" in native:
             raise names_table()
-        check_key(read_mapping(native, "Key"))
+        check_names(read_mapping(native, "Key"))
         key = {"Key": typed_values(native["Key"])} if self.is_typed and "Key" in native else {}
         return {**self.table, **native, **key}
 
@@ -342,9 +342,7 @@ def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
     projection, attributes = native.get("ProjectionExpression"), native.get("AttributesToGet")
     roots = [re.split(r"[.\[]", path.strip())[0] for path in projection.split(",")] if isinstance(projection, str) else []
-    for name in (*[names.get(root, root) for root in roots], *(attributes or ())):
-        if isinstance(name, str) and is_ours(name):
-            raise touches_ours(name)
+    check_names([*[names.get(root, root) for root in roots], *(attributes or ())])
     if projection and isinstance(projection, str):
         return {"ProjectionExpression": f"{plain(projection)},{TOMBSTONE}"}
     return {"AttributesToGet": [*attributes, TOMBSTONE]} if attributes else {}
