@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from hashlib import blake2b, sha1
+from hashlib import sha1
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -101,19 +100,6 @@ class Message:
     def part(self, name: str) -> Message:
         """Return this message for a second write to the same entity, which would otherwise be a duplicate."""
         return replace(self, parts=(*self.parts, name))
-
-
-def make_unique_name(message: Message) -> str:
-    """Return the message's source, parts, and id as one unambiguous text."""
-    if message.parts:
-        return join_texts(message.source, *message.parts, message.id)
-    return f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # as join_texts, in half the time
-
-
-@lru_cache(maxsize=64)  # the mark of a message is the mark of its step as well
-def hash_text(text: str) -> bytes:
-    """Return the 80-bit hash that an entity keeps for a text. With 10,000 marks, a new one matches by chance once in 10^20."""
-    return blake2b(text.encode(), digest_size=10).digest()
 
 
 def join_texts(*texts: str) -> str:

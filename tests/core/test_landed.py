@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from onewrite import HighWaterMark, Message, Rejected, SeenIds
-from onewrite.core.engine import make_token
 from onewrite.core.judging import has_landed, judge_creation
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
-from onewrite.core.step import step_mark
+from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.pipeline import make_token
 from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, too_large
 
 NOW = 1_790_000_000.0
@@ -64,7 +64,7 @@ def test_write_has_landed_if_its_mark_is_reached(sequence: Any, stored: object, 
 
 def test_write_has_not_landed_if_its_step_is_open() -> None:
     entry, stored = written(SeenIds())
-    mine, other = (step_mark("ow_l", message).hex() for message in (M10, at(11)))
+    mine, other = (hash_message(message, "ow_l").hex() for message in (M10, at(11)))
     assert not landed(entry, stored, steps={mine: {}})
     assert landed(entry, stored, steps={other: {}})
 

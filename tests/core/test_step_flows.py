@@ -23,8 +23,9 @@ from onewrite import (
 )
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Step, StepRequest, new_step, step_mark
-from onewrite.core.steps import begin, perform
+from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.step import Step, StepRequest, new_step
+from onewrite.core.steps import begin, finish, perform
 from onewrite.dynamodb.flows import Flows as TableFlows
 from onewrite.mongodb.flows import Flows as CollectionFlows
 from tests.support.driven import Collection, Table, failure, play, refusal, reply, too_large
@@ -46,13 +47,13 @@ def step(call: str = "another", ago: float = 3600.0, ledger: str = "ow_l") -> St
 def item(*steps: Step, **more: Any) -> dict[str, Any]:
     held: dict[str, Any] = {"orderId": "o-1", "n": 1, **more}
     for each in steps:
-        mark = step_mark(each.ledger, M)
+        mark = hash_message(M, each.ledger)
         held |= {"ow_steps": {mark}, f"ow_step_{mark.hex()}": each.as_fields()}
     return held
 
 
 def document(*steps: Step, **more: Any) -> dict[str, Any]:
-    return {"_id": "o-1", "ow_steps": {step_mark(each.ledger, M).hex(): each.as_fields() for each in steps}, **more}
+    return {"_id": "o-1", "ow_steps": {hash_message(M, each.ledger).hex(): each.as_fields() for each in steps}, **more}
 
 
 LANDED, NOTHING = reply(1), reply()
@@ -103,7 +104,7 @@ def test_who_always_comes_second_is_told_to_come_again() -> None:
 def test_entity_too_large_for_a_step_is_said() -> None:
     with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
         play(begin(table(), M, native=KEY, **ASKED), too_large(), refusal(item()))
-    flow = table().finish(M, KEY, claim(mine()))
+    flow = finish(table(), M, KEY, claim(mine()))
     with pytest.raises(EntityTooLarge):
         play(flow, too_large(), refusal(item(mine())))
 
@@ -113,14 +114,14 @@ def test_finish_too_large_is_said_if_the_item_is_unreadable(
     ledger: Ledger,
 ) -> None:
     with pytest.raises(EntityTooLarge, match="not known"):
-        play(table(ledger).finish(M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
+        play(finish(table(ledger), M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
 
 
 @pytest.mark.parametrize("marks", [[4], [7, 4, 7, 4, 7, 4]], ids=["it would fit", "moved back and forth"])
 def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
     refusals = [refusal(item(mine(), ow_l="ow1 marks", **{"ow_@s": mark})) for mark in marks]
     with pytest.raises(LedgerMismatch, match="moved the mark back"):
-        play(table(InSequence()).finish(M, KEY, claim(mine())), *refusals)
+        play(finish(table(InSequence()), M, KEY, claim(mine())), *refusals)
 
 
 # --- MongoDB ----------------------------------------------------------------------------------------------------------

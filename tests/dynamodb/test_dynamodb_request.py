@@ -15,8 +15,8 @@ from onewrite import (
     Message,
     SeenIds,
 )
-from onewrite.core.engine import make_token
 from onewrite.core.ledgers import Ledger
+from onewrite.core.pipeline import make_token
 from onewrite.core.write import NO_STEP, Write
 from onewrite.dynamodb.dialect import build_begin, build_put, build_update
 from onewrite.dynamodb.values import typed_values

@@ -31,7 +31,8 @@ from onewrite import (
 )
 from onewrite.core.flow import Call, Flow
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Step, step_mark
+from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.step import Step
 from onewrite.mongodb.flows import Flows, is_entity_taken
 from tests.support.driven import Collection, play, reply
 
@@ -228,7 +229,7 @@ def test_a_read_takes_a_filter_and_no_message() -> None:
 def test_finish_that_never_lands_asks_for_a_repair() -> None:
     step = Step("ow_l", M5, "key", "fence", NOW, NOW + 60, True)
     claim = Begun(M5, "key", "fence", NOW, NOW + 60, True, entity_key=QUERY)
-    held = {**ENTITY, "ow_steps": {step_mark("ow_l", M5).hex(): step.as_fields()}}
+    held = {**ENTITY, "ow_steps": {hash_message(M5, "ow_l").hex(): step.as_fields()}}
     with pytest.raises(LedgerMismatch, match="Repair the entity"):
         play(flows(SeenIds()).write(M5, QUERY, UPDATE, writer="update_one", finishes=claim), *[NOTHING, held] * 6)
 

@@ -26,9 +26,9 @@ from onewrite import (
     Rejected,
     SeenIds,
 )
-from onewrite.core.engine import make_token
 from onewrite.core.flow import Meter, meter
 from onewrite.core.label import TOKEN
+from onewrite.core.pipeline import make_token
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply

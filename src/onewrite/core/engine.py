@@ -1,46 +1,77 @@
-"""A guarded store without its client: what all engines have in common, and the flows of the verbs that all of them have.
+"""What the pipeline needs of an engine: a store that writes each request in its own language, and a write that is ready to be sent.
 
-An engine says in its own language what a request is (its methods that are abstract here), and nothing else: which parts a write has, how often
-it is sent and what a refusal means is decided in this package.
+An engine decides nothing else. Which parts a write has, how often it is sent, and what a refusal means is decided in `pipeline.py` and `judging.py`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from hashlib import blake2b
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import Outbox, check_outbox_has_ledger, emission, empty_emission, make_emitter
-from onewrite.core.flow import Flow, split_missing_ok
-from onewrite.core.judging import judge_read
+from onewrite.core.event import Outbox, check_outbox_has_ledger, empty_emission, make_emitter
+from onewrite.core.flow import Flow
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
-from onewrite.core.ledgers.ledger import UNGUARDED, check_message
-from onewrite.core.pipeline import Attempt, send_finish
-from onewrite.core.step import Claim, FinalWrite, Step, check_claim
+from onewrite.core.step import FinalWrite, Step
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
-from onewrite.core.unreturned import hear_begin
 from onewrite.core.watch import Watch
-from onewrite.core.write import NO_STEP, Finishes, Image, StepPart, Write
-from onewrite.message import Message
-from onewrite.outcome import Outcome
+from onewrite.core.write import Image, StepPart, Write
+from onewrite.outcome import Entity, Outcome
 
 Native: TypeAlias = Mapping[str, Any]
 """The caller's own arguments by their names; on MongoDB `filter` and `update` are among them."""
 
 
-_TOKEN_BYTES = 6  # two calls have the same token once in 2^48: docs/format.md says what that means
+class Landed(NamedTuple):
+    """The write is in the entity. `retried`: an earlier attempt has put it there, whose response was lost."""
+
+    entity: Entity | None = None
+    response: Any = None
+    retried: bool = False
 
 
-def make_token(call: str) -> bytes:
-    """Return the token of the call with this name, which no other call has.
+class Refusal(NamedTuple):
+    """The write is not in the entity. `failure`: what to raise if nothing in the entity is the reason."""
 
-    botocore sends a request again when the response is lost, and the first attempt's mark then refuses the second. The entity keeps the
-    token of its last writer, and so shows whose mark that is.
-    """
-    return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()
+    write: Write  # with the time at which the entity was read
+    image: Image
+    failure: Exception | None = None
+
+
+class Attempt(Protocol):
+    """A write that is ready to be sent, in the words of an engine."""
+
+    @property
+    def write(self) -> Write: ...
+
+    def send(self) -> Flow[Landed | Refusal]:
+        """Send it once, and find out what refused it."""
+        ...
+
+    def lands(self) -> Flow[bool]:
+        """Send it once. Did the entity meet its conditions? Why not is not asked."""
+        ...
+
+    def retry(self, refusal: Refusal, attempts: int) -> Flow[Attempt | None]:
+        """Return what to send next, if nothing of ours is in the way. None: the caller's own condition refused it. Or raise the failure."""
+        ...
+
+    def with_step(self, step: StepPart) -> Attempt:
+        """Return the same write with another step."""
+        ...
+
+    def record(self, *, passes: bool = False) -> Flow[Attempt | None]:
+        """Return the write that remembers the message and changes nothing else. None if the call does not name the entity.
+
+        `passes`: it moves the mark over a message that a ledger in also= holds, and always finds the entity.
+        """
+        ...
+
+    def show(self, outcome: Outcome) -> Outcome:
+        """Return the outcome of a refusal as this call has it."""
+        ...
 
 
 class Engine(ABC):
@@ -73,8 +104,6 @@ class Engine(ABC):
     @property
     def guards(self) -> bool:
         return self.ledger is not NO_LEDGER
-
-    # --- what each engine says in its own language ---------------------------------------------------------------------
 
     @abstractmethod
     def is_taken(self, name: str) -> bool:
@@ -113,50 +142,3 @@ class Engine(ABC):
     @abstractmethod
     def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:
         """Read the entity as it is now. `entry`: for which the ledger is looked into."""
-
-    # --- the verbs -----------------------------------------------------------------------------------------------------
-
-    def new_write(
-        self,
-        message: Message,
-        key: Mapping[str, Any],
-        step: StepPart = NO_STEP,
-        *,
-        emit: object = None,
-        entry: Entry | None = None,
-        name: str | None = None,
-        place: int = 0,
-    ) -> Write:
-        """Return the parts of a write. `name` and `place`: which call it is of, and which of the call's writes."""
-        hear_begin((message,))
-        now, outbox_part = self.clock(), self.empty_emission
-        if entry is None:
-            entry = self.ledger.entry(message, now)
-        if name is None and (self.has_token or emit is not None):
-            name = self.attempts()
-        if emit is not None:
-            outbox_part = emission(self.emitter, message, emit, now, f"{self.full_name} {name} {place}")
-        token = make_token(name) if name and self.has_token and entry is not UNGUARDED else None
-        return Write(message, key, now, entry, step, outbox_part, token)
-
-    def finish(
-        self,
-        message: Message,
-        native: Native,
-        claim: Claim,
-        emit: object = None,
-        attempt: Callable[[Write, Native], Attempt] | None = None,
-    ) -> Flow[Outcome]:
-        """Write what finishes a step. `attempt`: where it is another one than that of an update."""
-        native = self.keep(split_missing_ok(native)[0])
-        key = self.read_key(native)
-        check_claim(claim, message, key, self.canonical)
-        write = self.new_write(message, key, Finishes(claim.fence, self.ledger.attribute), emit=emit)
-        return send_finish((attempt or self.attempt)(write, native))
-
-    def look_up(self, message: Message, native: Native) -> Flow[Outcome]:
-        """Read what an unconditional write of the message would get now."""
-        check_message(message)
-        native = self.keep(native)
-        write = self.new_write(message, self.read_key(native))
-        return judge_read(write, (yield from self.read(write.key, native, write.entry)))

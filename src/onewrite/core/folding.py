@@ -13,14 +13,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-from onewrite.core.engine import Engine, Native, make_token
+from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.event import check_causes, make_fold_emission
 from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.judging import is_waited_for, judge_message, open_step
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
-from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, move_mark, send_write, settle
+from onewrite.core.pipeline import Settled, make_token, move_mark, send_write, settle
 from onewrite.core.unreturned import hear_begin
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate

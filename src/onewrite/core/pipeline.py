@@ -1,15 +1,19 @@
 """How a guarded write is sent until it is known what it means, on any engine. `settle` is the only loop that sends a write again.
 
-An engine brings an `Attempt`: a write that is ready to be sent. DynamoDB returns the item that refused it, MongoDB is read to find
-out: that is the difference between the engines, and `Attempt.send` hides it. What the entity means is the business of `judging.py`.
+`new_write` puts the parts of a write together, and an engine makes an `Attempt` of it: a write that is ready to be sent. DynamoDB returns
+the item that refused it, MongoDB is read to find out: that is the difference between the engines, and `Attempt.send` hides it. What the
+entity means is the business of `judging.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from hashlib import blake2b
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
+from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
+from onewrite.core.event import emission
 from onewrite.core.flow import Flow
 from onewrite.core.judging import (
     end_unsent_steps,
@@ -19,66 +23,64 @@ from onewrite.core.judging import (
     judge,
     judge_begin,
     judge_finish,
+    judge_read,
     settle_missing,
 )
+from onewrite.core.ledgers.entry import Entry
+from onewrite.core.ledgers.ledger import UNGUARDED, check_message
 from onewrite.core.step import MOVED_BACK, Step
-from onewrite.core.write import Begins, Finishes, Image, StepPart, Withdraws, Write
+from onewrite.core.unreturned import hear_begin
+from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
 from onewrite.errors import LedgerMismatch
-from onewrite.outcome import Applied, Duplicate, Entity, Missing, Outcome, Rejected, Unmet
+from onewrite.message import Message
+from onewrite.outcome import Applied, Duplicate, Missing, Outcome, Rejected, Unmet
 
 MAX_ATTEMPTS = 6  # each after the second means that another writer has come in between
+
+_TOKEN_BYTES = 6  # two calls have the same token once in 2^48: docs/format.md says what that means
 
 T = TypeVar("T")
 
 
-class Landed(NamedTuple):
-    """The write is in the entity. `retried`: an earlier attempt has put it there, whose response was lost."""
+def make_token(call: str) -> bytes:
+    """Return the token of the call with this name, which no other call has.
 
-    entity: Entity | None = None
-    response: Any = None
-    retried: bool = False
-
-
-class Refusal(NamedTuple):
-    """The write is not in the entity. `failure`: what to raise if nothing in the entity is the reason."""
-
-    write: Write  # with the time at which the entity was read
-    image: Image
-    failure: Exception | None = None
+    botocore sends a request again when the response is lost, and the first attempt's mark then refuses the second. The entity keeps the
+    token of its last writer, and so shows whose mark that is.
+    """
+    return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()
 
 
-class Attempt(Protocol):
-    """A write that is ready to be sent, in the words of an engine."""
+def new_write(
+    engine: Engine,
+    message: Message,
+    key: Mapping[str, Any],
+    step: StepPart = NO_STEP,
+    *,
+    emit: object = None,
+    entry: Entry | None = None,
+    name: str | None = None,
+    place: int = 0,
+) -> Write:
+    """Return the parts of a write. `name` and `place`: which call it is of, and which of the call's writes."""
+    hear_begin((message,))
+    now, outbox_part = engine.clock(), engine.empty_emission
+    if entry is None:
+        entry = engine.ledger.entry(message, now)
+    if name is None and (engine.has_token or emit is not None):
+        name = engine.attempts()
+    if emit is not None:
+        outbox_part = emission(engine.emitter, message, emit, now, f"{engine.full_name} {name} {place}")
+    token = make_token(name) if name and engine.has_token and entry is not UNGUARDED else None
+    return Write(message, key, now, entry, step, outbox_part, token)
 
-    @property
-    def write(self) -> Write: ...
 
-    def send(self) -> Flow[Landed | Refusal]:
-        """Send it once, and find out what refused it."""
-        ...
-
-    def lands(self) -> Flow[bool]:
-        """Send it once. Did the entity meet its conditions? Why not is not asked."""
-        ...
-
-    def retry(self, refusal: Refusal, attempts: int) -> Flow[Attempt | None]:
-        """Return what to send next, if nothing of ours is in the way. None: the caller's own condition refused it. Or raise the failure."""
-        ...
-
-    def with_step(self, step: StepPart) -> Attempt:
-        """Return the same write with another step."""
-        ...
-
-    def record(self, *, passes: bool = False) -> Flow[Attempt | None]:
-        """Return the write that remembers the message and changes nothing else. None if the call does not name the entity.
-
-        `passes`: it moves the mark over a message that a ledger in also= holds, and always finds the entity.
-        """
-        ...
-
-    def show(self, outcome: Outcome) -> Outcome:
-        """Return the outcome of a refusal as this call has it."""
-        ...
+def look_up(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
+    """Read what an unconditional write of the message would get now."""
+    check_message(message)
+    native = engine.keep(native)
+    write = new_write(engine, message, engine.read_key(native))
+    return judge_read(write, (yield from engine.read(write.key, native, write.entry)))
 
 
 class Settled(NamedTuple, Generic[T]):

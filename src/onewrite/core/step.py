@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.event import LAST_MOMENT, copy_value, moment, seconds
 from onewrite.core.label import ledger_attribute, ledger_name
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
-from onewrite.message import Message, full_name, hash_text, join_texts, make_unique_name
+from onewrite.message import Message, full_name
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
@@ -93,12 +93,6 @@ def new_step(ledger: str, message: Message, request: StepRequest, call: str, now
         )
     since, until = seconds(moment(now)), seconds(moment(end))
     return Step(ledger, message, message.child(request.name), fence, since, until, first=True)
-
-
-def step_mark(ledger: str, message: Message) -> bytes:
-    """Return the mark that distinguishes the message's step from those of other messages and other ledgers."""
-    name, named = ledger_name(ledger), make_unique_name(message)
-    return hash_text(f"in {join_texts(name)}{named}" if name else named)  # without a name it begins with a digit
 
 
 def read_step(stored_step: object) -> Step:

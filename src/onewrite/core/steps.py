@@ -8,13 +8,14 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
-from onewrite.core.engine import Engine, Native
+from onewrite.core.engine import Attempt, Engine, Native
 from onewrite.core.event import copy_value, moment
 from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.judging import settle_missing
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import send_begin
+from onewrite.core.pipeline import new_write, send_begin, send_finish
 from onewrite.core.step import (
+    Claim,
     Step,
     StepRequest,
     check_begin,
@@ -26,7 +27,7 @@ from onewrite.core.step import (
     new_step,
     read_step,
 )
-from onewrite.core.write import Begins, Withdraws
+from onewrite.core.write import Begins, Finishes, Withdraws, Write
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
@@ -56,7 +57,7 @@ def begin(
     key = engine.read_key(native)
     if after is not None:
         check_claim(after, message, key, engine.canonical)
-    write = engine.new_write(message, key, name="")  # it needs no token, because the fence says whose step it is
+    write = new_write(engine, message, key, name="")  # it needs no token, because the fence says whose step it is
     fresh = new_step(engine.ledger.attribute, message, request, engine.attempts(), write.now)
     step, old_fence = fresh, None
     if after is not None:
@@ -82,6 +83,23 @@ def begin(
     return Busy(message, write.now)  # other workers begin the step and release it all the time
 
 
+def finish(
+    engine: Engine,
+    message: Message,
+    native: Native,
+    claim: Claim,
+    *,
+    emit: object = None,
+    attempt: Callable[[Write, Native], Attempt] | None = None,
+) -> Flow[Outcome]:
+    """Write what finishes a step. `attempt`: where it is another one than that of an update."""
+    native = engine.keep(split_missing_ok(native)[0])
+    key = engine.read_key(native)
+    check_claim(claim, message, key, engine.canonical)
+    write = new_write(engine, message, key, Finishes(claim.fence, engine.ledger.attribute), emit=emit)
+    return send_finish((attempt or engine.attempt)(write, native))
+
+
 def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
     """End the lease, if the step is still this worker's. One whose effect nobody can have sent is withdrawn.
 
@@ -90,7 +108,7 @@ def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
     """
     check_release(step)
     native, is_unsent = engine.name_entity(step.entity_key), step.first and not sent
-    write = engine.new_write(step.message, step.entity_key, name="")
+    write = new_write(engine, step.message, step.entity_key, name="")
     for ledger in engine.ledger.terms.attributes:  # it may be under one in also=
         if is_unsent and not write.entry.may_be_overtaken:
             withdrawal = write._replace(step=Withdraws(step.fence, ledger), emission=None)
@@ -130,7 +148,7 @@ def perform(
         result = yield Do(effect, (step,))
         arguments = {**engine.name_entity(kept_step.entity_key), **engine.final_write.read_arguments(then(result))}
         emit = arguments.pop("emit", None)
-        return (yield from engine.finish(message, arguments, kept_step, emit))
+        return (yield from finish(engine, message, arguments, kept_step, emit=emit))
     except Exception as error:
         # The effect may have happened. So the step stays, and the next delivery need not wait for the end of the lease.
         try:

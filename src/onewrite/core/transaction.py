@@ -14,6 +14,7 @@ from onewrite.core.flow import Flow, Wait
 from onewrite.core.inbox import Inbox
 from onewrite.core.judging import end_unsent_steps, judge, judge_creation, settle_missing
 from onewrite.core.ledgers.ledger import UNGUARDED, check_message
+from onewrite.core.pipeline import new_write
 from onewrite.core.write import NO_STEP, Image, StepPart, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -63,7 +64,7 @@ class PreparedWrite(Generic[E]):
             raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
         entry = None if self.store.guards else UNGUARDED
         step = steps.get(place, NO_STEP)
-        return self.store.new_write(message, key, step, emit=self.emit, entry=entry, name=name, place=place)
+        return new_write(self.store, message, key, step, emit=self.emit, entry=entry, name=name, place=place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.core.event import Emission
 from onewrite.core.ledgers.entry import Entry, Lookup
-from onewrite.core.step import Step, step_mark
+from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.step import Step
 from onewrite.core.tombstone import Tombstone
 from onewrite.errors import EntityTooLarge
 from onewrite.message import Message
@@ -94,7 +95,7 @@ class Write(NamedTuple):
     def marks(self) -> list[list[str]]:
         """The marks of the steps of each message, under this ledger and under those in its also=."""
         return [
-            [step_mark(attribute, message).hex() for attribute in self.entry.terms.attributes]
+            [hash_message(message, attribute).hex() for attribute in self.entry.terms.attributes]
             for message in (self.message, *self.other_messages)
         ]
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from onewrite.core.engine import Landed
 from onewrite.core.flow import Call, Flow, split_missing_ok
 from onewrite.core.judging import settle_missing
 from onewrite.core.label import TOMBSTONE, has_pending
-from onewrite.core.pipeline import Landed, Settled, conclude, judge_write, settle
+from onewrite.core.pipeline import Settled, conclude, judge_write, new_write, settle
 from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.dialect import stored_outbox
@@ -35,7 +36,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     _check(native)
     name, key = flows.attempts(), flows.read_key(native)
     tombstones = require_tombstones(flows.tombstones)
-    write = flows.new_write(message, key, NoStepAtAll(), emit=emit, name=name)
+    write = new_write(flows, message, key, NoStepAtAll(), emit=emit, name=name)
     burial = Burial(new_tombstone(tombstones, write.now, name, list(key)))
     attempt = flows.attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)

@@ -25,7 +25,7 @@ from onewrite.core.event import Emission
 from onewrite.core.flow import Call
 from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember
-from onewrite.core.step import step_mark
+from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.write import Begins, Burial, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.dynamodb.expression import (
     USE_LESS,
@@ -403,12 +403,14 @@ def _read_unsent_step(place: int, write: Write) -> object:
 
 
 def _read_checked_step(ledger: str, place: int, write: Write) -> bytes:
-    return step_mark(ledger, write.other_messages[place - 1] if place else write.message)
+    return hash_message(write.other_messages[place - 1] if place else write.message, ledger)
 
 
 def _read_step_mark(write: Write) -> bytes:
     step = write.step
-    return step_mark(step.ledger if isinstance(step, Finishes | Withdraws) else write.entry.terms.attribute, write.message)
+    return hash_message(
+        write.message, step.ledger if isinstance(step, Finishes | Withdraws) else write.entry.terms.attribute
+    )
 
 
 def _read_step_members(write: Write) -> Members:

@@ -14,15 +14,17 @@ from typing import Any, NoReturn, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.engine import Engine, Native
+from onewrite.core.engine import Engine, Landed, Native, Refusal
 from onewrite.core.event import Emission, Outbox, copy_value
 from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok
 from onewrite.core.judging import judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE, plain
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
-from onewrite.core.pipeline import Landed, Refusal, send_write
-from onewrite.core.step import Claim, FinalWrite, Step, step_mark
+from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.pipeline import new_write, send_write
+from onewrite.core.step import Claim, FinalWrite, Step
+from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import Image, Size, StepPart, Unreadable, Write, too_large
 from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update
@@ -99,13 +101,13 @@ class Flows(Engine):
     ) -> Flow[Outcome]:
         """Write the message's effect. `guard` builds the request: that of an update, or of a put."""
         if finishes is not None:
-            return self.finish(message, native, finishes, emit)
+            return finish(self, message, native, finishes, emit=emit)
         missing_ok = False
         if MISSING_OK in native:
             native, missing_ok = split_missing_ok(native)
         if self.is_async:
             native = copy_value(native)
-        write = self.new_write(message, native.get("Key", {}), emit=emit)
+        write = new_write(self, message, native.get("Key", {}), emit=emit)
         return send_write(TableAttempt(self, write, native, guard), missing_ok=missing_ok)
 
     def record(
@@ -147,7 +149,7 @@ class Flows(Engine):
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
     ) -> TableAttempt:
-        names = {"#step": locate_step(step_mark(ledger, write.message)), "#fence": "fence"}
+        names = {"#step": locate_step(hash_message(write.message, ledger)), "#fence": "fence"}
         values: dict[str, Any] = {":old": fence}
         if isinstance(change, Step):
             sets, values[":new"] = ["#step=:new"], change.as_fields()
@@ -317,7 +319,7 @@ class TableAttempt:
             if not passes:
                 return None
             key = yield from flows.ask_key(flows.plain_item(self.call.kwargs["Item"]))
-        write = flows.new_write(self.write.message, key)
+        write = new_write(flows, self.write.message, key)
         if passes:
             write = write._replace(entry=self.write.entry.passing, other_messages=self.write.other_messages)
         return TableAttempt(flows, write, flows.name_entity(key), build_record)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
 
-from onewrite.core.engine import Native, make_token
+from onewrite.core.engine import Native
 from onewrite.core.event import copy_value
 from onewrite.core.folding import FoldedWrites
 from onewrite.core.ledgers.entry import Advance, Change, Entry
+from onewrite.core.pipeline import make_token
 from onewrite.core.write import NoStepAtAll, Write
 from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room

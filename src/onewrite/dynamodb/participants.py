@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onewrite.core.engine import make_token
 from onewrite.core.event import Emit, copied_events, copy_value
 from onewrite.core.flow import Call, Flow, split_missing_ok
 from onewrite.core.inbox import Inbox
 from onewrite.core.judging import has_landed, shows_effect
 from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
-from onewrite.core.pipeline import pass_over
+from onewrite.core.pipeline import make_token, pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
 from onewrite.core.write import NO_STEP, StepPart, Write
 from onewrite.dynamodb.dialect import build_put, build_update

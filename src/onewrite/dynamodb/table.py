@@ -12,6 +12,7 @@ from onewrite.core.explaining import SilentClient, first_request, with_attribute
 from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
 from onewrite.core.ledgers import Ledger
+from onewrite.core.pipeline import look_up
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
 from onewrite.core.targets import check_deletes, check_table, let_flow_refuse
@@ -250,7 +251,7 @@ class GuardedTable(_Store):
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return self._run(self._flows.look_up(message, self._in(native)), self._target, is_hint=True)
+        return self._run(look_up(self._flows, message, self._in(native)), self._target, is_hint=True)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""

@@ -13,6 +13,7 @@ from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
+from onewrite.core.pipeline import look_up
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
 from onewrite.core.targets import check_collection, check_deletes, check_key, let_flow_refuse
@@ -278,7 +279,7 @@ class GuardedCollection(_Store):
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return self._run(self._flows.look_up(message, {"filter": filter, **native}), self._target, is_hint=True)
+        return self._run(look_up(self._flows, message, {"filter": filter, **native}), self._target, is_hint=True)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""

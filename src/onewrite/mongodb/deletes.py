@@ -12,7 +12,7 @@ from onewrite.core.flow import Flow, split_missing_ok
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import send_write
+from onewrite.core.pipeline import new_write, send_write
 from onewrite.core.tombstone import Tombstone, new_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
@@ -33,7 +33,7 @@ def delete(
         if name in native:
             raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
     tombstones = require_tombstones(flows.tombstones)
-    write = flows.new_write(message, flows.read_key(native), NoStepAtAll(), emit=emit)
+    write = new_write(flows, message, flows.read_key(native), NoStepAtAll(), emit=emit)
     terms, emission = write.entry.terms, write.emission
     tombstone = new_tombstone(tombstones, write.now, flows.attempts(), flows.key_fields)
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)

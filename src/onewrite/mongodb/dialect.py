@@ -20,7 +20,7 @@ from bson.regex import Regex
 from onewrite.core.event import Emission
 from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Entry, Mark, Remember, Sets, Terms
-from onewrite.core.step import step_mark
+from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
@@ -193,7 +193,7 @@ def add_step(write: Write, draft: Draft) -> None:
 
 def locate_step(ledger: str, message: Message) -> str:
     """Return where the message's step is that was begun under that ledger."""
-    return f"{STEPS}.{step_mark(ledger, message).hex()}"
+    return f"{STEPS}.{hash_message(message, ledger).hex()}"
 
 
 @lru_cache(maxsize=64)

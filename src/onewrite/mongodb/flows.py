@@ -27,7 +27,7 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import random_name
-from onewrite.core.engine import Engine, Native
+from onewrite.core.engine import Engine, Landed, Native, Refusal
 from onewrite.core.event import Emission, Outbox, copy_value
 from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
 from onewrite.core.judging import check_emits, judge, judge_creation, shows_effect
@@ -35,8 +35,9 @@ from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import MAX_ATTEMPTS, Landed, Refusal, send_write
+from onewrite.core.pipeline import MAX_ATTEMPTS, new_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
+from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Unreadable, Write, too_large
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, OnewriteError
@@ -135,7 +136,7 @@ class Flows(Engine):
     ) -> Flow[Outcome]:
         if finishes is not None:
             arguments = {"filter": filter, "update": update, **options}
-            return self.finish(message, arguments, finishes, emit, partial(self.attempt, writer=writer))
+            return finish(self, message, arguments, finishes, emit=emit, attempt=partial(self.attempt, writer=writer))
         query, native, missing_ok = filter, cast("Native", options), False
         if self.is_async:
             query, update, native = copy_value(query), copy_value(update), _copy_options(native)
@@ -145,7 +146,7 @@ class Flows(Engine):
             check_message(message)
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
-        write = self.new_write(message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
+        write = new_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
         return send_write(CollectionAttempt(self, request, writer, request.upserts_at_once), missing_ok=missing_ok)
 
@@ -159,17 +160,17 @@ class Flows(Engine):
         **options: Any,
     ) -> Flow[Outcome]:
         if finishes is not None:
-            return self.finish(message, {"filter": filter, **options}, finishes, emit)
+            return finish(self, message, {"filter": filter, **options}, finishes, emit=emit)
         check_message(message)
         native, missing_ok = split_missing_ok(self.keep({"filter": filter, **options}))
-        write = self.new_write(message, self.read_key(native), emit=emit)
+        write = new_write(self, message, self.read_key(native), emit=emit)
         native = {"upsert": may_create_by_record(native["filter"], self.fields, native), **native}
         return send_write(self.attempt(write, native), missing_ok=missing_ok)
 
     def insert_one(self, message: Message, document: Document, *, emit: object = None, **options: Any) -> Flow[Outcome]:
         if self.is_async:
             document, options = copy_value(document), _copy_options(options)
-        write = self.new_write(message, {}, emit=emit)
+        write = new_write(self, message, {}, emit=emit)
         new_document = build_insert(write, document, options)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})

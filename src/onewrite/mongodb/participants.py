@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from pymongo.errors import DuplicateKeyError
 
-from onewrite.core.engine import make_token
 from onewrite.core.event import Emit, copied_events, copy_value
 from onewrite.core.flow import Do, Flow, redirect_calls, split_missing_ok
 from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
-from onewrite.core.pipeline import pass_over
+from onewrite.core.pipeline import make_token, pass_over
 from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
 from onewrite.core.write import NO_STEP, StepPart, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate

@@ -5,15 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
+from hashlib import blake2b
 from math import inf
 from typing import cast
 
-from onewrite.core.label import BY_HAND, Slot, check_attribute, check_name, make_label_name, make_name_prefix, plain
+from onewrite.core.label import (
+    BY_HAND,
+    Slot,
+    check_attribute,
+    check_name,
+    ledger_name,
+    make_label_name,
+    make_name_prefix,
+    plain,
+)
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, make_looks, make_terms
 from onewrite.core.ledgers.ring import Present, Ring, Window, find_ring, next_change, window
 from onewrite.errors import ConfigurationError
-from onewrite.message import Message, hash_text, make_unique_name
+from onewrite.message import Message, join_texts
 
 MAX_SQS_RETENTION = timedelta(days=14)
 _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
@@ -92,7 +102,7 @@ class SeenIds(_IdLedger):
         moment = int(now * 1_000_000)
         if not since <= moment < until:
             sets = self._sets_at(moment)
-        own = Remember(sets, _text(message) if self.readable else hash_text(make_unique_name(message)))
+        own = Remember(sets, _text(message) if self.readable else hash_message(message))
         return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
 
     def _sets_at(self, moment: int) -> Sets:
@@ -191,6 +201,24 @@ def _duration(span: timedelta) -> str:
 
 
 # --- the marks --------------------------------------------------------------------------------------------------------
+
+
+def hash_message(message: Message, ledger: str = make_label_name("")) -> bytes:
+    """Return the 80-bit hash by which an entity knows the message, or the message's step under that ledger.
+
+    With 10,000 hashes, a new one matches by chance once in 10^20. That of a step under a ledger without a name is that of the message.
+    """
+    if message.parts:
+        text = join_texts(message.source, *message.parts, message.id)
+    else:
+        text = f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # as join_texts, in half the time
+    return blake2b(f"{_make_prefix(ledger)}{text}".encode(), digest_size=10).digest()
+
+
+@lru_cache(maxsize=64)
+def _make_prefix(ledger: str) -> str:
+    name = ledger_name(ledger)
+    return f"in {join_texts(name)}" if name else ""  # other texts begin with a digit
 
 
 _QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})
