@@ -62,13 +62,12 @@ def a_shop() -> Iterator[None]:
 
 @contextmanager
 def a_server() -> Iterator[None]:
-    """One stand-in of MongoDB for `MongoClient()` and `AsyncMongoClient()`, and the page as a module, which Taskiq looks for."""
+    """Use one stand-in of MongoDB for `MongoClient()` and `AsyncMongoClient()`."""
     client: Any = StandInClient()
     awaited = SimpleNamespace(shop=AsyncStandInDatabase(client["shop"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pymongo.MongoClient", lambda: client)
         patch.setattr("pymongo.AsyncMongoClient", lambda: awaited)
-        patch.setitem(sys.modules, "brokers", ModuleType("brokers"))
         yield
 
 
