@@ -42,7 +42,7 @@ class HTTPException(Exception):
 
 @contextmanager
 def a_shop() -> Iterator[None]:
-    """The tables `orders`, and `idempotency` for Powertools, and as much of FastAPI as docs/recipes.md uses."""
+    """Make the table `orders`, and as much of FastAPI as docs/recipes.md uses."""
     fastapi = SimpleNamespace(FastAPI=FastAPI, HTTPException=HTTPException, Header=lambda: None)
     region = {
         "AWS_DEFAULT_REGION": "eu-west-1",
@@ -53,7 +53,6 @@ def a_shop() -> Iterator[None]:
     with (
         pytest.MonkeyPatch.context() as patch,
         moto_table("orders"),
-        moto_table("idempotency", "id"),
         mock.patch.dict("os.environ", region),
     ):
         patch.setitem(sys.modules, "fastapi", cast("ModuleType", fastapi))
@@ -73,16 +72,11 @@ def a_server() -> Iterator[None]:
 
 @contextmanager
 def a_workflow() -> Iterator[None]:
-    """As much of Temporal and of AWS durable functions as the page uses, and a DBOS that leaves nothing registered.
-
-    Temporal is 50 MB large, and the SDK of AWS needs a newer boto3 than the lowest that users may have.
-    """
+    """Replace the part of Temporal that the page uses, because Temporal has 50 MB, and leave nothing registered with DBOS."""
     info = SimpleNamespace(workflow_id="test", activity_type="credit", attempt=1)  # as ActivityEnvironment has it
     activity = SimpleNamespace(defn=lambda function: function, info=lambda: info)
-    durable = SimpleNamespace(DurableContext=object, durable_execution=lambda function: function)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "temporalio", cast("ModuleType", SimpleNamespace(activity=activity)))
-        patch.setitem(sys.modules, "aws_durable_execution_sdk_python", cast("ModuleType", durable))
         yield
     sys.modules["dbos"].DBOS.destroy(destroy_registry=True)
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds
@@ -16,9 +15,7 @@ from onewrite.core.ledgers import Ledger
 from tests.benchmarks.measure import Contender, Plan, Row, WrongOutcomeError, message_ids, ratio, take_turns
 from tests.benchmarks.peers.bills import Bill
 from tests.benchmarks.peers.race import check
-from tests.benchmarks.peers.table import row
 from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Engine, Writers
-from tests.benchmarks.sections import Section
 
 UNITS, SECONDS = 1 / 8, 1 / 5  # the most that a message in a fold may cost, by what it costs alone
 _LARGE = "x" * 2_800  # with all that is beside it, an entity has 3 KB
@@ -29,58 +26,18 @@ _WRITERS, _MESSAGES, _TURNS = 8, 50, 5  # writers of one entity, the messages of
 ONE_BY_ONE, FOLD, TRANSACTION = "one by one", f"`fold` of {FOLD_SIZE}", "transaction with processed messages"
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One by one, and folded: messages a second, and what one costs."""
-
-    what: str
-    rates: tuple[float, float]
-    bills: tuple[Bill, Bill]
-
-
-def results(engines: Sequence[Engine], plan: Plan) -> Iterator[Row | Section]:
-    pairs: list[Pair] = []
-    hot: dict[str, dict[str, float]] = {}
+def results(engines: Sequence[Engine], plan: Plan) -> Iterator[Row]:
     for engine in engines:
         with ExitStack() as stack:
             for name, ledger in _LEDGERS.items():
-                yield from _large(engine, f"{engine.name}, {name}", ledger, plan, pairs)
-            hot[engine.name] = rates = _hot(engine, engine.writers(engine.port, stack, SeenIds()), plan.seed)
-            yield from _hot_rows(engine.name, rates)
-    yield Section("folds", tables(pairs, hot))
-
-
-def tables(pairs: Sequence[Pair], hot: Mapping[str, Mapping[str, float]]) -> str:
-    lines = [row(f"{_FOLDS * FOLD_SIZE:,} messages to an entity of 3 KB", ONE_BY_ONE, FOLD, "ratio"), "|---|---|---|---|"]
-    for pair in pairs:
-        single_rate, fold_rate = pair.rates
-        lines.append(
-            row(
-                f"{pair.what}, messages a second",
-                f"{single_rate:,.0f}",
-                f"{fold_rate:,.0f}",
-                f"{fold_rate / single_rate:.1f}",
-            )
-        )
-        single_units, fold_units = (bill.write_units for bill in pair.bills)
-        if single_units:
-            title = f"{pair.what}, write units a message"
-            lines.append(row(title, f"{single_units:.3g}", f"{fold_units:.3g}", f"{fold_units / single_units:.3f}"))
-    lines += [
-        "",
-        row(f"messages a second, {_WRITERS} writers of one entity", ONE_BY_ONE, FOLD, TRANSACTION),
-        "|---|---|---|---|",
-    ]
-    lines += [
-        row(engine, *(f"{rates[name]:,.0f}" for name in (ONE_BY_ONE, FOLD, TRANSACTION))) for engine, rates in hot.items()
-    ]
-    return "\n".join(lines)
+                yield from _large(engine, f"{engine.name}, {name}", ledger, plan)
+            yield from _hot_rows(engine.name, _hot(engine, engine.writers(engine.port, stack, SeenIds()), plan.seed))
 
 
 # ---------------------------------------------------------------- a large entity
 
 
-def _large(engine: Engine, what: str, ledger: Ledger, plan: Plan, pairs: list[Pair]) -> Iterator[Row]:
+def _large(engine: Engine, what: str, ledger: Ledger, plan: Plan) -> Iterator[Row]:
     with ExitStack() as stack:
         writers = engine.writers(engine.port, stack, ledger)
         took = take_turns(_contenders(engine, what, writers, _WARMUP + _FOLDS), _FOLDS, warmup=_WARMUP, seed=plan.seed)
@@ -94,7 +51,6 @@ def _large(engine: Engine, what: str, ledger: Ledger, plan: Plan, pairs: list[Pa
                 contender(turn)
             bills.append(proxy.take() / (_FOLDS * FOLD_SIZE))
     single_seconds, fold_seconds = took[ONE_BY_ONE], took[FOLD]
-    pairs.append(Pair(what, (_rate(single_seconds), _rate(fold_seconds)), (bills[0], bills[1])))
     yield ratio(f"{FOLD}, 3 KB, {what}: time", ONE_BY_ONE, fold_seconds, single_seconds, target=SECONDS)
     if bills[0].write_units:
         units = bills[1].write_units / bills[0].write_units
@@ -129,10 +85,6 @@ def _verify(engine: Engine, what: str, messages: int) -> None:
 def _check_effects(engine: Engine, entity: str, messages: int) -> None:
     if (effects := engine.effects([entity])) != messages:
         raise WrongOutcomeError(f"{effects} effects of {messages} messages to {entity!r}.")
-
-
-def _rate(seconds: Sequence[float]) -> float:
-    return FOLD_SIZE * len(seconds) / sum(seconds)
 
 
 # ---------------------------------------------------------------- one entity that all want

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.benchmarks.peers.bills import Bill
 from tests.benchmarks.peers.ways import Line, Result, Unmeasured
 
-_TIMES = ("ms, on loopback", "ms, {away} away", "ms of processor time")
+_TIMES = ("time on loopback", "time, {away} away", "processor time")
 _BILL = ("requests", "write units", "write units, 4.5 KB")
-_DUPLICATE = ("duplicate, ms, {away} away", "duplicate, requests")
+_DUPLICATE = "duplicate, requests"
 _LONGEST = 120  # characters of an error
 
 
 def tables(results: Mapping[str, Sequence[Result]], away: str) -> str:
-    """Return the table of all ways. `results` has the ways of each engine, the unguarded one first."""
-    columns = [column.format(away=away) for column in ("a fresh message", *_TIMES, *_BILL, *_DUPLICATE)]
+    """Return the table of all ways. `results` has the ways of each engine, the unguarded one first: the others' times are ratios to its own."""
+    columns = [column.format(away=away) for column in ("a fresh message", *_TIMES, *_BILL, _DUPLICATE)]
     return "\n".join(_lines(results, columns))
 
 
@@ -37,7 +37,7 @@ def _lines(results: Mapping[str, Sequence[Result]], columns: Sequence[str]) -> I
                 reason = result.why if isinstance(result, Unmeasured) else ""
                 yield row(result.name, _one_line(reason), *[""] * (len(columns) - 2))
             else:
-                yield row(_title(result), *_fresh_cells(result, first_line), *_duplicate_cells(result, first_line))
+                yield row(_title(result), *_cells(result, first_line))
 
 
 def _title(line: Line) -> str:
@@ -48,23 +48,22 @@ def _one_line(reason: str) -> str:
     return " ".join(reason.replace("|", "/").split())[:_LONGEST]
 
 
-def _fresh_cells(line: Line, first: Line) -> list[str]:
+def _cells(line: Line, first: Line) -> list[str]:
     return [
-        _time(line.fresh.near.seconds, first.fresh.near.seconds),
-        _time(line.fresh.far.seconds, first.fresh.far.seconds),
-        _time(line.fresh.near.cpu, first.fresh.near.cpu),
+        *(_time(seconds, base, line is first) for seconds, base in zip(_times(line), _times(first), strict=True)),
         f"{line.fresh.small.requests:.3g}",
         _units(line.fresh.small),
         _units(line.fresh.large),
+        f"{line.again.small.requests:.3g}",
     ]
 
 
-def _duplicate_cells(line: Line, first: Line) -> list[str]:
-    return [_time(line.again.far.seconds, first.again.far.seconds), f"{line.again.small.requests:.3g}"]
+def _times(line: Line) -> tuple[float, float, float]:
+    return line.fresh.near.seconds, line.fresh.far.seconds, line.fresh.near.cpu
 
 
-def _time(seconds: float, first: float) -> str:
-    return f"{seconds * 1000:.2f} ({seconds / first:.2f})"
+def _time(seconds: float, first: float, is_first: bool) -> str:
+    return f"{seconds * 1000:.2f} ms" if is_first else f"{seconds / first:.2f}"
 
 
 def _units(bill: Bill) -> str:
