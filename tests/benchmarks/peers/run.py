@@ -1,4 +1,4 @@
-"""onewrite beside the other ways to handle a message that comes at least once: one run, two tables and a plot, and what a fold saves."""
+"""onewrite beside the other ways to handle a message that comes at least once: one run, a table and a plot, and what a fold saves."""
 
 from __future__ import annotations
 
