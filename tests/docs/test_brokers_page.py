@@ -114,10 +114,8 @@ def test_celery(page: Page) -> None:
     signals.task_retry.connect(on_retry)
     signals.task_success.connect(on_success)
     page["shop"].conf.broker_transport_options = {"polling_interval": 0.01}
-    with (
-        log_as_it_was(),
-        start_worker(page["shop"], perform_ping_check=False, pool="solo"),
-    ):  # Celery takes over the root logger
+    worker: Any = start_worker(page["shop"], perform_ping_check=False, pool="solo")
+    with log_as_it_was(), worker:  # Celery takes over the root logger
         page["on_paid_task"].delay(PAID)
         assert waits.wait(TIMEOUT)
         place_order(page)
