@@ -29,9 +29,9 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.core.ledgers import Ledger
+from onewrite.core.pipeline import new_write
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, transact
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.mongodb.participants import make_action
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
@@ -216,7 +216,9 @@ def test_prepared_write_takes_what_the_write_takes() -> None:
             writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": message.id})]
             assert isinstance(transact(message, writes), Applied)
             prepared: Any = [documents.updating(query, document, emit=emit), documents.recording({"_id": "x"})]
-            assert all(make_action(place, message, write, "", {}) for place, write in enumerate(prepared))
+            assert all(
+                write.make_attempt(new_write(write.store, message, write.entity, emit=write.emit)) for write in prepared
+            )
         for answer in (items.begin(M1, "charge", Key=key, **STEP), documents.begin(M1, "charge", query, **STEP)):
             assert isinstance(answer, Begun)
         assert len(Relay(items, lambda _: None).flush(Key=key).published) == 3

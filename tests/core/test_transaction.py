@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from onewrite import Applied, Busy, ConfigurationError, Duplicate, EntityTooLarge, Message, Missing, Rejected, Stale
+from onewrite.core.engine import Attempt, Engine
 from onewrite.core.flow import Call, Flow, Wait
+from onewrite.core.inbox import Inbox
 from onewrite.core.transaction import Backoff, Findings, Transaction
+from onewrite.core.write import Write
 from onewrite.outcome import Outcome
 from tests.support.driven import play
 
@@ -108,6 +111,12 @@ class Sketch(Transaction[Any, Any, Findings]):
     kind = Planned
     stores = "tables"
     instead = "[orders.updating(...)]"
+
+    def open_inbox(self, inbox: Inbox) -> Engine:
+        raise NotImplementedError
+
+    def attempt_inbox(self, write: Write, expires: float) -> Attempt:
+        raise NotImplementedError
 
     def check(self) -> None:
         self.turns: list[int] = []

@@ -126,7 +126,7 @@ def test_attr_condition_is_taken_with_and_without_a_ledger() -> None:
     stores = (unguarded(client), guarded(client))
     prepared = [store.updating(Key={"id": "a"}, ConditionExpression=condition, **update) for store in stores]
     sent(client, prepared, inbox=inbox_of(client))
-    first = client.items[0]["Update"]
+    first = client.items[1]["Update"]
     assert first["ConditionExpression"] == "attribute_not_exists(ow_tombstone) AND (#n0 = :v0)"
     assert first["ExpressionAttributeValues"] == {":n": {"N": "1"}, ":v0": {"BOOL": True}}
 
@@ -187,33 +187,21 @@ def test_the_inbox_shows_that_it_landed() -> None:
     plain = unguarded(client)
     write = plain.putting(Item={"id": "a"})
     sent(client, [write], inbox=inbox_of(client))
-    mark = client.items[1]["Put"]["Item"]
+    mark = client.items[0]["Put"]["Item"]
     for item, expected in (
         (mark, Applied(M5, retried=True)),
         ({**mark, "ow_t": {"B": b"another"}}, Duplicate(M5)),
         ({"id": mark["id"]}, Duplicate(M5)),
     ):
-        reasons = [{"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": item}]
+        reasons = [{"Code": "ConditionalCheckFailed", "Item": item}, {"Code": "None"}]
         client.answers = [failure("TransactionCanceledException", CancellationReasons=reasons)]
         assert sent(client, [write], inbox=inbox_of(client)) == expected
 
 
 def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
-    client = Client(cancelled(None, {}), DONE)
+    client = Client(cancelled({}, None), DONE)
     write = unguarded(client).putting(Item={"id": "a"})
     assert sent(client, [write], inbox=inbox_of(client)) == Applied(M5)
-
-
-# --- reasons by position -----------------------------------------------------------------------------------------------
-
-
-def test_codes_are_read_from_the_text_if_nowhere_else() -> None:
-    text = "Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed]"
-    client = Client(failure("TransactionCanceledException", text), driven.refusal({**SEEN, "id": "b"}))
-    outcome = sent(client)
-    assert isinstance(outcome, Duplicate)
-    assert outcome.participant == 1
-    assert (client.sent[1][0], client.sent[1][1]["Key"]) == ("update_item", {"id": {"S": "b"}})
 
 
 # --- what DynamoDB finds invalid ---------------------------------------------------------------------------------------
@@ -308,7 +296,7 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
     resource.meta.client.meta.events.register("before-call", lambda **_: (SimpleNamespace(status_code=200), {}))
     transact(M5, [table.recording(Key={"id": "a"}) for table in tables], inbox=inbox)
     names = [next(iter(action.values()))["TableName"] for action in sent[0]["TransactItems"]]
-    assert names == ["orders", "stock", "inbox"]
+    assert names == ["inbox", "orders", "stock"]
     resource.meta.client.close()
 
 

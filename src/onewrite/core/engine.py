@@ -80,6 +80,7 @@ class Engine(ABC):
     final_write: ClassVar[FinalWrite]
     has_token: ClassVar[bool]  # does an entity keep the token of its last writer?
     full_name: str  # of the table or the collection
+    target: Any  # whose methods make the requests
 
     def __init__(
         self,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
-from onewrite.core.engine import Engine, Native
+from onewrite.core.engine import Attempt, Engine, Native
 from onewrite.core.event import Emit
 from onewrite.core.flow import Flow, Wait
 from onewrite.core.inbox import Inbox
-from onewrite.core.judging import end_unsent_steps, judge, judge_creation, settle_missing
+from onewrite.core.judging import end_unsent_steps, judge, settle_missing
 from onewrite.core.ledgers.ledger import UNGUARDED, check_message
-from onewrite.core.pipeline import new_write
+from onewrite.core.pipeline import make_token, new_write, send_write
 from onewrite.core.write import NO_STEP, Image, StepPart, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -23,7 +23,6 @@ from onewrite.outcome import (
     Busy,
     Deferred,
     Duplicate,
-    Entity,
     Gone,
     Missing,
     Outcome,
@@ -40,10 +39,11 @@ _WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missin
 
 
 E = TypeVar("E", bound=Engine)
+A = TypeVar("A", bound=Attempt)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PreparedWrite(Generic[E]):
+class PreparedWrite(ABC, Generic[E]):
     """A guarded write that is not sent yet. `method` is that of the store which has made it. `native` is a copy: the caller may use its own again."""
 
     store: E = field(repr=False)
@@ -56,55 +56,60 @@ class PreparedWrite(Generic[E]):
     def creates(self) -> bool:
         return self.method in ("putting", "inserting")
 
-    def new_write(
-        self, message: Message, key: Mapping[str, Any], name: str, place: int, steps: Mapping[int | None, StepPart]
-    ) -> Write:
-        """Return the parts of the write, as that of a transaction with this name. A store without a ledger guards nothing."""
-        if not self.store.guards and self.method == "recording":
-            raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
-        entry = None if self.store.guards else UNGUARDED
-        step = steps.get(place, NO_STEP)
-        return new_write(self.store, message, key, step, emit=self.emit, entry=entry, name=name, place=place)
+    @property
+    @abstractmethod
+    def entity(self) -> Mapping[str, Any]:
+        """What names the entity."""
+
+    @abstractmethod
+    def make_attempt(self, write: Write) -> Attempt:
+        """Return the guarded write with these parts, ready to be sent alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TransactionWrite(ABC):
-    """One write of a transaction. `place`: among the participants; None: it remembers the message in an inbox.
+class TransactionWrite(ABC, Generic[A]):
+    """One write of a transaction.
 
-    `steps`: those of the whole transaction that its next attempt ends, by their places.
+    - `place`: among the participants; None: it remembers the message in an inbox
+    - `attempt`: what would send it alone
+    - `creates`: it creates its entity
+    - `steps`: those of the whole transaction that its next attempt ends, by their places
     """
 
     place: int | None
-    write: Write
+    attempt: A
+    creates: bool
     missing_ok: bool
     steps: dict[int | None, StepPart]
+
+    @property
+    def write(self) -> Write:
+        return self.attempt.write
 
     @property
     def requires_predecessor(self) -> bool:
         """Whether later messages wait until this one's mark has moved."""
         return self.write.entry.own.requires_predecessor
 
-    def judge(self, image: Image, now: float, creation: Mapping[str, Any] | None, keys: int) -> Outcome | None:
-        """Return why its condition failed, given the entity as it was `now`. `creation`: what it was to create, of which so many fields are the key.
-
-        None: the message's step was in the way, which the next attempt ends.
-        """
+    def judge(self, image: Image, now: float) -> Outcome | None:
+        """Return why its condition failed, given the entity as it was `now`. None: the message's step was in the way, which the next attempt ends."""
         write = self.write._replace(now=now)
         outcome = judge(write, image)
-        if creation is not None:
-            outcome = judge_creation(outcome, creation, keys)
-        elif isinstance(outcome, Unmet) and not write.has_step(step := end_unsent_steps(write, image)):
-            self.steps[self.place] = step
-            return None
-        return with_participant(settle_missing(outcome, write, missing_ok=self.missing_ok), self.place)
+        if isinstance(outcome, Unmet) and not self.creates:
+            step = end_unsent_steps(write, image)
+            if not write.has_step(step):
+                self.steps[self.place] = step
+                return None
+        outcome = settle_missing(self.attempt.show(outcome), write, missing_ok=self.missing_ok)
+        return with_participant(outcome, self.place)
 
     @abstractmethod
-    def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:
-        """Do as `pipeline.pass_over`. `entity`: as it was when it refused the transaction, if that is known."""
+    def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
+        """Do as `pipeline.pass_over`. `image`: of the entity when it refused the transaction, if that is known."""
 
 
 P = TypeVar("P", bound=PreparedWrite[Any])
-W = TypeVar("W", bound=TransactionWrite)
+W = TypeVar("W", bound=TransactionWrite[Any])
 R = TypeVar("R")
 
 
@@ -139,16 +144,15 @@ class Findings:
     waits: bool = False  # and the next try is not made at once
     failure: Exception | None = None  # something cannot be done at all
     is_undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
-    entities: Mapping[int | None, Entity] = field(
-        default_factory=dict[int | None, Entity]
-    )  # that refused it, by their places
+    images: Mapping[int | None, Image] = field(default_factory=dict[int | None, Image])  # of the entities, by their places
 
 
 class Transaction(ABC, Generic[P, W, R]):
     """One call of `transact`. `R`: what an engine has in its hands where the transaction was refused."""
 
     kind: type[P]  # of its participants
-    stores: ClassVar[str]  # what makes them
+    action: type[W]  # the kind of its writes
+    stores: ClassVar[str]  # what makes its participants
     instead: ClassVar[str]  # how they are made, for whoever gives something else
 
     def __init__(self, message: Message, participants: Sequence[P], inbox: Inbox | None, *, is_async: bool) -> None:
@@ -158,6 +162,7 @@ class Transaction(ABC, Generic[P, W, R]):
         self.participants: tuple[P, ...] = self._checked_participants(participants)
         self.store = self.participants[0].store  # whose client and clock are those of the transaction
         _check_stores(self.participants, inbox, is_async=is_async)
+        self.inbox_store = None if inbox is None else self.open_inbox(inbox)
         self.check()
 
     @property
@@ -169,8 +174,16 @@ class Transaction(ABC, Generic[P, W, R]):
         """Refuse what the engine cannot do in one transaction."""
 
     @abstractmethod
-    def actions(self, name: str) -> list[W]:
-        """Return its writes. `name`: of the call."""
+    def open_inbox(self, inbox: Inbox) -> Engine:
+        """Return the inbox as a store, for a transaction with the stores of the participants."""
+
+    @abstractmethod
+    def attempt_inbox(self, write: Write, expires: float) -> Attempt:
+        """Return what remembers the message in the inbox until then."""
+
+    def check_stores(self) -> Flow[None]:
+        """Refuse stores that cannot be guarded, as far as they must be asked."""
+        yield from ()
 
     @abstractmethod
     def make(self, actions: Sequence[W], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | R]:
@@ -184,8 +197,36 @@ class Transaction(ABC, Generic[P, W, R]):
     def give_up(self, actions: Sequence[W], refusal: R) -> Flow[Outcome]:
         """Return the outcome, or raise, if another writer was in the way until the deadline."""
 
+    def actions(self, name: str) -> list[W]:
+        """Return its writes, that of the inbox first. `name`: of the call."""
+        actions: list[W] = []
+        if self.inbox is not None:
+            now = cast("Engine", self.inbox_store).clock()
+            for mark in self.inbox.marks(self.message):
+                write = Write(self.message, {self.inbox.key: mark}, now, UNGUARDED, NO_STEP, token=make_token(name))
+                actions.append(self.action(None, self.attempt_inbox(write, self.inbox.expires(now)), True, False, {}))
+        for place, participant in enumerate(self.participants):
+            store, step = participant.store, self.steps.get(place, NO_STEP)
+            if not store.guards and participant.method == "recording":
+                raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
+            entry = None if store.guards else UNGUARDED
+            write = new_write(
+                store, self.message, participant.entity, step, emit=participant.emit, entry=entry, name=name, place=place
+            )
+            attempt = participant.make_attempt(write)
+            actions.append(self.action(place, attempt, participant.creates, participant.missing_ok, self.steps))
+        return actions
+
+    def send_alone(self) -> Flow[Outcome]:
+        """Make the only write as one of its own. A refusal names its participant as in a transaction."""
+        yield from self.check_stores()
+        (action,) = self.actions(self.store.attempts())
+        outcome = yield from send_write(action.attempt, missing_ok=action.missing_ok)
+        return with_participant(outcome, action.place)
+
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
         """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
+        yield from self.check_stores()
         name, round_number = self.store.attempts(), 0
         while True:
             actions = self.actions(name)
@@ -195,7 +236,7 @@ class Transaction(ABC, Generic[P, W, R]):
             findings = yield from self.findings(actions, result, round_number)
             outcome = self._outcome(findings, actions)
             if outcome is not None:
-                return (yield from self._pass_over(outcome, actions, findings.entities))
+                return (yield from self._pass_over(outcome, actions, findings.images))
             round_number += 1
             if findings.waits:
                 wait = backoff.pause()
@@ -203,12 +244,12 @@ class Transaction(ABC, Generic[P, W, R]):
                     return (yield from self.give_up(actions, result))
                 yield Wait(wait)
 
-    def _pass_over(self, outcome: Outcome, actions: Sequence[W], entities: Mapping[int | None, Entity]) -> Flow[Outcome]:
+    def _pass_over(self, outcome: Outcome, actions: Sequence[W], images: Mapping[int | None, Image]) -> Flow[Outcome]:
         """Move each counting mark over a message that a ledger in also= holds: a `Duplicate` never comes again."""
         if isinstance(outcome, Duplicate):
             for action in actions:
                 if action.requires_predecessor:
-                    unsettled = yield from action.pass_over(entities.get(action.place))
+                    unsettled = yield from action.pass_over(images.get(action.place))
                     if unsettled is not None:
                         return with_participant(unsettled, action.place)
         return outcome

@@ -7,22 +7,25 @@ the same token, so it is done once; after a cancellation it is another one, with
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 from botocore.exceptions import ClientError
 
 from onewrite.core.clock import random_share
 from onewrite.core.flow import Call, Flow, Wait, arun, run
 from onewrite.core.inbox import Inbox
+from onewrite.core.label import TOKEN
 from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
-from onewrite.dynamodb.flows import read_error_code, read_error_text, says_mistyped, says_too_large
+from onewrite.core.write import Image, Write
+from onewrite.dynamodb.dialect import build_put
+from onewrite.dynamodb.flows import Flows, TableAttempt, read_error_code, read_error_text, says_mistyped, says_too_large
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
+from onewrite.dynamodb.participants import Action, Prepared
 from onewrite.dynamodb.typed import typed_result
 from onewrite.dynamodb.values import readable_values
 from onewrite.errors import ConfigurationError, InvalidUpdate
@@ -85,36 +88,49 @@ let_flow_refuse(transact, atransact)
 
 
 class _Reason(NamedTuple):
-    """Why DynamoDB did not make one of the writes."""
+    """Why DynamoDB did not make one of the writes, and the item as it was then, if DynamoDB has looked at it."""
 
     action: Action
     code: str
     text: str
     item: Entity | None
-    shows_item: bool  # `item` is what DynamoDB has looked at, and None says that there is none
 
 
 class _Transaction(Transaction[Prepared, Action, ClientError]):
     kind = Prepared
+    action = Action
     stores = "tables"
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)"
 
+    def open_inbox(self, inbox: Inbox) -> Flows:
+        clock = inbox.clock or self.store.clock
+        return Flows(inbox.store, None, inbox.table_name, clock, self.store.attempts, is_async=self.store.is_async)
+
+    def attempt_inbox(self, write: Write, expires: float) -> TableAttempt:
+        flows, inbox = cast("Flows", self.inbox_store), cast("Inbox", self.inbox)
+        item = {**write.key, inbox.ttl_attribute: int(expires), TOKEN: write.token}
+        request = {
+            "Item": flows.convert(item),
+            "ConditionExpression": "attribute_not_exists(#id)",
+            "ExpressionAttributeNames": {"#id": inbox.key},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return TableAttempt(flows, write, {}, build_put, Call("put_item", (), request))
+
     def check(self) -> None:
-        _check_client(self.participants, self.inbox)
+        stores = [*[write.store for write in self.participants], *filter(None, [self.inbox_store])]
+        # A client that is tapped by a test is a copy, which has the same `meta`.
+        if len({id(getattr(store.target, "meta", None)) for store in stores}) > 1:
+            raise ConfigurationError(
+                "A transaction is one request, of one client: make all these tables with the same client, or from the same "
+                "boto3.resource, as in resource.Table('orders') and resource.Table('stock')."
+            )
         _check_limits(self.participants, self.inbox)
 
     def answer_within(self, deadline: timedelta) -> Flow[Outcome]:
         if self.is_single:
-            return write_alone(self.message, self.participants[0])
+            return self.send_alone()
         return self.flow(Backoff(deadline, random_share, self.store.clock))
-
-    def actions(self, name: str) -> list[Action]:
-        actions = [
-            make_action(place, self.message, write, name, self.steps) for place, write in enumerate(self.participants)
-        ]
-        if self.inbox is not None:
-            actions += inbox_actions(self.inbox, self.store, self.message, name)
-        return actions
 
     def make(self, actions: Sequence[Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | ClientError]:
         """Send the transaction until DynamoDB says what became of it."""
@@ -132,19 +148,19 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             yield Wait(wait)
 
     def findings(self, actions: Sequence[Action], refusal: ClientError, round_number: int) -> Flow[Findings]:
-        reasons = _reasons(refusal, actions)
+        reasons = _read_reasons(refusal, actions)
         if not reasons:
             raise refusal
         hidden_actions = [reason.action for reason in reasons if reason.code in _DELAYS]
         outcomes: list[Outcome] = []
         failures: list[Exception] = []
-        looks: list[tuple[Action, Entity | None]] = []
+        images: list[tuple[Action, Image]] = []
         has_expired = False  # an item was in the way, and is no more
         for reason in reasons:
             if reason.code in _DELAYS:
                 continue
-            item, verdict = yield from _judge_reason(reason, refusal)
-            looks.append((reason.action, item))
+            image, verdict = yield from _judge_reason(reason, refusal)
+            images.append((reason.action, image))
             if isinstance(verdict, Exception):
                 failures.append(verdict)
             elif verdict is None:
@@ -152,8 +168,8 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             else:
                 outcomes.append(verdict)
         # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
-        has_token = any(action.has_landed(item) for action, item in looks)
-        effective = [action for action, item in looks if action.shows_effect(item)]
+        has_token = any(action.has_landed(image) for action, image in images)
+        effective = [action for action, image in images if action.shows_effect(image)]
         other_actions = [action for action in actions if action.is_guarded and action not in effective]
         if has_token and not other_actions:
             return Findings([Applied(self.message, retried=True)])
@@ -163,7 +179,7 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             waits=bool(hidden_actions) or (has_expired and round_number > 0),
             failure=next(iter(failures), None),
             is_undecided=has_token and all(action in hidden_actions for action in other_actions),
-            entities={action.place: item for action, item in looks if item is not None},
+            images={action.place: image for action, image in images if image.exists},
         )
 
     def give_up(self, actions: Sequence[Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
@@ -174,20 +190,7 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
 # --- what DynamoDB answers ---------------------------------------------------------------------------------------------
 
 
-_Verdict: TypeAlias = tuple[Entity | None, Outcome | Exception | None]
-
-
-def _judge_reason(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
-    """Return the item that refused, and what that means."""
-    if reason.code == "ValidationError":
-        return (yield from _judge_invalid(reason, error))
-    if reason.code != "ConditionalCheckFailed":
-        return None, error
-    item = reason.item if reason.shows_item else (yield from _read_item(reason.action, error))
-    return item, reason.action.judge_item(item)
-
-
-def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
+def _read_reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
     """Return the reasons of those writes that have one."""
     text = read_error_text(error)
     if read_error_code(error) == "ValidationException":
@@ -195,17 +198,10 @@ def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
             raise InvalidUpdate(_SAME_ITEM) from error
         if not (says_too_large(text) or says_mistyped(text)):
             raise error
-        return [_Reason(action, "ValidationError", text, None, shows_item=False) for action in actions]
-    if read_error_code(error) != "TransactionCanceledException":
+        return [_Reason(action, "ValidationError", text, None) for action in actions]
+    entries = cast("list[dict[str, Any]]", error.response.get("CancellationReasons", []))
+    if read_error_code(error) != "TransactionCanceledException" or len(entries) != len(actions):
         raise error
-    entries = cast("list[dict[str, Any]] | None", error.response.get("CancellationReasons"))
-    if entries is None:  # the text has the codes, and nothing has the items
-        codes = re.findall(r"\w+", text[text.rfind("[") :])
-        entries = [{"Code": name} for name in codes]
-    if len(entries) != len(actions):
-        raise error
-    pairs = zip(actions, entries, strict=True)
-    shows_item = "CancellationReasons" in error.response
     return [
         # Even a Table's client gives typed values here: boto3 does not convert the members of an error.
         _Reason(
@@ -213,53 +209,35 @@ def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
             entry["Code"],
             str(entry.get("Message", "")),
             readable_values(entry["Item"]) if entry.get("Item") else None,
-            shows_item,
         )
-        for action, entry in pairs
+        for action, entry in zip(actions, entries, strict=True)
         if entry.get("Code", "None") != "None"
     ]
 
 
-def _judge_invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
-    """Judge a write that DynamoDB called invalid. It checks the size, and some types, before the condition: this may be a redelivery."""
-    action = reason.action
-    if not (says_too_large(reason.text) or says_mistyped(reason.text)):
-        return None, error
-    item = None
-    try:
-        item = yield from _read_item(action, error)
-    except ClientError:  # a put does not say what to read, and the caller may be allowed to write only
-        outcome = None
-    else:
-        outcome = action.judge_item(item)
+def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outcome | Exception | None]]:
+    """Return the item that refused, and what that means."""
+    action, image = reason.action, reason.action.flows.read_image(reason.item)
+    if reason.code == "ConditionalCheckFailed":
+        return image, action.judge_image(image)
+    if reason.code != "ValidationError" or not (says_too_large(reason.text) or says_mistyped(reason.text)):
+        return image, error
+    # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
+    outcome: Outcome | None = None
+    if action.write.key:  # a put does not say what to read
+        with suppress(ClientError):  # the caller may be allowed to write only
+            image = yield from action.read()
+            outcome = action.judge_image(image)
     if not isinstance(outcome, Unmet | None):
-        return item, outcome
+        return image, outcome
     if not says_too_large(reason.text):
-        return item, error
-    failure = action.too_large(item)
+        return image, error
+    failure = action.too_large(image)
     failure.__cause__ = error
-    return item, failure
-
-
-def _read_item(action: Action, error: ClientError) -> Flow[Entity | None]:
-    """Read the item of a write, as it is now. A put does not say which part of its item is the key."""
-    if action.key is None:
-        raise error
-    return (yield from action.flows.look(action.key))
+    return image, failure
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
-
-
-def _check_client(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
-    stores = [write.store for write in participants]
-    stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
-    # A client that is tapped by a test is a copy, which has the same `meta`.
-    if len(stores) > 1 and len({id(getattr(store.target, "meta", None)) for store in stores}) > 1:
-        raise ConfigurationError(
-            "A transaction is one request, of one client: make all these tables with the same client, or from the same "
-            "boto3.resource, as in resource.Table('orders') and resource.Table('stock')."
-        )
 
 
 def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None:

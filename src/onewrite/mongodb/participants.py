@@ -1,29 +1,26 @@
-"""What a guarded collection contributes to a transaction: its writes, each as an action, and what a refused one means."""
+"""What a guarded collection contributes to a transaction: its writes, and what a refused one means."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from pymongo.errors import DuplicateKeyError
 
 from onewrite.core.event import Emit, copied_events, copy_value
 from onewrite.core.flow import Do, Flow, redirect_calls, split_missing_ok
-from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
-from onewrite.core.pipeline import make_token, pass_over
-from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared, with_participant
-from onewrite.core.write import NO_STEP, StepPart, Write
+from onewrite.core.pipeline import pass_over
+from onewrite.core.transaction import PreparedWrite, TransactionWrite, check_prepared
+from onewrite.core.write import Image, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.message import Message
 from onewrite.mongodb.dialect import build_insert
 from onewrite.mongodb.expression import names_id
 from onewrite.mongodb.flows import CollectionAttempt, Flows, InsertAttempt, is_entity_taken
-from onewrite.mongodb.layout import UUIDS, Document, lookup, with_codec
-from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Unmet
+from onewrite.mongodb.layout import Document, lookup
+from onewrite.outcome import Applied, Duplicate, Outcome, Unmet
 
 _EVERY_WRITE = {"comment", "bypass_document_validation"}
 _ARGUMENTS = {
@@ -46,15 +43,22 @@ class Prepared(PreparedWrite[Flows]):
 
     @property
     def entity(self) -> Document:
-        """What names the document."""
+        """The fields that name the document."""
         return {"_id": self.native["document"]["_id"]} if self.creates else self.store.read_key(self.native)
+
+    def make_attempt(self, write: Write) -> CollectionAttempt | InsertAttempt:
+        """Return the write with these parts, ready to be sent alone."""
+        if not self.creates:
+            return self.store.attempt(write, self.native)
+        options = {option: value for option, value in self.native.items() if option != "document"}
+        document = self.native["document"]
+        new_document = build_insert(write, document, options)
+        return InsertAttempt(self.store, write, self.store.without_ledger(document), new_document, options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Action(TransactionWrite):
+class Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
     """One write of a transaction."""
-
-    attempt: CollectionAttempt | InsertAttempt
 
     @property
     def flows(self) -> Flows:
@@ -108,10 +112,10 @@ class Action(TransactionWrite):
         document = yield from self.look()
         return self.write.entry.shows(lookup(document or {}))
 
-    def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:  # noqa: ARG002  # a majority must have it, as the look shows
+    def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
         if not self.write.entry.also:
             return None
-        image = self.flows.read_image((yield from self.look()))
+        image = self.flows.read_image((yield from self.look()))  # which a majority has
         return (yield from redirect_calls(self.target, pass_over(self.attempt, image)))
 
     def judge_document(self, document: Document | None, *, first: bool) -> Outcome | None:
@@ -121,11 +125,8 @@ class Action(TransactionWrite):
         """
         if self.place is None:
             return None if document is None else self._judge_inbox(document)
-        attempt, creation = self.attempt, None
-        if isinstance(attempt, InsertAttempt) and document is not None:
-            creation = attempt.document
-        outcome = self.judge(self.flows.read_image(document), self.flows.clock(), creation, keys=1)
-        may_pass = isinstance(attempt, InsertAttempt) and document is None
+        outcome = self.judge(self.flows.read_image(document), self.flows.clock())
+        may_pass = self.creates and document is None
         if isinstance(outcome, Unmet) and (may_pass or (self.write.entry.follows_gap and first)):
             return None
         return outcome
@@ -167,55 +168,3 @@ def prepare(flows: Flows, method: str, named: Document, options: Mapping[str, An
     if not isinstance(document, Mapping) or not names_id(cast("Document", document)):
         raise InvalidUpdate("A write in a transaction names its document by _id, so no two of them name the same one.")
     return Prepared(flows, method, copy_value({**named, **options}), copied_events(emit), missing_ok)
-
-
-def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
-    """Send the prepared write as one of its own. A refusal names its participant as in a transaction."""
-    flows, emit, native, missing_ok = participant.store, participant.emit, participant.native, participant.missing_ok
-    if participant.creates:
-        outcome = yield from flows.insert_one(message, emit=emit, **native)
-    elif participant.method == "recording":
-        outcome = yield from flows.record(message, emit=emit, upsert=False, missing_ok=missing_ok, **native)
-    else:
-        outcome = yield from flows.write(message, writer="update_one", emit=emit, missing_ok=missing_ok, **native)
-    return with_participant(outcome, 0)
-
-
-def make_action(place: int, message: Message, participant: Prepared, name: str, steps: dict[int | None, StepPart]) -> Action:
-    """Return the prepared write as one of a transaction."""
-    flows, native = participant.store, participant.native
-    write = participant.new_write(message, participant.entity, name, place, steps)
-    if not participant.creates:
-        return Action(place, write, participant.missing_ok, steps, flows.attempt(write, native))
-    options = {option: value for option, value in native.items() if option != "document"}
-    document = native["document"]
-    new_document = build_insert(write, document, options)
-    return Action(
-        place,
-        write,
-        participant.missing_ok,
-        steps,
-        InsertAttempt(flows, write, flows.without_ledger(document), new_document, options),
-    )
-
-
-def inbox_flows(inbox: Inbox, store: Flows) -> Flows:
-    """Return the inbox as a store, for a transaction with this one."""
-    if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
-        raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
-    collection = with_codec(inbox.store, UUIDS)  # its texts and its tokens are read as they are stored
-    return Flows(collection, None, inbox.clock or store.clock, (), "majority", is_async=store.is_async)
-
-
-def inbox_actions(inbox: Inbox, store: Flows, message: Message, name: str) -> list[Action]:
-    """Return what remembers the message in the inbox, as writes of the transaction of that name in this store."""
-    flows, token = inbox_flows(inbox, store), make_token(name)
-    now, actions = flows.clock(), list[Action]()
-    other_fields = {inbox.ttl_attribute: datetime.fromtimestamp(inbox.expires(now), UTC), TOKEN: token}
-    for mark in inbox.marks(message):
-        document = {"_id": mark, **other_fields}
-        write = Write(message, {"_id": mark}, now, UNGUARDED, NO_STEP, token=token)
-        actions.append(
-            Action(None, write, False, {}, InsertAttempt(flows, write, document, document, {}))
-        )  # a field's value
-    return actions

@@ -7,9 +7,9 @@ it. Why that was is looked up outside of the transaction, where a majority must 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pymongo import ReadPreference
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
@@ -18,11 +18,15 @@ from pymongo.read_concern import ReadConcern
 from onewrite.core.clock import random_share
 from onewrite.core.flow import Do, Flow, Wait, arun, redirect_calls, run
 from onewrite.core.inbox import Inbox
+from onewrite.core.label import TOKEN
 from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
+from onewrite.core.write import Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
+from onewrite.mongodb.flows import Flows, InsertAttempt
+from onewrite.mongodb.layout import UUIDS, with_codec
+from onewrite.mongodb.participants import Action, Prepared
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 
 _TRANSIENT, _UNKNOWN_RESULT = "TransientTransactionError", "UnknownTransactionCommitResult"
@@ -42,7 +46,7 @@ def transact(
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
     if transaction.is_single:
-        return run(write_alone(message, transaction.participants[0]), transaction.store.target)
+        return run(transaction.send_alone(), transaction.store.target)
     with transaction.new_session() as session:
         return run(transaction.in_session(session, deadline), None)
 
@@ -57,7 +61,7 @@ async def atransact(
     """`transact` for the writes of an `AsyncGuardedCollection`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
     if transaction.is_single:
-        return await arun(write_alone(message, transaction.participants[0]), transaction.store.target)
+        return await arun(transaction.send_alone(), transaction.store.target)
     new_session = transaction.new_session()
     async with await new_session if isawaitable(new_session) else new_session as session:  # Motor's is awaited
         return await arun(transaction.in_session(session, deadline), None)
@@ -75,12 +79,42 @@ class _Refusal(NamedTuple):
 
 class _Transaction(Transaction[Prepared, Action, _Refusal]):
     kind = Prepared
+    action = Action
     stores = "collections"
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)"
     _session: Any
 
+    def open_inbox(self, inbox: Inbox) -> Flows:
+        if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
+            raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
+        collection = with_codec(inbox.store, UUIDS)  # its texts and its tokens are read as they are stored
+        clock = inbox.clock or self.store.clock
+        return Flows(collection, None, clock, (), "majority", is_async=self.store.is_async)
+
+    def attempt_inbox(self, write: Write, expires: float) -> InsertAttempt:
+        ttl_attribute, (mark,) = cast("Inbox", self.inbox).ttl_attribute, write.key.values()
+        write = write._replace(key={"_id": mark})
+        document = {"_id": mark, ttl_attribute: datetime.fromtimestamp(expires, UTC), TOKEN: write.token}
+        return InsertAttempt(cast("Flows", self.inbox_store), write, document, document, {})
+
     def check(self) -> None:
-        _check_documents(self.participants, self.inbox)
+        """Refuse stores of several clients, and two writes of one document."""
+        stores = [*[write.store for write in self.participants], *filter(None, [self.inbox_store])]
+        client, *other_clients = [_read_client(store.target) for store in stores]
+        if not all(_is_same(client, other_client) for other_client in other_clients):
+            raise ConfigurationError(
+                "A transaction belongs to one client: make all these collections with the same MongoClient."
+            )
+        documents: set[Hashable] = set()
+        for write in self.participants:
+            document = (write.store.full_name, write.store.canonical(write.entity))
+            if document in documents:
+                raise InvalidUpdate(_SAME_DOCUMENT)
+            documents.add(document)
+
+    def check_stores(self) -> Flow[None]:
+        for action in self.actions(""):
+            yield from action.check_collection()
 
     def new_session(self) -> Any:
         try:
@@ -93,18 +127,7 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
 
     def in_session(self, session: Any, deadline: timedelta) -> Flow[Outcome]:
         self._session = session
-        backoff = Backoff(deadline, random_share, self.store.clock)
-        for action in self.actions(""):
-            yield from action.check_collection()
-        return (yield from self.flow(backoff))
-
-    def actions(self, name: str) -> list[Action]:
-        actions = [
-            make_action(place, self.message, write, name, self.steps) for place, write in enumerate(self.participants)
-        ]
-        if self.inbox is None:
-            return actions
-        return [*inbox_actions(self.inbox, self.store, self.message, name), *actions]
+        return (yield from self.flow(Backoff(deadline, random_share, self.store.clock)))
 
     def make(self, actions: Sequence[Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
@@ -233,26 +256,6 @@ def _check_distinct(actions: Sequence[Action], refusing_action: Action) -> Flow[
 
 
 _SAME_DOCUMENT = "Two participants write the same document: make them one write."
-
-
-# --- what cannot be sent -----------------------------------------------------------------------------------------------
-
-
-def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
-    """Refuse those of several clients, and two of one document."""
-    stores = [write.store for write in participants]
-    stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
-    client, *other_clients = [_read_client(store.target) for store in stores]
-    if not all(_is_same(client, other_client) for other_client in other_clients):
-        raise ConfigurationError(
-            "A transaction belongs to one client: make all these collections with the same MongoClient."
-        )
-    documents: set[Hashable] = set()
-    for write in participants:
-        document = (write.store.full_name, write.store.canonical(write.entity))
-        if document in documents:
-            raise InvalidUpdate(_SAME_DOCUMENT)
-        documents.add(document)
 
 
 def _read_client(collection: Any) -> Any:
