@@ -24,7 +24,6 @@ from onewrite.core import folding
 from onewrite.core.flow import Call
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb.flows import Flows
-from onewrite.mongodb.folds import Folds
 from tests.support.driven import Collection, play_requests, reply
 
 NOW = 1_790_000_000.0
@@ -61,7 +60,7 @@ def fold(
     *answers: Any,
     clock: Callable[[], float] = lambda: NOW,
 ) -> tuple[list[Any], list[Call]]:
-    return play_requests(folding.fold(Folds(flows(ledger, clock)), messages, function or adding()), *answers)
+    return play_requests(folding.fold(flows(ledger, clock), messages, function or adding()), *answers)
 
 
 def methods(calls: list[Call]) -> list[str]:

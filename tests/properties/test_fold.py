@@ -24,11 +24,9 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Remember
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
-from onewrite.dynamodb.folds import Folds as FoldsOfItem
 from onewrite.dynamodb.layout import lookup as look_into_item
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.deletes import delete as delete_document
-from onewrite.mongodb.folds import Folds as FoldsOfDocument
 from onewrite.mongodb.layout import lookup as look_into_document
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
 from tests.support.examples import examples
@@ -141,7 +139,7 @@ class Table:
         return self.target.get_item(Key=self.key, ConsistentRead=True).get("Item", {})
 
     def fold(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
-        return fold(FoldsOfItem(flows_of(store)), messages, self.writing(limit))
+        return fold(flows_of(store), messages, self.writing(limit))
 
     look = staticmethod(look_into_item)
 
@@ -187,7 +185,7 @@ class Collection:
         return self.target.find_one(self.key) or {}
 
     def fold(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
-        return fold(FoldsOfDocument(flows_of(store)), messages, self.writing(limit))
+        return fold(flows_of(store), messages, self.writing(limit))
 
     look = staticmethod(look_into_document)
 

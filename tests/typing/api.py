@@ -238,7 +238,6 @@ def a_client_needs_the_tables_name(resource: DynamoDBServiceResource, client: Dy
     GuardedTable(resource.Table("orders"), SeenIds(), lean=True)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     GuardedTable(client, SeenIds())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     AsyncGuardedTable(aio, SeenIds(), table_name="orders")
-    AsyncGuardedTable(aio, SeenIds(), table_name="orders", lean=True)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     AsyncGuardedTable(aio, SeenIds())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 

@@ -79,6 +79,9 @@ class Engine(ABC):
 
     final_write: ClassVar[FinalWrite]
     has_token: ClassVar[bool]  # does an entity keep the token of its last writer?
+    too_much: ClassVar[tuple[type[Exception], ...]]  # raised if a write of several messages, or its entity, is too large
+    entity_argument: ClassVar[str]  # by which a call names the entity
+    fold_step: ClassVar[StepPart]  # what a write of several messages asks of steps
     full_name: str  # of the table or the collection
     target: Any  # whose methods make the requests
 
@@ -118,9 +121,9 @@ class Engine(ABC):
     def read_key(self, native: Native) -> Mapping[str, Any]:
         """Return what names the entity in the arguments of a call."""
 
-    @abstractmethod
     def name_entity(self, key: Mapping[str, Any]) -> Native:
         """Return the arguments of a call that name the entity with this key, and nothing else."""
+        return {self.entity_argument: key}
 
     @abstractmethod
     def canonical(self, key: Any, /) -> Hashable:
@@ -129,6 +132,18 @@ class Engine(ABC):
     @abstractmethod
     def attempt(self, write: Write, native: Native) -> Attempt:
         """Return the update that has this message's effect, ready to be sent."""
+
+    def attempt_fold(self, write: Write, native: Native) -> Attempt:
+        """Return the update that has the effect of several messages, ready to be sent."""
+        return self.attempt(write, native)
+
+    @abstractmethod
+    def max_messages(self, entry: Entry) -> int:
+        """Return for how many messages the first write of a fold is, given what one of them asks."""
+
+    @abstractmethod
+    def check_looks(self, entry: Entry) -> None:
+        """Refuse a message if a write would look for a mark of it that cannot be stored."""
 
     @abstractmethod
     def attempt_begin(self, write: Write, native: Native) -> Attempt:

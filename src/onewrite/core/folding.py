@@ -7,14 +7,13 @@ refused, on what the entity then held.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
-from onewrite.core.event import check_causes, make_fold_emission
+from onewrite.core.event import check_causes, copy_value, make_fold_emission
 from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.judging import is_waited_for, judge_message, open_step
 from onewrite.core.label import Slot
@@ -27,7 +26,6 @@ from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
 
-E = TypeVar("E", bound=Engine)
 Function: TypeAlias = Callable[[list[Message]], Any]
 """The caller's: takes messages, and returns the arguments of the write that has their effect. It may be asynchronous."""
 
@@ -38,83 +36,6 @@ class Member(NamedTuple):
     place: int
     message: Message
     entry: Entry
-
-
-class FoldedWrites(ABC, Generic[E]):
-    """The writes of a fold, on an engine.
-
-    - `too_much`: what is raised if a write is too large for the engine, or makes the entity too large
-    - `step`: what a write of several messages asks of steps
-    """
-
-    too_much: ClassVar[tuple[type[Exception], ...]]
-    step: ClassVar[StepPart]
-
-    def __init__(self, engine: E) -> None:
-        self.engine = engine
-
-    @property
-    @abstractmethod
-    def max_messages(self) -> int:
-        """How many messages the first write has at most."""
-
-    @abstractmethod
-    def check_looks(self, entry: Entry) -> None:
-        """Refuse a message if a write would look for a mark of it that cannot be stored."""
-
-    @abstractmethod
-    def read_entity(self, native: Native) -> Mapping[str, Any]:
-        """Return what names the entity in the arguments of a write."""
-
-    @abstractmethod
-    def build(self, write: Write, native: Native) -> Attempt:
-        """Return the write, ready to be sent."""
-
-    def entry(self, message: Message) -> Entry:
-        """Return what a write of this message asks of the entity now."""
-        entry = self.engine.ledger.entry(message, self.engine.clock())
-        self.check_looks(entry)
-        return entry
-
-    def attempt(self, messages: Sequence[Message], native: Native, moved: Sequence[Message] = ()) -> Attempt:
-        """Return the write of the messages at once. `moved`: these, among others over which a mark only moves."""
-        hear_begin(messages)
-        engine, emit = self.engine, native.get("emit")
-        arguments = {name: value for name, value in engine.keep(native).items() if name != "emit"}
-        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
-        now, call = engine.clock(), engine.attempts()
-        entry = join(make_entries(engine.ledger, messages, moved, now))
-        outbox_part = engine.empty_emission
-        if emit is not None:
-            outbox_part = make_fold_emission(engine.emitter, messages, emit, now, call)
-        step, token = NO_STEP if len(messages) == 1 else self.step, make_token(call) if engine.has_token else None
-        key, others = engine.read_key(arguments), tuple(messages[1:])
-        return self.build(Write(messages[0], key, now, entry, step, outbox_part, token, other_messages=others), arguments)
-
-    def write_all(self, plan: Plan, native: Native) -> Flow[Landed | Refusal | None]:
-        """Write the plan's messages at once. None: that is too much for one write."""
-        fresh, moved = ([member.message for member in members] for members in (plan.fresh, plan.moved))
-        try:
-            if fresh:
-                attempt = self.attempt(fresh, split_missing_ok(native)[0], moved)
-            else:
-                attempt = cast("Attempt", (yield from self._without_effect(moved, native).record(passes=True)))
-            return (yield from send_fold(attempt, plan))
-        except self.too_much:
-            return None
-
-    def _without_effect(self, messages: Sequence[Message], native: Native) -> Attempt:
-        arguments = {name: value for name, value in split_missing_ok(native)[0].items() if name != "emit"}
-        return self.attempt(messages, arguments)
-
-    def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
-        """Make the guarded write of one message."""
-        native, missing_ok = split_missing_ok(native)
-        return send_write(self.attempt([message], native), missing_ok=missing_ok)
-
-    def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
-        """Move the mark over the message. None: done. Otherwise why the message must be redelivered."""
-        return move_mark(self._without_effect([message], native))
 
 
 # --- in which order, and what one write of several asks ----------------------------------------------------------------
@@ -286,7 +207,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
 # --- the fold ----------------------------------------------------------------------------------------------------------
 
 
-def fold(store: FoldedWrites[Any], messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
+def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
     """Write the messages in as few writes as there can be. The outcomes are in the order of the messages."""
     if isinstance(cast("object", messages), Message | str) or not isinstance(cast("object", messages), Iterable):
         raise InvalidMessage(
@@ -297,14 +218,18 @@ def fold(store: FoldedWrites[Any], messages: Iterable[Message], function: Functi
             f"fold takes a function behind the messages, and got a {type(cast('object', function)).__name__}: write lambda fresh: {{...}}, "
             "which returns the arguments of one write."
         )
-    message_list = [*messages]
+    message_list, call, outcomes = [*messages], _Fold(engine, function), dict[int, Outcome]()
     order = order_messages(message_list)
     first_places: dict[object, int] = {}
-    firsts = [first_places.setdefault(_identify(message, store.entry(message)), n) for n, message in enumerate(message_list)]
-    call, outcomes, max_messages = _Fold(store, function), dict[int, Outcome](), store.max_messages
+    entries = [call.make_entry(message) for message in message_list]
+    firsts = [
+        first_places.setdefault(_identify(message, entry), place)
+        for place, (message, entry) in enumerate(zip(message_list, entries, strict=True))
+    ]
+    max_messages = engine.max_messages(entries[0]) if entries else 0
     places = [place for place in order if firsts[place] == place]
     while places:
-        chunk = [Member(place, message_list[place], store.entry(message_list[place])) for place in places[:max_messages]]
+        chunk = [Member(place, message_list[place], call.make_entry(message_list[place])) for place in places[:max_messages]]
         chunk_outcomes = yield from call.write_chunk(chunk)
         if chunk_outcomes is None:
             max_messages = max(1, len(chunk) // 2)
@@ -331,10 +256,18 @@ def _copy_outcome(outcome: Outcome, message: Message) -> Outcome:
 class _Fold:
     """One call of `fold`. It asks the caller's function, and sees to it that all writes are of one entity."""
 
-    def __init__(self, store: FoldedWrites[Any], function: Function) -> None:
-        self._store, self._function = store, function
+    def __init__(self, engine: Engine, function: Function) -> None:
+        self._engine, self._function = engine, function
         self._entity: object = ABSENT
-        self._native: Native = {}  # what the caller's function has returned last
+        self._native: Native = {}  # what the caller's function has returned last, without `emit` and `missing_ok`
+        self._emit: object = None
+        self._missing_ok = False
+
+    def make_entry(self, message: Message) -> Entry:
+        """Return what a write of this message asks of the entity now."""
+        entry = self._engine.ledger.entry(message, self._engine.clock())
+        self._engine.check_looks(entry)
+        return entry
 
     def write_chunk(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | None]:
         """Write the messages in one write; again with those that the ledger lets in, where it kept out others; or one by one.
@@ -351,9 +284,11 @@ class _Fold:
             if len(chunk) == 1 or (asked_places and (len(plan.moved) == 1 or asked_places <= fresh)):
                 break
             asked_places = fresh
-            native = (yield from self._ask(plan.fresh)) if plan.fresh else self._native
-            result = yield from self._store.write_all(plan, native)
-            if result is None:
+            if plan.fresh:
+                yield from self._ask(plan.fresh)
+            try:
+                result = yield from self._write_plan(plan)
+            except self._engine.too_much:
                 return None
             if isinstance(result, Landed):
                 return plan.outcomes | {
@@ -363,6 +298,35 @@ class _Fold:
             refusal = result
         return (yield from self._write_one_by_one(chunk, refusal))
 
+    def _write_plan(self, plan: Plan) -> Flow[Landed | Refusal]:
+        """Write the plan's messages at once."""
+        fresh, moved = ([member.message for member in members] for members in (plan.fresh, plan.moved))
+        if fresh:
+            attempt = self._attempt(fresh, moved)
+        else:
+            attempt = cast("Attempt", (yield from self._attempt_without_effect(moved).record(passes=True)))
+        return (yield from send_fold(attempt, plan))
+
+    def _attempt(self, messages: Sequence[Message], moved: Sequence[Message] = ()) -> Attempt:
+        """Return the write of the messages at once, ready to be sent. `moved`: these, among others over which a mark only moves."""
+        hear_begin(messages)
+        engine, native = self._engine, self._engine.keep(self._native)
+        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
+        now, call = engine.clock(), engine.attempts()
+        entry = join(make_entries(engine.ledger, messages, moved, now))
+        outbox_part = engine.empty_emission
+        if self._emit is not None:
+            outbox_part = make_fold_emission(engine.emitter, messages, self._emit, now, call)
+        step = NO_STEP if len(messages) == 1 else engine.fold_step
+        token = make_token(call) if engine.has_token else None
+        others = tuple(messages[1:])
+        write = Write(messages[0], engine.read_key(native), now, entry, step, outbox_part, token, other_messages=others)
+        return engine.attempt_fold(write, native)
+
+    def _attempt_without_effect(self, messages: Sequence[Message]) -> Attempt:
+        self._emit = None
+        return self._attempt(messages)
+
     def _write_one_by_one(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
         """Write the messages in order, without those that the ledger refuses, given what was written since it was read."""
         ledger, others_wrote = _LedgerAhead(fold_refusal.image.ledger), False
@@ -370,15 +334,15 @@ class _Fold:
         for member in chunk:
             outcome = judge_member(fold_refusal, member, ledger)
             if outcome is None or (isinstance(outcome, Deferred) and others_wrote):
-                native = yield from self._ask([member])
-                outcome = yield from self._store.write_one(member.message, native)
+                yield from self._ask([member])
+                outcome = yield from send_write(self._attempt([member.message]), missing_ok=self._missing_ok)
                 if isinstance(outcome, Applied) or (
                     isinstance(outcome, Rejected) and outcome.settled and member.entry.own.requires_predecessor
                 ):
                     ledger.write(member.entry.own)
                 others_wrote = others_wrote or isinstance(outcome, Duplicate | Stale)
             elif is_passed_over(outcome, fold_refusal, member, ledger):
-                unsettled = yield from self._store.pass_one(member.message, self._native)
+                unsettled = yield from move_mark(self._attempt_without_effect([member.message]))
                 if unsettled is None:
                     ledger.write(member.entry.own)
                 else:
@@ -386,19 +350,25 @@ class _Fold:
             outcomes[member.place] = outcome
         return outcomes
 
-    def _ask(self, fresh: Sequence[Member]) -> Flow[Native]:
+    def _ask(self, fresh: Sequence[Member]) -> Flow[None]:
+        """Ask the caller's function for the arguments of a write of these messages."""
         messages = [member.message for member in fresh]
-        native = yield Do(self._function, ([*messages],))
-        if not isinstance(native, Mapping):
+        result = yield Do(self._function, ([*messages],))
+        if not isinstance(result, Mapping):
             raise InvalidUpdate(
-                f"The function of a fold returned a {type(native).__name__}: return a dict with the arguments of the write."
+                f"The function of a fold returned a {type(result).__name__}: return a dict with the arguments of the write."
             )
-        arguments = cast("Native", native)
+        native, self._missing_ok = split_missing_ok(cast("Native", result))
+        arguments = {**native}
+        self._emit = arguments.pop("emit", None)
         if "finishes" in arguments:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
-        if arguments.get("emit") is not None:
-            check_causes(messages, arguments["emit"])  # also of one message alone, so no mistake waits for a larger batch
-        entity, canonical = self._store.read_entity(arguments), self._store.engine.canonical
+        if self._emit is not None:
+            check_causes(messages, self._emit)  # also of one message alone, so no mistake waits for a larger batch
+        name, canonical = self._engine.entity_argument, self._engine.canonical
+        if not arguments.get(name):
+            raise InvalidUpdate(f"The function of a fold names the entity: return its {name} beside the update.")
+        entity = copy_value(self._engine.read_key(arguments))  # the function may use its dict again, for another entity
         if self._entity is ABSENT:
             self._entity = entity
         elif canonical(self._entity) != canonical(entity):
@@ -407,4 +377,3 @@ class _Fold:
                 "entity, and fold each group."
             )
         self._native = arguments
-        return arguments

@@ -107,12 +107,6 @@ def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
         )
 
 
-def leaves_room(condition: str, *, size: int, operators: int) -> bool:
-    """Whether this condition leaves room for so many bytes and operators."""
-    count = _operators("ConditionExpression", _read_lexemes("ConditionExpression", condition))
-    return len(condition.encode()) + size <= MAX_EXPRESSION_BYTES and count + operators <= MAX_OPERATORS
-
-
 _PAIRS = {")": "(", "]": "["}
 
 

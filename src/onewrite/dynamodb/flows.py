@@ -20,15 +20,15 @@ from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, spli
 from onewrite.core.judging import judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE, plain
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import Entry
+from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import new_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.write import Image, Size, StepPart, Unreadable, Write, too_large
-from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update
-from onewrite.dynamodb.expression import LEGACY, check_names, names_table, read_mapping
+from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
+from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update, check_looks
+from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, names_table, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size, value_size
@@ -49,6 +49,9 @@ _CONFLICT = "TransactionConflictException"
 _REFUSED = "ConditionalCheckFailedException"
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 KEY_ATTRIBUTES = 2  # at most
+# Messages of one write. Beside the conditions for so many ids, a usual condition of the caller's has room. A source's mark takes the same room
+# for any number of its messages, but a function that makes something of each would not get more of them into one item.
+_MAX_IDS, _MAX_NUMBERED = 40, 1000
 _MAX_REMOVED = 100  # attributes that the first request of a delete removes, which has the ledger's part too
 
 
@@ -64,6 +67,10 @@ class Flows(Engine):
         '{"UpdateExpression": "SET charge = :c", "ExpressionAttributeValues": {":c": charge}}',
     )
     has_token = True
+    entity_argument = "Key"
+    too_much = (ExpressionTooLong, EntityTooLarge)
+    # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
+    fold_step = NoStepAtAll()
 
     def __init__(
         self,
@@ -134,14 +141,17 @@ class Flows(Engine):
         key: Mapping[str, Any] = native.get("Key", {})
         return key
 
-    def name_entity(self, key: Mapping[str, Any]) -> Native:
-        return {"Key": key}
-
     def canonical(self, key: object) -> Hashable:
         return canonical(key)
 
     def attempt(self, write: Write, native: Native) -> TableAttempt:
         return TableAttempt(self, write, native, build_update)
+
+    def max_messages(self, entry: Entry) -> int:
+        return _MAX_NUMBERED if isinstance(entry.own, Advance) else _MAX_IDS
+
+    def check_looks(self, entry: Entry) -> None:
+        check_looks(entry)
 
     def attempt_begin(self, write: Write, native: Native) -> TableAttempt:
         return TableAttempt(self, write, native, build_begin)

@@ -24,8 +24,10 @@ from onewrite.lean.service import Service
 _TOKENS = (TOKEN_VALUE, STEP_VALUE)
 
 
-def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
+def lean_target(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
     """Return the client of a guarded table that was made with `lean=True`."""
+    if is_async:
+        raise ConfigurationError("lean=True is for blocking clients: leave it out of an AsyncGuardedTable.")
     if table_name is None:
         raise ConfigurationError(
             "lean=True takes the low-level client: give boto3.client('dynamodb') and table_name=, in the place of a Table."

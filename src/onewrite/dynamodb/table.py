@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Unpack, cast, overload
+from typing import Any, ClassVar, Unpack, cast, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
@@ -20,7 +20,6 @@ from onewrite.core.tombstone import Tombstones
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
-from onewrite.dynamodb.folds import Folds
 from onewrite.dynamodb.lean import lean_target
 from onewrite.dynamodb.native import (
     BeginArguments,
@@ -52,20 +51,43 @@ VERBS = (
 class _Store:
     """What both classes have in common: their parts, and the methods that send no request."""
 
-    _run: Run
-    _in: Callable[[Mapping[str, Any]], dict[str, Any]]  # returns the arguments of a call with plain values
+    _is_async: ClassVar[bool]
+    _runs: ClassVar[tuple[Run, Run]]  # for plain values, and for typed ones
 
-    def _set_up(
+    @overload
+    def __init__(
         self,
-        table: Any,
+        table: Table,
         ledger: Ledger | None,
-        table_name: str | None,
         *,
-        clock: Callable[[], float],
-        outbox: Outbox | None,
-        tombstones: Tombstones | None,
-        typed: bool,
-        is_async: bool,
+        clock: Callable[[], float] = ...,
+        outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        table: Client,
+        ledger: Ledger | None,
+        *,
+        table_name: str,
+        lean: bool = ...,
+        typed: bool = ...,
+        clock: Callable[[], float] = ...,
+        outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
+    ) -> None: ...
+    def __init__(
+        self,
+        table: Table | Client,
+        ledger: Ledger | None,
+        *,
+        table_name: str | None = None,
+        lean: bool = False,
+        typed: bool = False,
+        clock: Callable[[], float] = wall_clock,
+        outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
@@ -79,11 +101,12 @@ class _Store:
             outbox=outbox,
             tombstones=tombstones,
             typed=typed,
-            is_async=is_async,
+            is_async=self._is_async,
         )
-        self._target = self._flows.target
+        self._target = lean_target(table, table_name, is_async=self._is_async) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
-        self._in = plain_arguments if typed else dict
+        self._run = self._runs[typed]
+        self._in: Callable[[Mapping[str, Any]], dict[str, Any]] = plain_arguments if typed else dict  # for plain values
 
     def _in_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a caller's function, which returns the arguments of a call or an awaitable of them, with plain values in these."""
@@ -129,47 +152,8 @@ class GuardedTable(_Store):
     try of a guarded write or a read does without botocore, and takes a quarter of the processor's time: see docs/lean.md.
     """
 
-    @overload
-    def __init__(
-        self,
-        table: Table,
-        ledger: Ledger | None,
-        *,
-        clock: Callable[[], float] = ...,
-        outbox: Outbox | None = ...,
-        tombstones: Tombstones | None = ...,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self,
-        table: Client,
-        ledger: Ledger | None,
-        *,
-        table_name: str,
-        lean: bool = ...,
-        typed: bool = ...,
-        clock: Callable[[], float] = ...,
-        outbox: Outbox | None = ...,
-        tombstones: Tombstones | None = ...,
-    ) -> None: ...
-    def __init__(
-        self,
-        table: Table | Client,
-        ledger: Ledger | None,
-        *,
-        table_name: str | None = None,
-        lean: bool = False,
-        typed: bool = False,
-        clock: Callable[[], float] = wall_clock,
-        outbox: Outbox | None = None,
-        tombstones: Tombstones | None = None,
-    ) -> None:
-        self._set_up(
-            table, ledger, table_name, clock=clock, outbox=outbox, tombstones=tombstones, typed=typed, is_async=False
-        )
-        self._run = run_typed if typed else run
-        if lean:
-            self._target = lean_target(table, table_name)
+    _is_async = False
+    _runs = run, run_typed
 
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
@@ -200,7 +184,7 @@ class GuardedTable(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         """
-        return self._run(fold(Folds(self._flows), messages, self._in_result(function)), self._target)
+        return self._run(fold(self._flows, messages, self._in_result(function)), self._target)
 
     def begin(
         self,
@@ -261,43 +245,8 @@ class GuardedTable(_Store):
 class AsyncGuardedTable(_Store):
     """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`. Await its methods, which are otherwise the same."""
 
-    @overload
-    def __init__(
-        self,
-        table: Table,
-        ledger: Ledger | None,
-        *,
-        clock: Callable[[], float] = ...,
-        outbox: Outbox | None = ...,
-        tombstones: Tombstones | None = ...,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self,
-        table: Client,
-        ledger: Ledger | None,
-        *,
-        table_name: str,
-        typed: bool = ...,
-        clock: Callable[[], float] = ...,
-        outbox: Outbox | None = ...,
-        tombstones: Tombstones | None = ...,
-    ) -> None: ...
-    def __init__(
-        self,
-        table: Table | Client,
-        ledger: Ledger | None,
-        *,
-        table_name: str | None = None,
-        typed: bool = False,
-        clock: Callable[[], float] = wall_clock,
-        outbox: Outbox | None = None,
-        tombstones: Tombstones | None = None,
-    ) -> None:
-        self._set_up(
-            table, ledger, table_name, clock=clock, outbox=outbox, tombstones=tombstones, typed=typed, is_async=True
-        )
-        self._run = cast("Run", arun_typed if typed else arun)
+    _is_async = True
+    _runs = cast("Run", arun), cast("Run", arun_typed)
 
     update_item = awaited(GuardedTable.update_item)
     put_item = awaited(GuardedTable.put_item)
@@ -315,7 +264,7 @@ class AsyncGuardedTable(_Store):
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         It may be asynchronous.
         """
-        flow = fold(Folds(self._flows), messages, self._in_result(function))
+        flow = fold(self._flows, messages, self._in_result(function))
         return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))
 
     begin = awaited(GuardedTable.begin)

@@ -23,7 +23,6 @@ from onewrite.message import Message
 from onewrite.mongodb.deletes import delete
 from onewrite.mongodb.expression import Update
 from onewrite.mongodb.flows import Durability, Flows
-from onewrite.mongodb.folds import Folds
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
     BeginArguments,
@@ -214,7 +213,7 @@ class GuardedCollection(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
         effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them.
         """
-        return self._run(fold(Folds(self._flows), messages, function), self._target)
+        return self._run(fold(self._flows, messages, function), self._target)
 
     def record(
         self,
@@ -308,7 +307,7 @@ class AsyncGuardedCollection(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
         effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them. It may be asynchronous.
         """
-        return await arun(fold(Folds(self._flows), messages, function), self._target)
+        return await arun(fold(self._flows, messages, function), self._target)
 
     begin = awaited(GuardedCollection.begin)
     perform = awaited(GuardedCollection.perform)
