@@ -27,19 +27,19 @@ Item: TypeAlias = Mapping[str, Any]
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
-SENT_AT = 1_700_000_000.0  # 14 November 2023, 22:13:20 UTC
+SENT_AT = 1_700_000_000  # 14 November 2023, 22:13:20 UTC
 
-_VIEWS = {
-    "NEW_AND_OLD_IMAGES": ("NewImage", "OldImage"),
-    "NEW_IMAGE": ("NewImage",),
-    "OLD_IMAGE": ("OldImage",),
-    "KEYS_ONLY": (),
-}
-
-# The size of number that each service gives. The numbers of the records count up from here.
+# Sequence numbers as long as those of each service. The numbers of the records count up from here.
 _SQS_SEQUENCE = 18_849_496_460_467_696_128
 _KINESIS_SEQUENCE = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
 _STREAM_SEQUENCE = 100_000_000_000_000_000_000
+
+_SQS_ATTRIBUTES = {
+    "ApproximateReceiveCount": "1",
+    "SentTimestamp": str(SENT_AT * 1000),
+    "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+    "ApproximateFirstReceiveTimestamp": str(SENT_AT * 1000 + 10),
+}
 
 
 # ---------------------------------------------------------------- SQS
@@ -52,17 +52,15 @@ def sqs_event(
     group: str | Sequence[str] = "group",
     ids: Sequence[str] | None = None,
     sequence: int = 1,
-    receive_count: int = 1,
-    sent_at: float = SENT_AT,
     attributes: Mapping[str, Any] | None = None,
     message_attributes: Mapping[str, str | float | bytes] | None = None,
 ) -> Event:
-    """An event of SQS messages. A body that is not a text is sent as JSON.
+    """Return an event of SQS messages. A body that isn't a string is sent as JSON.
 
     A queue is a FIFO queue if `fifo` is true or its name ends in `.fifo`. `group` is one group for all messages, or a list with
-    one for each. `sequence` is the place of the first message in the queue. Without `ids` the same body always has the same
-    message id, so an event with it again is a redelivery; two equal bodies in one event are two messages. `attributes` are
-    added to the system attributes that SQS sets, and replace those of the same name.
+    one for each. `sequence` is the place of the first message in the queue. Without `ids`, the same body always has the same
+    message ID, so a second event with that body is a redelivery. Two equal bodies in one event are two messages. `attributes` are
+    added to the system attributes that SQS sets, and replace those of the same name, for example `{"ApproximateReceiveCount": 2}`.
     """
     fifo = fifo or queue.endswith(".fifo")
     queue = queue.removesuffix(".fifo") + ".fifo" * fifo
@@ -74,7 +72,7 @@ def sqs_event(
     records: list[Record] = []
     for n, (text, message_id) in enumerate(zip(texts, message_ids, strict=True)):
         place = _fifo_attributes(message_id, groups[n], sequence + n) if fifo else {}
-        system = {**_sqs_attributes(sent_at, receive_count), **place, **additions}
+        system = {**_SQS_ATTRIBUTES, **place, **additions}
         records.append(_sqs_record(queue, message_id, text, system, user_attributes))
     return {"Records": records}
 
@@ -84,16 +82,6 @@ def _sqs_ids(queue: str, texts: Sequence[str]) -> Iterator[str]:
     for text in texts:
         counts[text] = counts.get(text, 0) + 1
         yield str(uuid.UUID(bytes=_digest("sqs", queue, text, counts[text])[:16], version=4))
-
-
-def _sqs_attributes(sent_at: float, receive_count: int) -> dict[str, str]:
-    milliseconds = int(sent_at * 1000)
-    return {
-        "ApproximateReceiveCount": str(receive_count),
-        "SentTimestamp": str(milliseconds),
-        "SenderId": "AIDAIENQZJOLO23YVJ4VO",
-        "ApproximateFirstReceiveTimestamp": str(milliseconds + 10),
-    }
 
 
 def _fifo_attributes(message_id: str, group: str, sequence: int) -> dict[str, str]:
@@ -132,11 +120,10 @@ def kinesis_event(
     partition_key: str | Sequence[str] = "partition",
     shard: int = 0,
     sequence: int = 1,
-    arrived_at: float = SENT_AT,
 ) -> Event:
-    """An event of records of one Kinesis shard. `sequence` is the place of the first record in the shard.
+    """Return an event of records of one Kinesis shard. `sequence` is the place of the first record in the shard.
 
-    Data is bytes or text; anything else is sent as JSON.
+    Data is bytes or a string. Anything else is sent as JSON.
     """
     arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{stream}"
     records: list[Record] = []
@@ -146,7 +133,7 @@ def kinesis_event(
             "partitionKey": key,
             "sequenceNumber": str(_KINESIS_SEQUENCE + sequence + n),
             "data": _base64(_bytes(content)),
-            "approximateArrivalTimestamp": arrived_at,
+            "approximateArrivalTimestamp": SENT_AT,
         }
         records.append(_kinesis_record(arn, f"shardId-{shard:012}", fields))
     return {"Records": records}
@@ -169,29 +156,28 @@ def dynamodb_stream_event(
     *changes: tuple[Item | None, Item | None],
     key: str | Sequence[str] = "orderId",
     table: str = "orders",
-    view: str = "NEW_AND_OLD_IMAGES",
     sequence: int = 1,
-    created_at: float = SENT_AT,
 ) -> Event:
-    """An event of a DynamoDB stream. A change is the item before it and the item after it, in plain Python.
+    """Return an event of a DynamoDB stream. A change is the item before it and the item after it, in plain Python.
 
     `(None, item)` is an INSERT and `(item, None)` a REMOVE.
 
     `key` names the attributes of the table's key.
     """
-    if view not in _VIEWS:
-        raise ConfigurationError(f"view={view!r} is none of {', '.join(_VIEWS)}.")
     label = datetime.fromtimestamp(SENT_AT, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
     arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{table}/stream/{label}"
     names = [key] if isinstance(key, str) else key
     records: list[Record] = []
     for n, (old, new) in enumerate(changes):
         number = str(_STREAM_SEQUENCE + sequence + n)
-        images = {"NewImage": new, "OldImage": old}.items()
-        visible_images = {name: image for name, image in images if image is not None and name in _VIEWS[view]}
-        items = {"Keys": _keys(names, old, new), **visible_images}
-        change = {"ApproximateCreationDateTime": created_at, **_typed_images(items), "SequenceNumber": number}
-        records.append(_stream_record(arn, _event_name(old, new), {**change, "StreamViewType": view}))
+        images = {name: image for name, image in (("NewImage", new), ("OldImage", old)) if image is not None}
+        change = {
+            "ApproximateCreationDateTime": SENT_AT,
+            **_typed_images({"Keys": _keys(names, old, new), **images}),
+            "SequenceNumber": number,
+            "StreamViewType": "NEW_AND_OLD_IMAGES",
+        }
+        records.append(_stream_record(arn, _event_name(old, new), change))
     return {"Records": records}
 
 
@@ -262,22 +248,20 @@ def kafka_event(
     partition: int | Sequence[int] = 0,
     offset: int = 0,
     key: Any = None,
-    keys: Sequence[Any] | None = None,
     headers: Mapping[str, str | bytes] | None = None,
-    sent_at: float = SENT_AT,
 ) -> Event:
-    """An event of a Kafka topic. Values and keys are bytes or text; anything else is sent as JSON, and None is left out.
+    """Return an event of a Kafka topic. Values and keys are bytes or strings. Anything else is sent as JSON, and None is left out.
 
-    `offset` is the offset of the first record in each partition. `key` is for all records; `keys` has one for each.
+    `offset` is the offset of the first record in each partition. `partition` and `key` are one for all records, or a list with one
+    for each.
     """
-    partitions = _per_record(partition, values, "partition")
-    all_keys = [key] * len(values) if keys is None else _per_record(keys, values, "keys")
-    times = {"timestamp": int(sent_at * 1000), "timestampType": "CREATE_TIME"}
+    partitions, keys = _per_record(partition, values, "partition"), _per_record(key, values, "key")
+    times = {"timestamp": SENT_AT * 1000, "timestampType": "CREATE_TIME"}
     records: dict[str, list[Record]] = {}
-    for value, number, its_key in zip(values, partitions, all_keys, strict=True):
+    for value, number, record_key in zip(values, partitions, keys, strict=True):
         earlier = records.setdefault(f"{topic}-{number}", [])
         place = {"topic": topic, "partition": number, "offset": offset + len(earlier)}
-        contents = {"key": its_key, "value": value}
+        contents = {"key": record_key, "value": value}
         members = {name: _base64(_bytes(content)) for name, content in contents.items() if content is not None}
         lists = [{name: list(_bytes(content))} for name, content in (headers or {}).items()]
         earlier.append({**place, **times, **members, "headers": lists})
@@ -293,7 +277,7 @@ def kafka_event(
 
 def _per_record(option: Any, records: Sequence[Any], name: str) -> list[Any]:
     """Return a list with one value for each record, from one value for all or from such a list."""
-    if isinstance(option, str) or not isinstance(option, Sequence):
+    if isinstance(option, str | bytes) or not isinstance(option, Sequence):
         return [option] * len(records)
     members = list(cast("Sequence[Any]", option))
     if len(members) != len(records):
@@ -328,16 +312,14 @@ def lambda_context(
     remaining_ms: int = 30_000,
     *,
     function_name: str = "orders",
-    aws_request_id: str = "00000000-0000-4000-8000-000000000001",
-    memory_limit_in_mb: int = 128,
     clock: Callable[[], float] | None = None,
 ) -> Any:  # every library has a class of its own for it, such as Powertools, and a handler may ask for any of them
-    """The context of an invocation that has `remaining_ms` left.
+    """Return the context of an invocation that has `remaining_ms` left.
 
-    Its time stands still unless `clock` is given: a function that returns seconds, such as `time.monotonic`.
+    Its time stands still unless you pass a `clock`: a function that returns seconds, for example `time.monotonic`.
     """
-    start = 0.0 if clock is None else clock()
-    return LambdaContext(function_name, aws_request_id, str(memory_limit_in_mb), remaining_ms, clock or (lambda: 0.0), start)
+    clock = clock or (lambda: 0.0)
+    return LambdaContext(function_name, remaining_ms, clock, clock())
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,11 +327,11 @@ class LambdaContext:
     """The context object of Lambda's Python runtime, with a clock that the test chooses."""
 
     function_name: str
-    aws_request_id: str
-    memory_limit_in_mb: str  # text, as in the runtime
     remaining_ms: int
     clock: Callable[[], float]
     start: float
+    aws_request_id: str = "00000000-0000-4000-8000-000000000001"
+    memory_limit_in_mb: str = "128"  # a string, as in the runtime
     function_version: str = "$LATEST"
     identity: Any = None
     client_context: Any = None

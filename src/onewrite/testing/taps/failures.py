@@ -5,15 +5,15 @@ A second try by botocore is not imitated: botocore itself makes it, after its fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.aws import client_of, copy_of
 from onewrite.testing.taps.mongodb_methods import RETRYABLE_WRITES
-from onewrite.testing.taps.tap import Store, is_async, kind_of
+from onewrite.testing.taps.tap import Store, kind_of
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 
 
@@ -139,41 +139,27 @@ def with_second_try(store: Store) -> Store:
     """
     if kind_of(store) == "collection":
         return store
+    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
+
     client = copy_of(client_of(store))
     client._endpoint = copy_of(client._endpoint)  # noqa: SLF001  # botocore has no public name for one attempt
-    wrap = _alosing_first if is_async(store) else _losing_first
-    client._endpoint._do_get_response = wrap(client._endpoint._do_get_response)  # noqa: SLF001  # the same
+    attempt, urls = client._endpoint._do_get_response, list[str]()  # noqa: SLF001  # the same
+
+    def lose_first(request: Any, operation: Any, context: Any) -> Any:
+        result = attempt(request, operation, context)
+        if urls:
+            return result
+        urls.append(request.url)
+        error = ConnectionClosedError(endpoint_url=request.url)
+        return _discard(result, error) if isinstance(result, Awaitable) else (None, error)
+
+    client._endpoint._do_get_response = lose_first  # noqa: SLF001  # the same
     return client
 
 
-Attempt: TypeAlias = Callable[..., Any]  # (request, operation, context) -> (answer, None) or (None, exception)
-
-
-def _losing_first(attempt: Attempt) -> Attempt:
-    lost_answers: list[object] = []
-
-    def losing_first(request: Any, operation: Any, context: Any) -> Any:
-        result = attempt(request, operation, context)
-        return result if lost_answers else _lost_answer(result, request, lost_answers)
-
-    return losing_first
-
-
-def _alosing_first(attempt: Attempt) -> Attempt:
-    lost_answers: list[object] = []
-
-    async def losing_first(request: Any, operation: Any, context: Any) -> Any:
-        result = await attempt(request, operation, context)
-        return result if lost_answers else _lost_answer(result, request, lost_answers)
-
-    return losing_first
-
-
-def _lost_answer(result: object, request: Any, lost_answers: list[object]) -> tuple[None, Exception]:
-    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
-
-    lost_answers.append(result)
-    return None, ConnectionClosedError(endpoint_url=request.url)
+async def _discard(result: Awaitable[object], error: Exception) -> tuple[None, Exception]:
+    await result
+    return None, error
 
 
 def client_error(
