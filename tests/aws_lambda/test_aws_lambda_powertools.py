@@ -130,7 +130,7 @@ class OrderEvent(SqsModel):
 def test_body_is_the_validated_model() -> None:
     seen: list[Message] = []
     handler = event_parser(model=OrderEvent)(sqs_handler(json_body(id="no"), clock=lambda: 1_700_000_002.0)(seen.append))
-    handler(sqs_event({**ORDER, "cents": "900"}, fifo=True, message_attributes={"a": "b"}), CONTEXT)
+    handler(sqs_event({**ORDER, "cents": "900"}, queue="orders.fifo", message_attributes={"a": "b"}), CONTEXT)
     assert (seen[0].id, seen[0].body) == ("o-7", ORDER)
     assert seen[0].attributes["a"] == "b"
 

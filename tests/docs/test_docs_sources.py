@@ -24,7 +24,7 @@ EVENT = {**PLACED, "detail": ORDER}
 NOTIFICATION = {**PUBLISHED, "Message": json.dumps(ORDER)}
 EVENTS: dict[str, Any] = {
     "SQS, standard queue": sqs_event(ORDER),
-    "SQS, FIFO queue": sqs_event(ORDER, fifo=True),
+    "SQS, FIFO queue": sqs_event(ORDER, queue="orders.fifo"),
     "SNS through SQS": sqs_event(NOTIFICATION),
     "EventBridge through SQS": sqs_event(EVENT),
     "S3 through SQS": sqs_event({"Records": [STORED]}),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import bson
@@ -260,9 +261,16 @@ def test_a_mark_that_no_majority_holds_makes_no_duplicate(mongo: Client, collect
     assert mongo_state(collection).n == 1
 
 
+class Standalone(Mongod):
+    def _command(self, folder: Path) -> list[str]:
+        self._initiated = True  # there is no replica set to initiate
+        command = super()._command(folder)
+        return command[: command.index("--replSet")]
+
+
 def test_a_server_alone_does_without_a_replica_set() -> None:
     require(mongod_binary)
-    with Mongod(replica_set=False) as server, Client(server.uri) as client:
+    with Standalone() as server, Client(server.uri) as client:
         guarded = GuardedCollection(client.test.alone, SeenIds())
         outcomes = [inc(guarded, message, upsert=True) for message in (M1, M1, M2)]
         assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate, Applied]

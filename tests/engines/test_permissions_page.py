@@ -363,7 +363,7 @@ class Locked(Mongod):
 def locked() -> Iterator[tuple[Mongod, Any]]:
     require(mongod_binary)
     with (
-        Locked(replica_set=True) as server,
+        Locked() as server,
         MongoClient[Any](server.uri, username="root", password="root") as root,
     ):  # a server of this test's
         root.admin.command("createRole", "some", privileges=[], roles=[])

@@ -43,14 +43,13 @@ def test_an_sqs_record_is_that_of_aws() -> None:
 
 
 def test_a_fifo_record_says_its_group_and_its_place() -> None:
-    event = sqs_event("a", "b", "c", fifo=True, group=["g1", "g2", "g1"], sequence=7)
-    assert event == sqs_event("a", "b", "c", queue="orders.fifo", group=["g1", "g2", "g1"], sequence=7)
+    event = sqs_event("a", "b", "c", queue="orders.fifo", group=["g1", "g2", "g1"], sequence=7)
     attributes = [record["attributes"] for record in event["Records"]]
     assert [found["MessageGroupId"] for found in attributes] == ["g1", "g2", "g1"]
     places = [found["SequenceNumber"] for found in attributes]
     assert [len(place) for place in places] == [20, 20, 20]
     assert places == sorted(places, key=int)
-    assert sqs_event("d", fifo=True, sequence=8)["Records"][0]["attributes"]["SequenceNumber"] == places[1]
+    assert sqs_event("d", queue="orders.fifo", sequence=8)["Records"][0]["attributes"]["SequenceNumber"] == places[1]
     assert len({found["MessageDeduplicationId"] for found in attributes}) == 3
 
 
@@ -70,7 +69,7 @@ def test_ids_and_attributes_are_the_callers() -> None:
     assert event["Records"][1]["attributes"]["SenderId"] == "7"
 
 
-@pytest.mark.parametrize("argument", [{"ids": ["m-1"]}, {"group": ["g", "g", "g"], "fifo": True}])
+@pytest.mark.parametrize("argument", [{"ids": ["m-1"]}, {"group": ["g", "g", "g"], "queue": "orders.fifo"}])
 def test_there_is_one_for_each_or_one_for_all(argument: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="give one for each"):
         sqs_event("a", "b", **argument)
@@ -206,7 +205,7 @@ def test_a_kafka_event_is_that_of_aws() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: sqs_event({"a": 1}, fifo=True, message_attributes={"n": 1}),
+        lambda: sqs_event({"a": 1}, queue="orders.fifo", message_attributes={"n": 1}),
         lambda: kinesis_event({"a": 1}),
         lambda: dynamodb_stream_event((None, {"orderId": "o-1", "s": {"a", "b", "c"}, "b": b"\x00"})),
         lambda: kafka_event({"a": 1}, headers={"h": b"\xff"}),

@@ -48,7 +48,6 @@ _SQS_ATTRIBUTES = {
 def sqs_event(
     *bodies: Any,
     queue: str = "orders",
-    fifo: bool = False,
     group: str | Sequence[str] = "group",
     ids: Sequence[str] | None = None,
     sequence: int = 1,
@@ -57,13 +56,11 @@ def sqs_event(
 ) -> Event:
     """Return an event of SQS messages. A body that isn't a string is sent as JSON.
 
-    A queue is a FIFO queue if `fifo` is true or its name ends in `.fifo`. `group` is one group for all messages, or a list with
+    The queue is a FIFO queue if its name ends in `.fifo`. `group` is one group for all messages, or a list with
     one for each. `sequence` is the place of the first message in the queue. Without `ids`, the same body always has the same
     message ID, so a second event with that body is a redelivery. Two equal bodies in one event are two messages. `attributes` are
     added to the system attributes that SQS sets, and replace those of the same name, for example `{"ApproximateReceiveCount": 2}`.
     """
-    fifo = fifo or queue.endswith(".fifo")
-    queue = queue.removesuffix(".fifo") + ".fifo" * fifo
     texts = [body if isinstance(body, str) else json.dumps(body) for body in bodies]
     message_ids = list(_sqs_ids(queue, texts)) if ids is None else _per_record(ids, texts, "ids")
     groups = _per_record(group, texts, "group")
@@ -71,7 +68,7 @@ def sqs_event(
     user_attributes = {name: _sqs_attribute(value) for name, value in (message_attributes or {}).items()}
     records: list[Record] = []
     for n, (text, message_id) in enumerate(zip(texts, message_ids, strict=True)):
-        place = _fifo_attributes(message_id, groups[n], sequence + n) if fifo else {}
+        place = _fifo_attributes(message_id, groups[n], sequence + n) if queue.endswith(".fifo") else {}
         system = {**_SQS_ATTRIBUTES, **place, **additions}
         records.append(_sqs_record(queue, message_id, text, system, user_attributes))
     return {"Records": records}

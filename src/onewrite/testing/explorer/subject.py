@@ -49,7 +49,7 @@ from onewrite.testing.model.machine import (
 )
 from onewrite.testing.taps import aws, failures, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_one
-from onewrite.testing.taps.everywhere import heard_by, taps, without_listener
+from onewrite.testing.taps.everywhere import heard_by, taps
 from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
@@ -433,9 +433,8 @@ class Subject:
             raise MustRunError
         at = self.machine.state, key
         try:
-            answer = Reply(
-                self.complete(self._send(request, key if isinstance(key, int) and self._keys is self.machine else None))
-            )
+            machine_key = key if isinstance(key, int) and self._keys is self.machine else None
+            answer = Reply(self.complete(self.machine.perform(request, machine_key)))
         except ConfigurationError:
             raise
         except Exception as error:
@@ -478,8 +477,9 @@ class Subject:
 
     def has_added(self, before: WorldState, request: Request | None, after: WorldState) -> bool:
         """Whether a request to MongoDB has led from one state to the other by adding a document."""
-        is_one = request is not None and request.writes and request.transaction is None and not is_dynamodb(request)
-        return is_one and before is not after and self.machine.has_added(before, cast("Request", request), after)
+        if request is None or request.transaction is not None or not request.writes or is_dynamodb(request):
+            return False
+        return any(not old for old, _ in self.machine.changes(before, request, after))
 
     def may_race(self, before: WorldState, request: Request) -> bool:
         """Whether an upsert ends differently if it has looked for its document at an earlier state."""
@@ -564,9 +564,6 @@ class Subject:
             self.complete(machine.abegin())
         self.stores: Stores = machine.stores(self._gate)
 
-    def _send(self, request: Request, key: int | None = None) -> Any:
-        return self.machine.aperform(request, key) if self.machine.is_async else self.machine.perform(request, key)
-
     def _gate(self, request: Request) -> Any:
         """The requests of the world's stores pass here."""
         return self.answer(request, awaited=self.machine.is_async)
@@ -606,7 +603,7 @@ class Subject:
                 self._lasting_answers[self.key(request)] = repeater
 
     def _send_now(self, request: Request) -> Any:
-        with without_listener():
+        with heard_by(None):
             if self.machine.is_async and in_an_event_loop():
                 self.refuse(
                     ConfigurationError(
@@ -614,11 +611,11 @@ class Subject:
                         "observe and the invariant use the stores that they are given."
                     )
                 )
-            return self.complete(self._send(request))
+            return self.complete(self.machine.perform(request))
 
     async def _send_awaited(self, request: Request) -> Any:
-        with without_listener():
-            answer = self._send(request)
+        with heard_by(None):
+            answer = self.machine.perform(request)
             return await cast("Awaitable[Any]", answer) if isinstance(answer, Awaitable) else answer
 
     def refuse(self, error: ConfigurationError) -> NoReturn:

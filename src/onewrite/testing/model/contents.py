@@ -34,11 +34,6 @@ def canonical(value: object, *, ordered: bool) -> Hashable:
         raise NotCanonicalError(f"{type(value).__name__}: {error}") from error
 
 
-def digest(form: Hashable) -> bytes:
-    """A short hash of a canonical form."""
-    return blake2b(repr(form).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # private, and called for each value
     kind = cast("type[Any]", type(value))
     if kind is str:
@@ -226,7 +221,8 @@ def _as_sets(value: object) -> object:
 
 
 def _digest(forms: Mapping[Hashable, Hashable]) -> bytes:
-    return digest(tuple(sorted(forms.values(), key=repr)))
+    text = repr(sorted(forms.values(), key=repr))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _request(method: str, arguments: Mapping[str, Any], table: str) -> Request:

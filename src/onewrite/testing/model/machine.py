@@ -412,7 +412,7 @@ class Machine:
 
     def begin_with(self, structure: tuple[Request, ...]) -> Any:
         """Let every trial begin with these structural requests. Awaited if the stores are asynchronous."""
-        return (amake_calls if self.is_async else make_calls)(self._begin_with(structure))
+        return self._make(self._begin_with(structure))
 
     def reset(self) -> None:
         """Go back to the state in which the world began."""
@@ -425,27 +425,22 @@ class Machine:
         await amake_calls(self._begin())
 
     def perform(self, request: Request, key: int | None = None) -> Any:
-        """Answer the request, or raise, as the store does at the present state, and go on to the state that follows.
+        """Answer the request, or raise, as the store does at the present state, and go to the next state.
 
-        Who has made the key of the request already may give it.
+        Pass the `key` of the request if you have it. The response of asynchronous stores is awaited if it isn't known.
         """
-        key = self._key_of_plain(request, key)
-        transition = self._transition(key)
-        return make_calls(self._answer(request)) if transition is None else self._follow(request, transition)
-
-    async def aperform(self, request: Request, key: int | None = None) -> Any:
-        """`perform` for asynchronous stores."""
-        key = self._key_of_plain(request, key)
-        transition = self._transition(key)
-        return await amake_calls(self._answer(request)) if transition is None else self._follow(request, transition)
+        # The response to any other request depends on more than the present state and the request.
+        is_plain = request.transaction is None and TOKEN not in request.arguments
+        transition = self._transition(key or self.key(request)) if is_plain else None
+        return self._make(self._answer(request)) if transition is None else self._follow(request, transition)
 
     def may_race(self, before: WorldState, request: Request) -> Any:
         """Whether an upsert that looks for its document at an earlier state inserts one, and now does something else."""
-        return (amake_calls if self.is_async else make_calls)(self._may_race(before, request))
+        return self._make(self._may_race(before, request))
 
     def race(self, before: WorldState, request: Request) -> Any:
         """Insert what an upsert inserts at an earlier state. A unique index may refuse that."""
-        return (amake_calls if self.is_async else make_calls)(self._race(before, request))
+        return self._make(self._race(before, request))
 
     def _may_race(self, before: WorldState, request: Request) -> StoreCalls[bool]:
         (place,) = self.databases.places_of(request)
@@ -487,10 +482,6 @@ class Machine:
             pairs += [(old.entities.get(key, {}), new.entities.get(key, {})) for key in new.differing_keys(old)]
         return pairs
 
-    def has_added(self, before: WorldState, request: Request, after: WorldState) -> bool:
-        """Whether the second state has a document that the first one has not, where the request has written."""
-        return any(self._added(before, after, place) for place in self.databases.places_of(request))
-
     def forget_tokens(self, tokens: Collection[str] | None = None) -> None:
         """Forget these tokens of DynamoDB's transactions, or all, as time passes."""
         before = self.present.tokens
@@ -498,10 +489,8 @@ class Machine:
         if rest != before:
             self.present = self.state_of(self.present.contents, self.present.structure, rest)
 
-    def _key_of_plain(self, request: Request, key: int | None) -> int | None:
-        """The key of a request whose answer depends on nothing but the present state and itself."""
-        is_special = request.transaction is not None or TOKEN in request.arguments
-        return None if is_special else key or self.key(request)
+    def _make(self, calls: StoreCalls[Any]) -> Any:
+        return (amake_calls if self.is_async else make_calls)(calls)
 
     def _answer(self, request: Request) -> StoreCalls[Any]:
         """Answer the request, with regard to tokens and transactions."""

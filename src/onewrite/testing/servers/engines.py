@@ -27,31 +27,30 @@ if TYPE_CHECKING:
 REGION = "eu-west-1"
 
 
-def mongod(*, replica_set: bool = True) -> Mongod:
-    """A MongoDB for this test alone, to be used in `with`. As a replica set of one it takes retryable writes and transactions."""
-    return Mongod(replica_set=replica_set)
+def mongod() -> Mongod:
+    """Return a MongoDB for this test alone, for a `with` block. It is a replica set of one, so it takes transactions."""
+    return Mongod()
 
 
 def dynoxide() -> Dynoxide:
-    """A DynamoDB engine for this test alone, to be used in `with`."""
+    """Return a DynamoDB engine for this test alone, for a `with` block."""
     return Dynoxide()
 
 
 def dynamodb_local() -> DynamoDBLocal:
-    """Amazon's DynamoDB Local, to be used in `with`."""
+    """Return Amazon's DynamoDB Local, for a `with` block."""
     return DynamoDBLocal()
 
 
 class Mongod(ServerProcess):
-    """A mongod with fail points. As a replica set of one it takes retryable writes and transactions."""
+    """A mongod with fail points: a replica set of one, which takes retryable writes and transactions."""
 
     name: ClassVar[str] = "mongod"
 
-    def __init__(self, *, replica_set: bool = True) -> None:
+    def __init__(self) -> None:
         with needed_by("mongod", "mongodb"):
             import_module("pymongo")
         super().__init__()
-        self.replica_set = replica_set
         self._binary = find_mongod()
         self._initiated = False
         self._clients: list[MongoClient[dict[str, Any]]] = []
@@ -93,7 +92,7 @@ class Mongod(ServerProcess):
             "shutdownTimeoutMillisForSignaledShutdown=100",  # there is no other node to hand over to
         ):
             command += ["--setParameter", parameter]
-        return [*command, "--replSet", "rs0", "--oplogSize", "64"] if self.replica_set else command
+        return [*command, "--replSet", "rs0", "--oplogSize", "64"]
 
     def _ready(self) -> bool:
         from pymongo.errors import PyMongoError  # noqa: PLC0415  # only a test that starts a server needs the driver
@@ -102,7 +101,7 @@ class Mongod(ServerProcess):
             try:
                 if self._process is None or client.admin.command("serverStatus")["pid"] != self._process.pid:
                     return False  # another server has our port, and ours is about to end for that reason
-                if self.replica_set and not self._initiated:
+                if not self._initiated:
                     member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
                     client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
                     self._initiated = True

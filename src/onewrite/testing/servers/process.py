@@ -39,17 +39,17 @@ _GET_LOCAL = (
 
 
 def find_mongod() -> Path:
-    """The path of mongod, from ONEWRITE_MONGOD, PATH or an installed package."""
-    return _look_up("mongod", "ONEWRITE_MONGOD", _GET_MONGOD) or _first(_packaged_mongods(), "mongod", _GET_MONGOD)
+    """Return the path of mongod, from ONEWRITE_MONGOD, PATH, or an installed package."""
+    return _find("mongod", _packaged_mongods(), _GET_MONGOD)
 
 
 def find_dynoxide() -> Path:
-    """The path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or the node_modules of this folder or of one above it."""
-    return _look_up("dynoxide", "ONEWRITE_DYNOXIDE", _GET_DYNOXIDE) or _first(_npm_dynoxides(), "dynoxide", _GET_DYNOXIDE)
+    """Return the path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or the node_modules of this folder or of one above it."""
+    return _find("dynoxide", _npm_dynoxides(), _GET_DYNOXIDE)
 
 
 def find_dynamodb_local() -> tuple[Path, Path]:
-    """The paths of java and of DynamoDBLocal.jar. ONEWRITE_DYNAMODB_LOCAL has the latter, or its folder."""
+    """Return the paths of java and of DynamoDBLocal.jar. ONEWRITE_DYNAMODB_LOCAL is the latter, or its folder."""
     path = os.environ.get("ONEWRITE_DYNAMODB_LOCAL")
     if path is None:
         raise ProgramMissing(f"DynamoDB Local was not found: {_GET_LOCAL}.")
@@ -63,20 +63,17 @@ def find_dynamodb_local() -> tuple[Path, Path]:
     return Path(java), jar
 
 
-def _look_up(name: str, variable: str, remedy: str) -> Path | None:
+def _find(name: str, packaged: Iterator[Path], remedy: str) -> Path:
+    variable = f"ONEWRITE_{name.upper()}"
     if path := os.environ.get(variable):
         if not _is_program(Path(path)):
             raise ProgramMissing(f"{variable}={path} is not an executable file: unset it, or get one: {remedy}.")
         return Path(path)
     on_path = shutil.which(name)
-    return Path(on_path) if on_path else None
-
-
-def _first(programs: Iterator[Path], name: str, remedy: str) -> Path:
-    for program in programs:
+    for program in packaged if on_path is None else [Path(on_path)]:
         if _is_program(program):
             return program
-    raise ProgramMissing(f"{name} was not found: {remedy}; or set ONEWRITE_{name.upper()} to its path.")
+    raise ProgramMissing(f"{name} was not found: {remedy}; or set {variable} to its path.")
 
 
 def _is_program(path: Path) -> bool:
@@ -112,7 +109,7 @@ _DIE_WITH_PARENT = (
 
 
 class ServerProcess(ABC):
-    """One child process with a temporary folder. It has the same port and data again after kill() or stop() and restart()."""
+    """One child process with a temporary folder. It has the same port and data again after kill() and restart()."""
 
     name: ClassVar[str]
     port: int
@@ -170,15 +167,6 @@ class ServerProcess(ABC):
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-    def stop(self) -> None:
-        """Let the server end in order. Its data and port are kept for restart()."""
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.kill()
 
     def close(self) -> None:
         """End the process and remove its folder."""

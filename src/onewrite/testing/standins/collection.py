@@ -24,6 +24,7 @@ from mongomock.aggregate import (
 )
 from mongomock.aggregate import process_pipeline
 from mongomock.collection import BulkOperationBuilder, Collection
+from mongomock.command_cursor import CommandCursor
 from mongomock.database import Database
 from mongomock.mongo_client import MongoClient
 from mongomock.store import ServerStore
@@ -32,7 +33,7 @@ from pymongo.results import BulkWriteResult, UpdateResult
 
 from onewrite.mongodb.flows import MAX_DOCUMENT_BYTES
 from onewrite.testing.errors import UnsupportedByStandIn
-from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, signature_of
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, required_names
 
 _REMEDY = "Run this test on mongod()"
 
@@ -66,7 +67,6 @@ ARGUMENTS: Mapping[str, frozenset[str]] = {
     "insert_one": frozenset({"document"}),
     "list_indexes": frozenset(),
     "options": frozenset(),
-    "rename": frozenset({"new_name", "dropTarget"}),
     "replace_one": frozenset({"filter", "replacement", "upsert"}),
     "update_many": frozenset({"filter", "update", "upsert"}),
     "update_one": frozenset({"filter", "update", "upsert"}),
@@ -74,7 +74,6 @@ ARGUMENTS: Mapping[str, frozenset[str]] = {
 DATABASE_ARGUMENTS: Mapping[str, frozenset[str]] = {
     "command": frozenset({"command"}),
     "create_collection": frozenset({"name"}),
-    "dereference": frozenset({"dbref"}),
     "drop_collection": frozenset({"name_or_collection"}),
     "list_collection_names": frozenset(),  # with a filter, mongomock also lists collections that were only named
 }
@@ -98,7 +97,7 @@ def arguments_of(
     ]
     if ignored_names:
         raise UnsupportedByStandIn(f"mongomock's {method} does not do what {', '.join(ignored_names)} asks for. {_REMEDY}.")
-    first = [arguments.pop(name) for name in signature_of(method).required_names]
+    first = [arguments.pop(name) for name in required_names(method)]
     return first, {name: value for name, value in arguments.items() if name in answerable}
 
 
@@ -207,7 +206,7 @@ def _after_stage(document: dict[str, Any], stage: Document, database: Any) -> di
 
 @contextmanager
 def _all_or_nothing(document: dict[str, Any]) -> Generator[None, None, None]:
-    """Put the document back as it was where its update fails halfway."""
+    """Restore the document if its update fails halfway."""
     before = deepcopy(document)
     try:
         yield
@@ -225,7 +224,7 @@ def _check_size(document: Document) -> None:
 
 @contextmanager
 def _failing_as_a_stand_in(what: str) -> Generator[None, None, None]:
-    """Let it be seen that mongomock itself fails, and not MongoDB."""
+    """Raise `UnsupportedByStandIn` for an error of mongomock's own, which MongoDB doesn't raise."""
     try:
         yield
     except (PyMongoError, BSONError, ValueError, OverflowError, UnsupportedByStandIn):  # as the driver raises them
@@ -334,14 +333,18 @@ def _stand_in(plain: Any) -> StandInCollection:
     )
 
 
-class StandInCollection(Collection):
-    """A mongomock collection that answers as MongoDB does, or refuses to answer."""
+class _Block:
+    """A `with` block at whose end there is nothing to close."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
+
+
+class StandInCollection(_Block, Collection):
+    """A mongomock collection that answers as MongoDB does, or refuses to answer."""
 
     @property
     def lock(self) -> Any:
@@ -368,9 +371,6 @@ class StandInCollection(Collection):
         documents = [dict(index.document) for index in indexes]
         return [self.create_index(list(document.pop("key").items()), **document) for document in documents]
 
-    def rename(self, new_name: str, **options: Any) -> Any:
-        return Database.rename_collection(self.database, self.name, new_name, **options)
-
     def bulk_write(self, requests: Any, *, ordered: bool = True) -> Any:
         return bulk_write(self, requests, ordered=ordered)
 
@@ -391,7 +391,7 @@ class StandInCollection(Collection):
         return super()._update(spec, document, upsert, *args, **kwargs)
 
     def _insert(self, data: Any, *args: Any, **kwargs: Any) -> Any:
-        """Insert a document, and tell of a taken `_id` in the words of the server: Beanie reads them to know a stale revision."""
+        """Insert a document, and report a taken `_id` as the server does: Beanie reads the details to recognize a stale revision."""
         try:
             return super()._insert(data, *args, **kwargs)
         except DuplicateKeyError as error:
@@ -426,7 +426,7 @@ class StandInCollection(Collection):
 
 
 def _as_pymongo_has_it(result: UpdateResult) -> UpdateResult:
-    """mongomock says `"upserted": None` where nothing was inserted, and pymongo takes the name alone for an insert."""
+    """Return the result without mongomock's `"upserted": None`, which pymongo takes for an insert."""
     raw = {name: value for name, value in (result.raw_result or {}).items() if (name, value) != ("upserted", None)}
     return UpdateResult(raw, acknowledged=True)
 
@@ -452,7 +452,7 @@ def _refuse_method(method: str) -> Callable[..., NoReturn]:
 
 
 def _restrict(stand_in: Any, real: Any, answerable: Mapping[str, frozenset[str]]) -> None:
-    """Let the class answer what mongomock can, and refuse all else that it or pymongo's own class has in public."""
+    """Let the class answer the methods that mongomock can, and refuse all other public ones of its own and of pymongo's class."""
     for name in sorted({*dir(stand_in), *dir(real)}):
         if not name.startswith("_") and name not in ATTRIBUTES and name != "lock":
             method = _answer(name, answerable[name], getattr(stand_in, name)) if name in answerable else _refuse_method(name)
@@ -468,58 +468,35 @@ _restrict(StandInDatabase, pymongo.database.Database, DATABASE_ARGUMENTS)
 # A stand-in collection for code that is written for pymongo's AsyncCollection.
 
 
-class AsyncStandInCollection:
+class _AsyncStandIn(_Block):
+    """A stand-in whose methods are awaited."""
+
+    def __init__(self, stand_in: Any) -> None:
+        self._stand_in = stand_in
+
+    def with_options(self, *args: Any, **kwargs: Any) -> Self:
+        return type(self)(self._stand_in.with_options(*args, **kwargs))
+
+    def __getitem__(self, name: str) -> AsyncStandInCollection:
+        return AsyncStandInCollection(self._stand_in[name])
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._stand_in, name)
+        return _awaited_method(value) if inspect.ismethod(value) else _as_async(value)
+
+
+class AsyncStandInCollection(_AsyncStandIn):
     """A StandInCollection whose methods are awaited."""
 
-    def __init__(self, collection: StandInCollection) -> None:
-        self._collection: Any = collection
-        self.database = AsyncStandInDatabase(self._collection.database)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """There is nothing to close."""
-
     def find(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
-        return AsyncStandInCursor(self._collection.find(*args, **kwargs))
-
-    async def aggregate(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
-        await asyncio.sleep(0)
-        return AsyncStandInCursor(self._collection.aggregate(*args, **kwargs))
-
-    async def list_indexes(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
-        await asyncio.sleep(0)
-        return AsyncStandInCursor(self._collection.list_indexes(*args, **kwargs))
-
-    def with_options(self, *args: Any, **kwargs: Any) -> AsyncStandInCollection:
-        return AsyncStandInCollection(self._collection.with_options(*args, **kwargs))
-
-    def __getitem__(self, name: str) -> AsyncStandInCollection:
-        return AsyncStandInCollection(self._collection[name])
-
-    def __getattr__(self, name: str) -> Any:
-        return _asynchronous(getattr(self._collection, name))
+        return AsyncStandInCursor(self._stand_in.find(*args, **kwargs))
 
 
-class AsyncStandInDatabase:
+class AsyncStandInDatabase(_AsyncStandIn):
     """A StandInDatabase whose methods are awaited, with asynchronous collections."""
 
-    def __init__(self, database: StandInDatabase) -> None:
-        self._database: Any = database
-        self.name = database.name
-
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> AsyncStandInCollection:
-        return AsyncStandInCollection(self._database.get_collection(name, *args, **kwargs))
-
-    def with_options(self, *args: Any, **kwargs: Any) -> AsyncStandInDatabase:
-        return AsyncStandInDatabase(self._database.with_options(*args, **kwargs))
-
-    def __getitem__(self, name: str) -> AsyncStandInCollection:
-        return self.get_collection(name)
-
-    def __getattr__(self, name: str) -> Any:
-        return _asynchronous(getattr(self._database, name))
+        return AsyncStandInCollection(self._stand_in.get_collection(name, *args, **kwargs))
 
 
 class AsyncStandInCursor:
@@ -546,19 +523,25 @@ class AsyncStandInCursor:
         return list(self._cursor)[:length]
 
 
-def _asynchronous(value: Any) -> Any:
-    """The asynchronous form of what a collection or a database has."""
-    if isinstance(value, StandInCollection):
-        return AsyncStandInCollection(value)
-    return _asynchronous_method(value) if inspect.ismethod(value) else value
+def _as_async(value: Any) -> Any:
+    """Return the asynchronous form of a stand-in or of a cursor, and any other value as it is."""
+    match value:
+        case StandInCollection():
+            return AsyncStandInCollection(value)
+        case StandInDatabase():
+            return AsyncStandInDatabase(value)
+        case CommandCursor() | Generator():
+            return AsyncStandInCursor(value)
+        case _:
+            return value
 
 
-def _asynchronous_method(method: Callable[..., Any]) -> Callable[..., Any]:
+def _awaited_method(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(0)  # a real driver lets other tasks run before the write and after it
         try:
-            return _asynchronous(method(*args, **kwargs))
+            return _as_async(method(*args, **kwargs))
         finally:
             await asyncio.sleep(0)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import partial
 from json import dumps
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
@@ -32,24 +32,8 @@ _CREDENTIALS = {
 _REDIRECTING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL")
 
 
-class MakeTable(Protocol):
-    """`moto_table`, as the fixture and the function are: the table is there until its block ends, or without one the test or the process."""
-
-    def __call__(
-        self,
-        name: str = "orders",
-        key: str = "orderId",
-        *,
-        sort_key: str | None = None,
-        types: Mapping[str, str] | None = None,
-        **native: Any,
-    ) -> Any: ...
-
-
-class MakeCollection(Protocol):
-    """`mongomock_collection` as a function."""
-
-    def __call__(self, name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any: ...
+MakeTable: TypeAlias = Callable[..., Any]  # with the arguments of `moto_table`
+MakeCollection: TypeAlias = Callable[..., Any]  # with those of `mongomock_collection`
 
 
 def moto_table(
@@ -60,30 +44,27 @@ def moto_table(
     types: Mapping[str, str] | None = None,
     **native: Any,
 ) -> Any:
-    """An empty boto3 Table on moto, for a `with` block, or without one for as long as it or its client is used; that of the fixture of the same
-    name, until the test ends. Every client that is made while it is open can use it, also `boto3.client("dynamodb")`.
+    """Return an empty boto3 Table on moto, which is there until its `with` block ends.
+
+    Without a block the table is there as long as you use it or its client, and that of the fixture `moto_table` until the test ends.
+    Every client that is made meanwhile can use it, for example `boto3.client("dynamodb")`. You need neither credentials nor a region.
 
     `key` is the name of the partition key, and `sort_key` that of the sort key, if the table has one. Both are strings unless `types` says
     otherwise, as in `moto_table("lines", "orderId", sort_key="line", types={"line": "N"})`. Other arguments of `create_table`, such as
-    `GlobalSecondaryIndexes`, are handed on. Several tables may be open at once. A table of a name that is already there replaces
-    the first one. Neither credentials nor a region need to be set.
+    `GlobalSecondaryIndexes`, are handed on. Several tables may be open at once. A second table of one name replaces the first.
     """
-    stack = ExitStack()
-    make = stack.enter_context(moto_tables())
-    try:
+    with ExitStack() as stack:
+        make = stack.enter_context(moto_tables())
         table = make(name, key, sort_key=sort_key, types=types, **native)
-    except BaseException:
-        stack.close()
-        raise
-    table.close_stand_in = stack.close
-    # A guarded store keeps the client, and nobody may keep the Table.
-    weakref.finalize(table.meta.client, stack.close)
+        close = stack.pop_all().close
+    table.close_stand_in = close
+    weakref.finalize(table.meta.client, close)  # a guarded store keeps the client, and perhaps no one keeps the Table
     return table
 
 
 @contextmanager
 def moto_tables() -> Generator[MakeTable, None, None]:
-    """Makes tables that are all removed when the block ends. To make one again takes less time than to write to it."""
+    """Make tables that are all removed when the block ends. To make one again takes less time than to write to it."""
     with _shared_mock.open() as account:
         names: set[str] = set()
 
@@ -212,8 +193,9 @@ def _dummy_account() -> Generator[str, None, None]:
 
 
 def mongomock_collection(name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any:
-    """An empty collection on mongomock, with a `with` block or without. With `asynchronous=True` its methods are awaited, like those of pymongo's
-    AsyncCollection.
+    """Return an empty collection on mongomock. It needs no `with` block, and may have one.
+
+    With `asynchronous=True` its methods are awaited, like those of pymongo's AsyncCollection.
 
     Each collection has a server of its own. Use `collection.database` for other collections on the same server.
     """

@@ -23,24 +23,25 @@ from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
 Function: TypeAlias = Callable[..., Any]
 Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, a function's name, and what wraps it
 
-# The classes of each module, with the names of the methods that send nothing. All requests of a client go through one method.
-_CLASSES: dict[str, dict[str, frozenset[str] | None]] = {
-    "botocore.client": {"BaseClient": None},
-    "aiobotocore.client": {"AioBaseClient": None},
+# The classes of each module, with the methods that are tapped, or with a set of those that send nothing. All requests of a client of
+# botocore go through one method. Of the clients of MongoDB only the sessions are tapped.
+_CLASSES: dict[str, dict[str, tuple[str] | frozenset[str]]] = {
+    "botocore.client": {"BaseClient": ("_make_api_call",)},
+    "aiobotocore.client": {"AioBaseClient": ("_make_api_call",)},
+    "pymongo.synchronous.mongo_client": {"MongoClient": ("start_session",)},
+    "pymongo.asynchronous.mongo_client": {"AsyncMongoClient": ("start_session",)},
+    "mongomock.mongo_client": {"MongoClient": ("start_session",)},
     "pymongo.synchronous.collection": {"Collection": SILENT},
     "pymongo.asynchronous.collection": {"AsyncCollection": SILENT},
     "pymongo.synchronous.database": {"Database": DATABASE_SILENT},
     "pymongo.asynchronous.database": {"AsyncDatabase": DATABASE_SILENT},
     "mongomock.collection": {"Collection": SILENT},
     "mongomock.database": {"Database": DATABASE_SILENT},
-    "onewrite.testing.standins.collection": {"StandInCollection": SILENT, "StandInDatabase": DATABASE_SILENT},
-}
-# Of these, only the sessions are tapped.
-_CLIENTS = {
-    "pymongo.synchronous.mongo_client": "MongoClient",
-    "pymongo.asynchronous.mongo_client": "AsyncMongoClient",
-    "mongomock.mongo_client": "MongoClient",
-    "onewrite.testing.standins.collection": "StandInClient",
+    "onewrite.testing.standins.collection": {
+        "StandInClient": ("start_session",),
+        "StandInCollection": SILENT,
+        "StandInDatabase": DATABASE_SILENT,
+    },
 }
 
 
@@ -81,17 +82,12 @@ current_listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.lis
 
 @contextmanager
 def heard_by(listener: Listener | None) -> Generator[None, None, None]:
-    """Let this listener hear what is called in the block."""
+    """Let this listener hear the calls in the block. With None, all calls pass."""
     token = current_listener.set(listener)
     try:
         yield
     finally:
         current_listener.reset(token)
-
-
-def without_listener() -> AbstractContextManager[None]:
-    """Let what is called in the block pass."""
-    return heard_by(None)
 
 
 def _listener() -> Listener | None:
@@ -122,14 +118,14 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
-        modules = dict.fromkeys([*(module for module, *_ in _PATCHES), *_CLASSES, *_CLIENTS])
+        modules = dict.fromkeys([*(module for module, *_ in _PATCHES), *_CLASSES])
         missing = [module for module in modules if module in sys.modules and module not in self._originals]
         if not self._users:
             return False  # nobody would take them off
         if missing:
             with self._lock:
                 for module in missing:
-                    self._originals[module] = [_put_on(patch) for patch in _patches(module)]
+                    self._originals[module] = [*_put_on(module)]
         return bool(missing)
 
     def _take_off(self) -> None:
@@ -167,27 +163,25 @@ def send_lean_requests_by_tapped_clients() -> None:
     look.by_client, refusals.read_functions = sends_by_client, functions_below_taps
 
 
-def _put_on(patch: Patch) -> tuple[Any, str, Any]:
-    owner, name, wrapper = patch
-    original: Any = cast("dict[str, Any]", vars(owner))[name]
-    setattr(owner, name, wrapper(original))
-    return owner, name, original
+def _put_on(module: str) -> Iterator[tuple[Any, str, Any]]:
+    """Tap a module, and yield what it had before."""
+    if module == "botocore.client":
+        send_lean_requests_by_tapped_clients()
+    for owner, name, wrapper in [*_patches(module)]:
+        original: Any = cast("dict[str, Any]", vars(owner))[name]
+        setattr(owner, name, wrapper(original))
+        yield owner, name, original
 
 
 def _patches(module: str) -> Iterator[Patch]:
     for home, owner_name, function, wrapper in _PATCHES:
         if home == module:
             yield (getattr(sys.modules[module], owner_name) if owner_name else sys.modules[module]), function, wrapper
-    if module in _CLIENTS:
-        yield getattr(sys.modules[module], _CLIENTS[module]), "start_session", partial(_hear_method, "start_session")
-    for name, silent in _CLASSES.get(module, {}).items():
+    for name, methods in _CLASSES.get(module, {}).items():
         owner: type = getattr(sys.modules[module], name)
-        functions = [method for method, value in vars(owner).items() if inspect.isfunction(value)]
-        loud = [method for method in functions if silent is not None and not method.startswith("_") and method not in silent]
-        for method in ["_make_api_call"] if silent is None else loud:
+        functions = [method for method, value in vars(owner).items() if inspect.isfunction(value) and method[0] != "_"]
+        for method in methods if isinstance(methods, tuple) else [method for method in functions if method not in methods]:
             yield owner, method, partial(_hear_method, method)
-    if module == "botocore.client":
-        send_lean_requests_by_tapped_clients()
 
 
 def _hear_method(name: str, original: Function) -> Function:
@@ -290,23 +284,27 @@ def _order_tasks(original: Function) -> Function:
 
 
 def _note_result(original: Function) -> Function:
-    """What a guarded store returns is noted, also where the handler does not return it."""
-
-    def note(result: Any, context: tuple[Any, ...]) -> Any:
-        listener = _listener()
-        if listener is not None and context:  # that of a store: its client
-            listener.note(result[0])
-        return result
+    """Note what a guarded store returns, because the handler may not return it."""
 
     @wraps(original)
     def drive(steps: Any, perform: Any, *context: Any) -> Any:
-        return note(original(steps, perform, *context), context)
+        result = original(steps, perform, *context)
+        if not context:  # that of a store: its client
+            return result
+        return _note_awaited(result) if inspect.isawaitable(result) else _note(result)
 
-    @wraps(original)
-    async def adrive(steps: Any, perform: Any, *context: Any) -> Any:
-        return note(await original(steps, perform, *context), context)
+    return drive
 
-    return adrive if inspect.iscoroutinefunction(original) else drive
+
+def _note(result: tuple[Any, ...]) -> Any:
+    listener = _listener()
+    if listener is not None:
+        listener.note(result[0])
+    return result
+
+
+async def _note_awaited(result: Any) -> Any:
+    return _note(await result)
 
 
 def _note_step(original: Function) -> Function:

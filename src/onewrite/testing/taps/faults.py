@@ -45,15 +45,12 @@ class _PlannedFault:
     sending: Sending
     failure: Callable[[Store, Request], BaseException]
     optional: bool
-    times: int = 1
-    count: int = 0
+    is_used: bool = False
 
     def strikes(self, request: Request, position: int) -> bool:
-        if self.count == self.times:
+        if self.is_used:
             return False
-        if isinstance(self.where, int):
-            return self.where <= position < self.where + self.times
-        return self.where(request)
+        return self.where == position if isinstance(self.where, int) else self.where(request)
 
     def __str__(self) -> str:
         where = self.where if isinstance(self.where, int) else getattr(self.where, "__name__", repr(self.where))
@@ -102,11 +99,9 @@ class Faults:
             )
         )
 
-    def throttle(self, where: Where, *, times: int = 1, optional: bool = False) -> None:
-        """The server refuses this many requests because it has too many, and the driver raises when its own tries are used up."""
-        if type(times) is not int or times < 1:
-            raise ConfigurationError(f"times={times!r}: say how many requests are throttled, one at least.")
-        self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.error_for, optional, times))
+    def throttle(self, where: Where, *, optional: bool = False) -> None:
+        """The server refuses the request because it has too many, and the driver raises when its own retries are used up."""
+        self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.error_for, optional))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
         """No answer comes in time, and the driver raises. Its error does not tell whether the request was `applied`."""
@@ -126,7 +121,7 @@ class Faults:
 
     def assert_all_used(self) -> None:
         """Fail if there is a fault that no request has met. A test that plans such a fault proves nothing."""
-        unused = [str(plan) for plan in self._plans if plan.count < plan.times and not plan.optional]
+        unused = [str(plan) for plan in self._plans if not (plan.is_used or plan.optional)]
         if unused:
             listing = "".join(f"\n  {position}. {request}" for position, request in enumerate(self._requests, 1)) or " none"
             raise AssertionError(
@@ -145,7 +140,7 @@ class Faults:
             self._requests.append(request)
             for plan in self._plans:
                 if plan.strikes(request, len(self._requests)):
-                    plan.count += 1
+                    plan.is_used = True
                     return plan
         return None
 

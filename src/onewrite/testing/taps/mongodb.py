@@ -13,6 +13,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -28,6 +29,7 @@ from onewrite.testing.taps.mongodb_methods import (
     bind,
     is_about_server,
     request_of,
+    required_names,
     runs_of,
     signature_of,
 )
@@ -44,6 +46,34 @@ from onewrite.testing.taps.traffic import (
     make_calls,
 )
 
+# --- proxies ----------------------------------------------------------------------------------------------------------
+
+
+class _Proxy:
+    """An object that `isinstance` takes for what it wraps, and that equals it."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
+        return cast("Any", type(self._raw))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what is wrapped: each access to a client or a database makes another proxy."""
+        is_proxy = issubclass(cast("type[Any]", type(other)), _Proxy)
+        return bool(self._raw == (cast("Any", other)._raw if is_proxy else other))
+
+    def __hash__(self) -> int:
+        return hash(self._raw)
+
+    def __bool__(self) -> bool:
+        return bool(self._raw)
+
+    def __repr__(self) -> str:
+        return repr(self._raw)
+
+
 # --- clients ----------------------------------------------------------------------------------------------------------
 #
 # The client of a tapped collection: a proxy that begins sessions, and hands out the tapped database.
@@ -52,37 +82,30 @@ from onewrite.testing.taps.traffic import (
 _SILENT = frozenset({"codec_options", "options", "read_concern", "read_preference", "topology_description", "write_concern"})
 
 
-class TappedClient:
-    """The client of `raw_database`, whose tapped form is `database`."""
+class _Client(_Proxy):
+    """The client of a tapped database."""
 
-    def __init__(self, raw_database: Any, database: Any, gate: Gate, store: str, *, awaited: bool) -> None:
-        self._raw = raw_database.client
-        self._name = raw_database.name
+    def __init__(self, raw: Any, database: _Database, tap: _Tap) -> None:
+        super().__init__(raw)
         self._database = database
-        self._gate = gate
-        self._store = store
-        self._awaited = awaited
-
-    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
-    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
-        return cast("Any", type(self._raw))
+        self._tap = tap
 
     def start_session(self, *args: Any, **kwargs: Any) -> TappedSession | TappedAsyncSession:
-        return start_session(self, self._gate, self._store, *args, awaited=self._awaited, **kwargs)
+        return self._tap.start_session(self, *args, **kwargs)
 
     def append_metadata(self, driver: object) -> None:
         """Do nothing with the name that a mapper adds for the server's log."""
 
     def __getitem__(self, name: str) -> Any:
-        if name != self._name:
+        if name != self._database.name:
             raise ConfigurationError(
-                f"The database {name!r} cannot be reached through a tapped collection of {self._name!r}: give its collection as "
-                "a store of its own."
+                f"The database {name!r} cannot be reached through a tapped collection of {self._database.name!r}: give its collection "
+                "as a store of its own."
             )
         return self._database
 
     def get_database(self, name: str | None = None, *_: Any, **__: Any) -> Any:
-        return self[self._name if name is None else name]
+        return self[self._database.name if name is None else name]
 
     get_default_database = get_database
 
@@ -95,19 +118,11 @@ class TappedClient:
             )
         return self[name]
 
-    def __eq__(self, other: object) -> bool:
-        """Compare the clients below: each access to a client makes another object, and a transaction belongs to one client."""
-        return bool(self._raw == (other._raw if type(other) is TappedClient else other))
-
-    def __hash__(self) -> int:
-        return hash(self._raw)
-
 
 # --- cursors ----------------------------------------------------------------------------------------------------------
 #
 # The cursors that a tapped collection hands out. A cursor is one request, which is sent when its first document is asked for.
 
-Documents: TypeAlias = list[Any]
 CursorOptions: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
 
 _CURSOR_OPTIONS = frozenset({
@@ -117,13 +132,12 @@ _CURSOR_OPTIONS = frozenset({
 
 
 class _CursorState:
-    """The state of both cursors: options until the first document is requested, and then a list of documents."""
+    """The state of both cursors: options until the first document is requested, and then the rest of the documents."""
 
     def __init__(self, fetch: Callable[[CursorOptions], Any]) -> None:
         self._fetch = fetch
         self._options: CursorOptions = ()
-        self._documents: Documents | None = None
-        self._at = 0
+        self._documents: Iterator[Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name not in _CURSOR_OPTIONS:
@@ -138,39 +152,26 @@ class _CursorState:
         self._options = (*self._options, (name, args, kwargs))
         return self
 
-    def _take(self, documents: Documents, length: int | None = None) -> Documents:
-        batch = documents[self._at :] if length is None else documents[self._at : self._at + length]
-        self._at += len(batch)
-        return batch
-
 
 class Cursor(_CursorState):
-    def _load(self) -> Documents:
-        if (documents := self._documents) is None:
-            documents = self._documents = self._fetch(self._options)
-        return documents
-
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        for document in self._take(self._load(), 1):
-            return document
-        raise StopIteration
+        if self._documents is None:
+            self._documents = iter(self._fetch(self._options))
+        return next(self._documents)
 
     next = __next__
 
     def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            self._documents = self._load()[index]
-            return self
-        return self._load()[index]
+        return list(self)[index]
 
-    def to_list(self, length: int | None = None) -> Documents:
-        return self._take(self._load(), length)
+    def to_list(self, length: int | None = None) -> list[Any]:
+        return list(islice(self, length))
 
     def close(self) -> None:
-        self._documents = []
+        self._documents = iter(())
 
     def __enter__(self) -> Self:
         return self
@@ -180,27 +181,29 @@ class Cursor(_CursorState):
 
 
 class AsyncCursor(_CursorState):
-    async def _load(self) -> Documents:
-        if (documents := self._documents) is None:
-            answer = self._fetch(self._options)
-            documents = self._documents = await answer if inspect.isawaitable(answer) else answer
-        return documents
-
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        for document in self._take(await self._load(), 1):
+        if self._documents is None:
+            answer = self._fetch(self._options)
+            self._documents = iter(await answer if inspect.isawaitable(answer) else answer)
+        for document in self._documents:
             return document
         raise StopAsyncIteration
 
     next = __anext__
 
-    async def to_list(self, length: int | None = None) -> Documents:
-        return self._take(await self._load(), length)
+    async def to_list(self, length: int | None = None) -> list[Any]:
+        documents: list[Any] = []
+        async for document in self:
+            documents.append(document)
+            if len(documents) == length:
+                break
+        return documents
 
     async def close(self) -> None:
-        self._documents = []
+        self._documents = iter(())
 
     async def __aenter__(self) -> Self:
         return self
@@ -244,9 +247,8 @@ class AnySession:
 
     _awaited: ClassVar[bool]
 
-    def __init__(self, client: Any, gate: Gate, store: str, options: Any) -> None:
+    def __init__(self, client: Any, gate: Gate, store: str) -> None:
         self.client = client
-        self.options = options
         self.has_ended = False
         self._gate = gate
         self._store = store
@@ -257,19 +259,13 @@ class AnySession:
         self._keys: tuple[Key, ...] | None = ()  # what the transaction has written
         self._tables: tuple[str, ...] = ()
 
-    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
-    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
-        return _class_in_pymongo(awaited=self._awaited)
-
     @property
     def in_transaction(self) -> bool:
         return self._state in (_State.STARTING, _State.IN_PROGRESS)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_") or not hasattr(self.__class__, name):
-            raise AttributeError(f"A session has no {name}.")
-        raise ConfigurationError(
-            f"{name} of a session cannot be tapped: this session exists on no server. Hand the session to each call as session=."
+        raise AttributeError(
+            f"{name} of a session cannot be tapped: this session exists on no server. Pass the session to each call as session=."
         )
 
     # ------------------------------------------------------------ pymongo's methods, whose answers are awaited in an asynchronous session
@@ -392,10 +388,9 @@ class AnySession:
             except Exception as error:
                 if self.in_transaction:
                     yield from self._abort()
-                if not (isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT)):
+                is_transient = isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT)
+                if attempts == _MOST_ATTEMPTS or not is_transient:
                     raise
-                if attempts == _MOST_ATTEMPTS:
-                    _give_up(error)
             else:
                 return result
 
@@ -466,24 +461,14 @@ class _TransactionBlock:
 
 
 def start_session(
-    client: Any,
-    gate: Gate,
-    store: str,
-    *,
-    awaited: bool,
-    causal_consistency: bool | None = None,
-    default_transaction_options: Any = None,
-    snapshot: bool | None = False,
+    client: Any, gate: Gate, store: str, *_: Any, awaited: bool, snapshot: bool | None = False, **__: Any
 ) -> TappedSession | TappedAsyncSession:
     """Return the session for `client.start_session()`. Its commits pass the gate under the name `store`."""
-    from pymongo import client_session  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
-
     if snapshot:
         raise ConfigurationError(
             "A session with snapshot=True cannot be tapped: a tap does not know what the data were before. Read in a transaction."
         )
-    options = cast("Any", client_session).SessionOptions(causal_consistency, default_transaction_options, snapshot)
-    return (TappedAsyncSession if awaited else TappedSession)(client, gate, store, options)
+    return (TappedAsyncSession if awaited else TappedSession)(client, gate, store)
 
 
 def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -494,26 +479,10 @@ def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     return others, None
 
 
-def _class_in_pymongo(*, awaited: bool) -> type[Any]:
-    from pymongo.asynchronous.client_session import AsyncClientSession  # noqa: PLC0415  # the same
-    from pymongo.client_session import ClientSession  # noqa: PLC0415  # the same
-
-    return AsyncClientSession if awaited else ClientSession
-
-
 def _misuse(text: str) -> NoReturn:
     from pymongo.errors import InvalidOperation  # noqa: PLC0415  # the same
 
     raise InvalidOperation(text)
-
-
-def _give_up(error: Any) -> NoReturn:
-    """Raise what pymongo's `with_transaction` raises after two minutes."""
-    from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # the same
-
-    timeout: Any = NetworkTimeout(str(error))
-    timeout._add_error_label(_TRANSIENT)  # noqa: SLF001  # the error that was met last has it too
-    raise cast("Exception", timeout) from error
 
 
 # --- collections and databases ----------------------------------------------------------------------------------------
@@ -560,7 +529,7 @@ def collection_named(collection: Any, name: str) -> Any:
 
 def options_beside(collection: Any, other: Any) -> Options:
     """The options of a collection or database that differ from those of the other one."""
-    own = {name: getattr(collection, name) for name in signature_of("with_options").names}
+    own = {name: getattr(collection, name) for name in signature_of("with_options").parameters}
     return {name: value for name, value in own.items() if value != getattr(other, name)}
 
 
@@ -568,7 +537,7 @@ def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
     """The arguments to call the method with. The options that were set on a cursor are not among them."""
     arguments = {name: value for name, value in request.arguments.items() if name != "then"}
     # mongomock has other names for some of the arguments that must be given, so these are given by position.
-    return [arguments.pop(name) for name in signature_of(request.method).required_names], arguments
+    return [arguments.pop(name) for name in required_names(request.method)], arguments
 
 
 def tap(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with_sessions: bool = False) -> Any:
@@ -619,10 +588,11 @@ class _Tap:
         )
 
     def client_of(self, database: Any) -> Any:
-        """The client of a tapped database: itself, or a proxy if its sessions are tapped."""
-        if not self._with_sessions:
-            return database.client
-        return TappedClient(database, _Database(database, self), self._gate, self._store, awaited=self.awaited)
+        """Return the client of a database, or its proxy if sessions are tapped."""
+        return _Client(database.client, _Database(database, self), self) if self._with_sessions else database.client
+
+    def start_session(self, client: _Client, *args: Any, **kwargs: Any) -> TappedSession | TappedAsyncSession:
+        return start_session(client, self._gate, self._store, *args, awaited=self.awaited, **kwargs)
 
     def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
         return make_calls(self._calls(collection, options, method, args, kwargs))
@@ -698,17 +668,11 @@ class _AsyncTap(_Tap):
         return await amake_calls(self._calls(collection, options, method, args, kwargs))
 
 
-class _Collection:
-    """A proxy that `isinstance`, too, takes for the collection."""
-
+class _Collection(_Proxy):
     def __init__(self, raw: Any, tap: _Tap, options: Options) -> None:
-        self._raw = raw
+        super().__init__(raw)
         self._tap = tap
         self._options = options
-
-    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
-    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
-        return cast("Any", type(self._raw))
 
     def __getattr__(self, name: str) -> Any:
         if name == "find":
@@ -726,29 +690,13 @@ class _Collection:
         options = {**self._options, **bind("with_options", args, kwargs)}
         return self._tap.wrap(self._raw.with_options(*args, **kwargs), options)
 
-    def __eq__(self, other: object) -> bool:
-        return bool(self._raw == (other._raw if type(other) is _Collection else other))
 
-    def __hash__(self) -> int:
-        return hash(self._raw)
-
-    def __bool__(self) -> bool:
-        return bool(self._raw)
-
-    def __repr__(self) -> str:
-        return repr(self._raw)
-
-
-class _Database:
-    """A proxy of the database. Its collections are behind the same gate."""
+class _Database(_Proxy):
+    """A database whose collections pass the same gate."""
 
     def __init__(self, raw: Any, tap: _Tap) -> None:
-        self._raw = raw
+        super().__init__(raw)
         self._tap = tap
-
-    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
-    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
-        return cast("Any", type(self._raw))
 
     def __getattr__(self, name: str) -> Any:
         if name == "client":

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from onewrite.testing.taps.traffic import Key, Request
 
@@ -19,25 +19,10 @@ from onewrite.testing.taps.traffic import Key, Request
 # pymongo's own signatures: which argument of a call is which.
 
 
-class Signature(NamedTuple):
-    """The parameters of a method. They are read much faster than an `inspect.Signature`."""
-
-    whole: inspect.Signature
-    names: tuple[str, ...]
-    required_names: tuple[str, ...]
-    takes_others: bool
-
-
 def bind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a collection's or database's method by their names; `TypeError` where pymongo would raise it."""
-    signature = signature_of(method)
-    arguments = {**dict(zip(signature.names, args, strict=False)), **kwargs}
-    if (
-        len(arguments) < len(args) + len(kwargs)
-        or not arguments.keys() >= {*signature.required_names}
-        or not (signature.takes_others or arguments.keys() <= {*signature.names})
-    ):
-        signature.whole.bind(*args, **kwargs)  # it raises what Python does for such a call
+    """Return the arguments of a collection's or database's method by their names; `TypeError` where pymongo would raise it."""
+    arguments = signature_of(method).bind(*args, **kwargs).arguments
+    arguments |= arguments.pop("kwargs", {})  # the parameter for all other names, where a method has one
     for name in ("documents", "requests"):
         if isinstance(arguments.get(name), Iterable):
             arguments[name] = list(arguments[name])  # an iterator can be read only once
@@ -45,8 +30,8 @@ def bind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
 
 
 @cache
-def signature_of(method: str) -> Signature:
-    """Without `self`, or the cursor's collection."""
+def signature_of(method: str) -> inspect.Signature:
+    """Return the signature without `self`, or the cursor's collection."""
     from pymongo.collection import Collection  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
     from pymongo.cursor import Cursor  # noqa: PLC0415  # the same
     from pymongo.database import Database  # noqa: PLC0415  # the same
@@ -56,13 +41,14 @@ def signature_of(method: str) -> Signature:
     else:
         signature = inspect.signature(getattr(Collection, method, None) or getattr(Database, method))
     _, *parameters = signature.parameters.values()
-    positional = [parameter for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
-    return Signature(
-        signature.replace(parameters=parameters),
-        tuple(parameter.name for parameter in positional),
-        tuple(parameter.name for parameter in positional if parameter.default is parameter.empty),
-        len(positional) < len(parameters),
-    )
+    return inspect.Signature(parameters)
+
+
+@cache
+def required_names(method: str) -> tuple[str, ...]:
+    """Return the names of the arguments that a call must have."""
+    parameters = signature_of(method).parameters.values()
+    return tuple(one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD)
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------
