@@ -151,7 +151,7 @@ def with_second_try(store: Store) -> Store:
             return result
         urls.append(request.url)
         error = ConnectionClosedError(endpoint_url=request.url)
-        return _discard(result, error) if isinstance(result, Awaitable) else (None, error)
+        return _discard(cast("Awaitable[object]", result), error) if isinstance(result, Awaitable) else (None, error)
 
     client._endpoint._do_get_response = lose_first  # noqa: SLF001  # the same
     return client
