@@ -23,11 +23,11 @@ WITH_A_REDELIVERY = ("the_quicker_wins",)
 
 LEFT = {
     "fired_and_forgotten": "add_once",
-    "kept_in_a_set": "the task 'total', ",
+    "kept_in_a_set": "add_once",
     "written_behind": "the task written_behind.<locals>.later",
     "written_two_at_a_time": "which has not ended",
-    "waited_for_the_first": "created at left_behind.py:",
-    "read_to_the_first": "left the async generator read_to_the_first.<locals>.lines",
+    "waited_for_the_first": "add_once",
+    "read_to_the_first": "async generator",
     "called_later": "add_once",
     "cancelled_with_its_loop": "had not ended when its event loop was closed",
     "left_in_a_loop_that_is_closed": "is about to send",

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,28 +229,6 @@ def test_a_lock_of_two_processes_is_refused_with_the_remedy() -> None:
 
     with pytest.raises(ConfigurationError, match=r"Make locks in build\(store\)"):
         ends_of(handle)
-
-
-def test_a_task_of_a_timer_is_named_with_its_line() -> None:
-    async def handle(collection: Any) -> None:
-        asyncio.get_running_loop().call_later(5, lambda: asyncio.ensure_future(put(collection, "late")))
-        await put(collection, "a")
-
-    line = handle.__code__.co_firstlineno + 1
-    with pytest.raises(
-        ConfigurationError, match=rf"left the task put \(.*, created at {Path(__file__).name}:{line}, behind"
-    ):
-        explored(handle)
-
-
-def test_a_request_of_a_timer_is_named_with_its_line() -> None:
-    async def handle(collection: Any) -> None:
-        await put(collection, "a")
-        asyncio.get_running_loop().call_later(5, lambda: put(collection, "late").send(None))
-
-    line = handle.__code__.co_firstlineno + 2
-    with pytest.raises(ConfigurationError, match=rf"left a timer of its event loop, set at {Path(__file__).name}:{line}, "):
-        explored(handle)
 
 
 @pytest.mark.parametrize(

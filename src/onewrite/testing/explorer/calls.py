@@ -22,9 +22,9 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -57,18 +57,15 @@ _ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _PYTHONS = f"{sysconfig.get_path('stdlib')}{os.sep}"
 _PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # may be in the folder of Python's own modules
-_GIVEN_BY_ASYNCIO = re.compile(r"Task-\d+|None")  # Python 3.13.0 gives a factory's task the name None
 _DRIVERS = frozenset({"pymongo", "botocore", "aiobotocore", "aiohttp"})
 
 
 class Task(asyncio.Task[Any]):
-    """A task that knows where it comes from."""
+    """A task that knows by which path it was made."""
 
-    def __init__(self, path: TaskPath, made_at: Place | None, coro: Any, **options: Any) -> None:
+    def __init__(self, path: TaskPath, coro: Any, **options: Any) -> None:
         self.path = path
-        self.made_at = made_at
         self.children = 0
-        self.closes: Any = None  # the async generator that it closes, since the handler has left it open
         super().__init__(coro, **options)
 
     def __hash__(self) -> int:
@@ -93,7 +90,6 @@ class WatchedLoop:
         self.loop = loop
         self.leftovers: list[asyncio.Task[Any]] = []  # the tasks that had not ended when the loop was left
         self.is_running = False
-        self.timer_set_at: Place | None = None  # that is going off
         self._call = call
         # The same in each run of a schedule, unless the loop has timers from before.
         self._now: float = loop.time() if getattr(loop, "_scheduled", ()) else 0.0
@@ -115,8 +111,7 @@ class WatchedLoop:
         loop, real = self.loop, self.loop._selector  # noqa: SLF001  # asyncio takes a selector only when it makes a loop
         makes_tasks = loop.get_task_factory() is None
         loop._selector = _Selector(real, self._idle)  # noqa: SLF001  # the same
-        loop.time, loop.run_in_executor, loop.call_at = lambda: self._now, self._run_in_executor, self._call_at
-        loop._asyncgen_finalizer_hook = self._finalise  # noqa: SLF001  # what Python calls for a generator that nobody has any more
+        loop.time, loop.run_in_executor = lambda: self._now, self._run_in_executor
         if makes_tasks:
             loop.set_task_factory(self._task)
         self.is_running = True
@@ -125,7 +120,7 @@ class WatchedLoop:
         finally:
             self.is_running = False
             loop._selector = real  # noqa: SLF001  # the same
-            del loop.time, loop.run_in_executor, loop.call_at, loop._asyncgen_finalizer_hook  # noqa: SLF001  # the same
+            del loop.time, loop.run_in_executor
             if makes_tasks:
                 loop.set_task_factory(None)
             self.leftovers += [task for task in self.tasks() if task not in self.leftovers]
@@ -147,7 +142,7 @@ class WatchedLoop:
     def go_on(self) -> None:
         """Run the loop until nothing in it can go on."""
         for generator in self._open_generators():
-            self._close(generator)
+            self._task(self.loop, generator.aclose())
         self._quiet = self.loop.create_future()
         self._timers = self._cancellations = 0
         try:
@@ -177,14 +172,6 @@ class WatchedLoop:
     def _open_generators(self) -> Iterator[Any]:
         return (generator for generator in list(getattr(self.loop, "_asyncgens", ())) if generator.ag_frame is not None)
 
-    def _finalise(self, generator: Any) -> None:
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self._close, generator)
-
-    def _close(self, generator: Any) -> None:
-        task = self._task(self.loop, _close_generator(generator))
-        task.closes = generator
-
     def _task(self, loop: Any, coro: Any, **options: Any) -> Task:
         parent = asyncio.current_task(loop)
         if isinstance(parent, Task):
@@ -193,25 +180,9 @@ class WatchedLoop:
         else:
             self._orphans += 1
             path = (self._orphans,)
-        task = Task(path, _place(inspect.currentframe()) or self.timer_set_at, coro, loop=loop, **options)
+        task = Task(path, coro, loop=loop, **options)
         self._tasks.append(task)
         return task
-
-    def _call_at(self, when: float, callback: Callable[..., Any], *args: Any, **options: Any) -> asyncio.TimerHandle:
-        """Set a timer as the loop does, and remember where. `call_later` comes here too."""
-        set_at = _place(inspect.currentframe())
-        kind = cast("type[Any]", type(self.loop))
-        handle: asyncio.TimerHandle = kind.call_at(
-            self.loop, when, partial(self._go_off, set_at, callback), *args, **options
-        )
-        return handle
-
-    def _go_off(self, set_at: Place | None, callback: Callable[..., Any], *args: Any) -> None:
-        self.timer_set_at = set_at
-        try:
-            callback(*args)
-        finally:
-            self.timer_set_at = None
 
     def _run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> Any:
         kind = cast("type[Any]", type(self.loop))
@@ -288,32 +259,9 @@ def path_of(task: asyncio.Task[Any] | None) -> TaskPath:
     return task.path if isinstance(task, Task) else ()
 
 
-def in_words(task: asyncio.Task[Any]) -> str:
-    """Return the code and the origin of a task, and its name if it has been given one."""
-    if isinstance(task, Task) and task.closes is not None:
-        return f"the async generator {_code_in_words(task.closes.ag_code)} open"
-    code: Any = getattr(task.get_coro(), "cr_code", None)
-    runs = repr(task.get_coro()) if code is None else _code_in_words(code)
-    made_at = task.made_at if isinstance(task, Task) else None
-    origin = "" if made_at is None else f", created at {place_in_words(made_at)},"
-    name = "" if _GIVEN_BY_ASYNCIO.fullmatch(task.get_name()) else f"{task.get_name()!r}, "
-    return f"the task {name}{runs}{origin} behind"
-
-
-def _code_in_words(code: CodeType) -> str:
-    return f"{code.co_qualname} ({place_in_words((code.co_filename, code.co_firstlineno))})"
-
-
 def place_in_words(place: Place) -> str:
     file, line = place
     return f"{Path(file).name}:{line}"
-
-
-def _place(frame: FrameType | None) -> Place | None:
-    """The place in the user's code of this frame or of the nearest one around it. None: only Python and the explorer are there."""
-    while frame is not None and not _is_the_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 @lru_cache(maxsize=1024)
@@ -332,10 +280,6 @@ def _is_the_users(file: str) -> bool:
 def _is_a_drivers(task: asyncio.Task[Any]) -> bool:
     frame: Any = getattr(task.get_coro(), "cr_frame", None)
     return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _DRIVERS
-
-
-async def _close_generator(generator: Any) -> None:
-    await generator.aclose()
 
 
 class BlockedError(ConfigurationError):
@@ -598,8 +542,7 @@ class HandlerCall:
             raise Crash(f"The process is dead, and does not send {request}.")
         waiter = _Waiter(request, asyncio.current_task() if in_an_event_loop() else None, future)
         if self._has_returned and not self._may_go_on:
-            timer_set_at = next((watch.timer_set_at for watch in self._loops if watch.timer_set_at is not None), None)
-            self._refuse_left_behind(waiter.task, f"is about to send {request}", timer_set_at)
+            self._refuse_left_behind(waiter.task, f"is about to send {request}")
         self._waiters.append(waiter)
         return waiter
 
@@ -610,7 +553,7 @@ class HandlerCall:
             task = next(waiter.task for waiter in self._waiters if not waiter.cancelled)
             self._refuse(
                 ConfigurationError(
-                    f"{self.name} has failed and left {_description(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel "
+                    f"{self.name} has failed and left {_description(task)} behind, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel "
                     "it when the handler fails, or create it in an asyncio.TaskGroup, which does that."
                 )
             )
@@ -694,11 +637,11 @@ class HandlerCall:
                 if not watch.loop.is_closed():
                     watch.clear()
 
-    def _refuse_left_behind(self, task: asyncio.Task[Any] | None, state: str, timer_set_at: Place | None = None) -> NoReturn:
-        """`state` says what is left to do now that the handler has returned, and `timer_set_at` where a timer of it was set."""
+    def _refuse_left_behind(self, task: asyncio.Task[Any] | None, state: str) -> NoReturn:
+        """Refuse a handler that has returned before its work was done. `state` says what is left to do."""
         self._refuse(
             ConfigurationError(
-                f"{self.name} has returned and left {_description(task, timer_set_at)}, which {state}. The message counts as done by then, so what "
+                f"{self.name} has returned and left {_description(task)} behind, which {state}. The message counts as done by then, so what "
                 "is not done yet is lost if the process ends. Wait for it before the handler returns: await the task or create it in an "
                 "asyncio.TaskGroup, and close async generators with contextlib.aclosing."
             )
@@ -864,12 +807,11 @@ async def await_result(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-def _description(task: asyncio.Task[Any] | None, timer_set_at: Place | None = None) -> str:
-    if task is not None:
-        return in_words(task)
-    if timer_set_at is not None:
-        return f"a timer of its event loop, set at {place_in_words(timer_set_at)}, behind"
-    return "a callback of its event loop behind"
+def _description(task: asyncio.Task[Any] | None) -> str:
+    code: CodeType | None = getattr(None if task is None else task.get_coro(), "cr_code", None)
+    if code is None:
+        return "a callback, a timer or an async generator of its event loop"
+    return f"the task {code.co_qualname} ({place_in_words((code.co_filename, code.co_firstlineno))})"
 
 
 def in_an_event_loop() -> bool:

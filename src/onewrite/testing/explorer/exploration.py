@@ -27,31 +27,6 @@ _WIDTH = 100  # of the timeline, in characters
 _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
 _REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more often than anybody wants to read
-_AFTER_REQUEST = {
-    Fault.CRASH_AFTER: ", then CRASH",
-    Fault.LOST: ", but the answer is lost",
-    Fault.LOST_IN_TIME: ", but the answer does not come in time",
-    Fault.LOST_BY_SERVER: ", but the server answers that it has failed",
-    Fault.UNCONFIRMED: ", but too few members have confirmed it in time",
-    Fault.UNPROCESSED: ", but the last part is left, which the answer says",
-    Fault.FIRST_UNPROCESSED: ", but the first part is left, which the answer says",
-    Fault.STALE: ", stale: an earlier write is missing",
-}
-_INSTEAD_OF_REQUEST = {
-    Fault.THROTTLED: "throttled",
-    Fault.SLOWED_DOWN: "throttled with another code",
-    Fault.LIMITED: "throttled with a third code",
-    Fault.FAILED: "refused, because the server fails",
-    Fault.OVERLOAD: "throttled, each time that this delivery sends it",
-    Fault.NOT_CONNECTED: "not sent, because no server is reached in time",
-    Fault.UNANSWERED: "lost on its way, and no answer comes in time",
-    Fault.OUTAGE: "not sent, because no server is reached as long as this delivery tries",
-    Fault.CONFLICT: "refused because of a transaction on the same entity",
-    Fault.UNREACHABLE: "not sent, because no server is reached",
-    Fault.SLOW: "takes longer than a timer",
-    Fault.NEVER_SENT: "cancelled, and never sent",
-}
-
 
 _MOST_VALUES, _LONGEST_VALUE = 3, 24
 _KEYS = frozenset({"_id", "id"})  # which the words of a request show
@@ -261,8 +236,8 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
         return f"{request}: fails again{_ending(step, part_titles)}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
-    if fault in _INSTEAD_OF_REQUEST:
-        return f"{request}: {_INSTEAD_OF_REQUEST[fault]}{_ending(step, part_titles)}"
+    if fault.keeps_back:
+        return f"{request}: {fault.words}{_ending(step, part_titles)}"
     answers = [describe(request, answer.error or answer.value) for answer in step.answers]
     if step.taken_step.cancelled:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
@@ -270,7 +245,7 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
         return f"{request}: at once with the write before, so it finds no document: {answers[0]}{_ending(step, part_titles)}"
     if fault is Fault.RETRIED:
         return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step, part_titles)}"
-    return f"{request}: {answers[0]}{_AFTER_REQUEST.get(fault, '')}{_ending(step, part_titles)}"
+    return f"{request}: {answers[0]}{fault.words}{_ending(step, part_titles)}"
 
 
 def _shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import gc
 import logging
 import os
 import shlex
@@ -182,15 +181,11 @@ def take_unread() -> list[Exploration]:
     return unread
 
 
-_ALLOCATIONS = 50_000  # between two looks for garbage: some ten megabytes at most
-_LOOKS = 100  # at what is new, between two looks at what has stayed
-
-
 def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
     # A handler that is explored may itself explore another one.
     current_listener.set(None)
     current_call.set(None)
-    with taps.on(), _rare_collections(), _own_log_silenced():
+    with taps.on(), _own_log_silenced():
         start = time.perf_counter()
         subject = Subject(
             arguments.build,
@@ -261,18 +256,6 @@ def _source(judge: Judge, arguments: Arguments) -> Schedules:
     if arguments.at_random:
         return RandomSchedules(arguments.seed, judge, arguments.schedules)
     return EverySchedule(judge, arguments.schedules)
-
-
-@contextlib.contextmanager
-def _rare_collections() -> Generator[None]:
-    """Let Python look for garbage less often: nearly all that a search makes, it keeps, and each look goes through all of that."""
-    before = gc.get_threshold()
-    often = before[0] and max(before[0], _ALLOCATIONS)  # 0 means that the caller has switched it off
-    gc.set_threshold(often, max(before[1], _LOOKS), *before[2:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 _is_exploring: contextvars.ContextVar[bool] = contextvars.ContextVar("onewrite.testing.exploring", default=False)

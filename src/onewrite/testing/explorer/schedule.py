@@ -18,7 +18,9 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 from zlib import crc32
 
 from onewrite.errors import ConfigurationError
+from onewrite.testing.taps import failures
 from onewrite.testing.taps.aws import is_batch
+from onewrite.testing.taps.failures import Failure
 from onewrite.testing.taps.traffic import ABORT, Request, is_dynamodb, is_transaction
 
 # --- steps and bounds -------------------------------------------------------------------------------------------------
@@ -29,32 +31,42 @@ MOST_DELIVERIES = 26  # of a message: a replay code has one letter for each
 
 
 class Fault(StrEnum):
-    """A fault of a request. The values are the letters that replay codes use."""
+    """A fault of a request: the letter in replay codes, where it strikes, its words in a report, and what the driver raises."""
+
+    words: str
+    failure: Failure | None
+    keeps_back: bool  # nothing of the request reaches the data
+
+    def __new__(cls, letter: str, strikes: str = "", words: str = "", failure: Failure | None = None) -> Self:
+        fault = str.__new__(cls, letter)
+        fault._value_ = letter
+        fault.words, fault.failure, fault.keeps_back = words, failure, strikes == "before"
+        return fault
 
     NONE = ""
-    CRASH_BEFORE = "B"  # the process dies before it sends the request
-    CRASH_AFTER = "A"  # the request takes effect, and then the process dies
-    LOST = "L"  # the request takes effect, but its answer is lost, and the driver raises
-    LOST_IN_TIME = "M"  # the same, and the driver raises a timeout
-    LOST_BY_SERVER = "E"  # the same, and the server says that it has failed
-    UNCONFIRMED = "Y"  # the same, and MongoDB says that too few members have confirmed it
-    RETRIED = "R"  # the request takes effect, its answer is lost, and the driver sends it again
-    THROTTLED = "T"  # the server refuses the request because it has too many, and the driver raises
-    SLOWED_DOWN = "G"  # the same with another code
-    LIMITED = "J"  # the same with a third code of DynamoDB's
-    FAILED = "F"  # the server refuses the request because of an error of its own
-    OVERLOAD = "Q"  # this request, and the same again in this delivery, is refused as when it is throttled
-    CONFLICT = "C"  # the server refuses the request because of a transaction on the same entity, and the driver raises
-    UNREACHABLE = "N"  # the driver finds no server to send the request to, and raises
-    NOT_CONNECTED = "K"  # the same, and the driver raises a timeout
-    UNANSWERED = "H"  # the request never arrives, and the driver raises the timeout of a request that may have arrived
-    OUTAGE = "O"  # this request, and the same again in this delivery, reaches no server
-    UNPROCESSED = "U"  # of a batch, the last write or key is left, and the answer names it
-    FIRST_UNPROCESSED = "V"  # the same with the first write or key
-    STALE = "S"  # a read is answered as it would have been before an earlier write
-    SLOW = "W"  # the requests take so long that a timer goes off before any of them is answered
-    NEVER_SENT = "X"  # the request was cancelled before it was sent
-    RACED = "D"  # no fault, but an order: an upsert has looked for its document before the write of the step before, and inserts one now
+    CRASH_BEFORE = "B", "before"
+    CRASH_AFTER = "A", "after", ", then CRASH"
+    LOST = "L", "after", ", but the answer is lost", failures.LOST_RESPONSE
+    LOST_IN_TIME = "M", "after", ", but the answer does not come in time", failures.TIMEOUT
+    LOST_BY_SERVER = "E", "after", ", but the server answers that it has failed", failures.SERVER_FAILURE
+    UNCONFIRMED = "Y", "after", ", but too few members have confirmed it in time", failures.UNCONFIRMED
+    RETRIED = "R", "after"  # the answer is lost, and the driver sends the request again
+    THROTTLED = "T", "before", "throttled", failures.THROTTLED
+    SLOWED_DOWN = "G", "before", "throttled with another code", failures.SLOWED_DOWN
+    LIMITED = "J", "before", "throttled with a third code", failures.LIMITED
+    FAILED = "F", "before", "refused, because the server fails", failures.SERVER_FAILURE
+    OVERLOAD = "Q", "before", "throttled, each time that this delivery sends it", failures.THROTTLED
+    CONFLICT = "C", "before", "refused because of a transaction on the same entity"
+    UNREACHABLE = "N", "before", "not sent, because no server is reached", failures.NO_SERVER
+    NOT_CONNECTED = "K", "before", "not sent, because no server is reached in time", failures.NO_CONNECTION
+    UNANSWERED = "H", "before", "lost on its way, and no answer comes in time", failures.TIMEOUT
+    OUTAGE = "O", "before", "not sent, because no server is reached as long as this delivery tries", failures.NO_SERVER
+    UNPROCESSED = "U", "after", ", but the last part is left, which the answer says"  # of a batch
+    FIRST_UNPROCESSED = "V", "after", ", but the first part is left, which the answer says"
+    STALE = "S", "after", ", stale: an earlier write is missing"
+    SLOW = "W", "before", "takes longer than a timer"  # which goes off before any pending request is answered
+    NEVER_SENT = "X", "before", "cancelled, and never sent"
+    RACED = "D"  # no fault, but an order: an upsert has looked for its document before the write of the step before
 
     @property
     def counts(self) -> bool:
@@ -66,28 +78,19 @@ class Fault(StrEnum):
         return self in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
 
     @property
-    def keeps_back(self) -> bool:
-        """Whether nothing of the request reaches the data."""
-        return self in _KEEPING_BACK
-
-    @property
     def lasts(self) -> bool:
         """Whether it befalls the same request each time that the delivery sends it."""
         return self in (Fault.OUTAGE, Fault.OVERLOAD)
 
 
-# Faults that leave behind the same as another one, and of which only the handler may make a difference: another exception is raised, or
-# the same one again. A search follows one only if the handler does.
+# Faults that leave the same behind as another one: the driver raises another error, or raises it each time. Only the handler may make
+# a difference, and a search follows one only if the handler does.
 VARIANTS: Mapping[Fault, tuple[Fault, ...]] = {
     Fault.LOST: (Fault.LOST_IN_TIME, Fault.LOST_BY_SERVER, Fault.UNCONFIRMED),
     Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.LIMITED, Fault.FAILED, Fault.OVERLOAD),
     Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.OUTAGE),
 }
 LONGEST_OUTAGE = 10  # requests: one that lasted as long as the handler tries would have no end
-_KEEPING_BACK = frozenset({
-    Fault.CRASH_BEFORE, Fault.CONFLICT, Fault.SLOW, Fault.NEVER_SENT,
-    Fault.THROTTLED, *VARIANTS[Fault.THROTTLED], Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE],
-})  # fmt: skip
 
 
 class Delivery(NamedTuple):

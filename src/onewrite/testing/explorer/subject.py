@@ -43,13 +43,13 @@ from onewrite.testing.model.machine import (
     Machine,
     WorldState,
     changes_structure,
-    ids_in,
     reads_structure,
     repeater_of,
 )
-from onewrite.testing.taps import aws, failures, mongodb
+from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_one
 from onewrite.testing.taps.everywhere import heard_by, taps
+from onewrite.testing.taps.failures import cancellation_error
 from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
@@ -250,22 +250,6 @@ class Senders:
 
 Stores: TypeAlias = Any
 
-_FAILURES = {
-    Fault.LOST: failures.LOST_RESPONSE,
-    Fault.LOST_IN_TIME: failures.TIMEOUT,
-    Fault.LOST_BY_SERVER: failures.SERVER_FAILURE,
-    Fault.UNCONFIRMED: failures.UNCONFIRMED,
-    Fault.THROTTLED: failures.THROTTLED,
-    Fault.SLOWED_DOWN: failures.SLOWED_DOWN,
-    Fault.LIMITED: failures.LIMITED,
-    Fault.FAILED: failures.SERVER_FAILURE,
-    Fault.OVERLOAD: failures.THROTTLED,
-    Fault.UNREACHABLE: failures.NO_SERVER,
-    Fault.NOT_CONNECTED: failures.NO_CONNECTION,
-    Fault.UNANSWERED: failures.TIMEOUT,
-    Fault.OUTAGE: failures.NO_SERVER,
-}
-
 
 class Subject:
     """What is explored: the handler, its messages and its world. All trials of an exploration share it."""
@@ -310,8 +294,6 @@ class Subject:
         self.recall: Recall | None = None  # what is remembered of the handler, if it goes by its answers alone
         self.must_run = False  # the handler must run in each schedule, and what it does is only compared
         self.waiting_calls: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
-        self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
-        self._answers: dict[Hashable, tuple[Reply, WorldState]] = {}  # by the same, with what follows
         self.variants: set[Fault] = set()  # of faults, of which the handler makes a difference
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
         self._lasting_answers: dict[Hashable, Callable[[], Any]] = {}  # they repeat what a store says about its structure
@@ -428,10 +410,8 @@ class Subject:
                     'cannot know. Leave out w=0, or use WriteConcern(w="majority").'
                 )
             )
-        is_recalled = self.recall is not None and not self.must_run
-        if is_recalled and (request.transaction is not None or TOKEN in request.arguments):
+        if self.recall is not None and not self.must_run and (request.transaction is not None or TOKEN in request.arguments):
             raise MustRunError
-        at = self.machine.state, key
         try:
             machine_key = key if isinstance(key, int) and self._keys is self.machine else None
             answer = Reply(self.complete(self.machine.perform(request, machine_key)))
@@ -441,29 +421,13 @@ class Subject:
             without_frames(error)
             answer = Reply(error=error)
         self._note_lasting(request, answer)
-        if not is_recalled or key is None:
-            return answer
-        if at not in self._forms:
-            self._forms[at] = comparable(answer)
-        return answer._replace(form=self._forms[at])
+        return answer
 
     def _is_acknowledged(self, request: Request) -> bool:
         concern = request.options.get(
             "write_concern", getattr(self.machine.databases.stores[request.store], "write_concern", None)
         )
         return bool(getattr(concern, "acknowledged", True))
-
-    def recall_answer(self, request: Request, key: Hashable) -> Reply:
-        """`perform` for a call from memory, which changes no answer: where this request has met this state before, its first answer again."""
-        at = self.machine.state, key
-        if at in self._answers:
-            answer, state = self._answers[at]
-            self.machine.go_on_to(state)
-            return answer
-        answer = self.perform(request, key)
-        if not any(ids_in(request.arguments)):  # which the driver puts into each copy of the request
-            self._answers[at] = answer, self.machine.present
-        return answer
 
     def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
         """Send as much of the request to the store as the fault lets through."""
@@ -496,11 +460,7 @@ class Subject:
     def failure(self, fault: Fault, request: Request) -> Exception:
         """Return the error that the driver raises for this fault."""
         store = self.machine.databases.stores[request.store]
-        return (
-            failures.cancellation_error(store, request)
-            if fault is Fault.CONFLICT
-            else _FAILURES[fault].error_for(store, request)
-        )
+        return cancellation_error(store, request) if fault.failure is None else fault.failure.error_for(store, request)
 
     def faults_for(self, request: Request) -> tuple[Fault, ...]:
         """The faults that make a difference to this request because of what has happened before it."""

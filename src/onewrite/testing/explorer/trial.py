@@ -420,7 +420,7 @@ class Trial:
         if fault is Fault.RACED and before is not None:
             answer = self._subject.race(before, request)
         else:
-            answer = self._send(fault, request, key)
+            answer = self._subject.perform_under(fault, request, key)
         self._states.append(self._subject.machine.present)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
@@ -435,9 +435,6 @@ class Trial:
             reply = Reply(error=self._subject.failure(fault, request)) if is_lost else answer
             call.resume(reply._replace(faulty=fault.counts), index)
         return (answer,)
-
-    def _send(self, fault: Fault, request: Request, key: Hashable) -> Reply:
-        return self._subject.perform_under(fault, request, key)
 
 
 def _identity(request: Request) -> Hashable:
@@ -587,11 +584,6 @@ class TrialFromMemory(Trial):
             call.resume(answer_of(history), history.request_index)
         self._subject.waiting_calls[history] = call
         self._recall.learn(history, call)
-
-    def _send(self, fault: Fault, request: Request, key: Hashable) -> Reply:
-        if fault in (Fault.STALE, Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED, Fault.RETRIED):  # which alter the answer
-            return super()._send(fault, request, key)
-        return self._subject.recall_answer(request, key)
 
     def _stop(self, delivery: Delivery) -> Standstill:
         return self._histories[delivery].stop
