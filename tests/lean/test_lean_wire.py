@@ -18,7 +18,6 @@ from onewrite.lean.wire import Response, Unanswered, Unreadable, read_response
 from onewrite.sqs.queue import SQS
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
-CHUNKED = b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nB\r\nlo, wor\r\nld\r\n0\r\n\r\n"
 
 
 def receiver(data: bytes, *sizes: int) -> Callable[[int], bytes]:
@@ -38,16 +37,13 @@ def receiver(data: bytes, *sizes: int) -> Callable[[int], bytes]:
 def test_an_answer_is_the_same_in_whatever_pieces_it_comes(sizes: list[int]) -> None:
     headers = {"content-length": "5", "date": "now", "x-a": "1, 2"}
     assert read_response(receiver(PLAIN, *sizes)) == Response(200, headers, b"hello", is_last=False)
-    chunked = {"transfer-encoding": "chunked"}
-    assert read_response(receiver(CHUNKED, *sizes)) == Response(400, chunked, b"hello, wor\r\nld", is_last=False)
 
 
-@given(st.integers(0, len(PLAIN) - 1), st.integers(0, len(CHUNKED) - 1))
-def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
-    for part in (PLAIN[:plain], CHUNKED[:chunked]):
-        with pytest.raises(Unanswered, match="ended before") as caught:
-            read_response(receiver(part))
-        assert not isinstance(caught.value, Unreadable)
+@given(st.integers(0, len(PLAIN) - 1))
+def test_a_part_of_an_answer_is_none(size: int) -> None:
+    with pytest.raises(Unanswered, match="ended before") as caught:
+        read_response(receiver(PLAIN[:size]))
+    assert not isinstance(caught.value, Unreadable)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +55,9 @@ def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
         (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!", "no number"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n folded\r\n\r\n", "is no header"),
         (b"HTTP/1.1 200 OK\r\ncontent-length : 5\r\n\r\nhello", "is no header"),
-        (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n", "compressed"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n", "encoded as"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n", "does not end where"),
+        (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n", "content-encoding 'gzip'"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "transfer-encoding 'chunked'"),
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000, "do not end"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"0" * 200_000, "does not say how long it is"),
     ],
 )
 def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:

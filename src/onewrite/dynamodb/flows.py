@@ -94,6 +94,7 @@ class Flows(Engine):
         # A Table's own client takes and gives plain values, as the Table does.
         self.is_typed = table_name is not None
         self.convert = typed_values if self.is_typed else sendable
+        self.table_client = None if self.is_typed else self.target
 
     # --- the verbs -----------------------------------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class Flows(Engine):
 
     def get_item(self, **native: Any) -> Flow[Entity | None]:
         address = self.address({**native, **_showing_tombstone(native)})
-        item = (yield from self.send_reading(Call("get_item", (), address))).get("Item")
+        item = (yield from send(Call("get_item", (), address), self.table_client)).get("Item")
         return None if item is None or TOMBSTONE in item else self.without_ledger(self.plain_item(item))
 
     # --- what an engine says in its own language -----------------------------------------------------------------------
@@ -222,7 +223,7 @@ class Flows(Engine):
         return too_large(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
 
     def read_item(self, request: dict[str, Any]) -> Flow[Entity | None]:
-        response = yield from self.send_reading(Call("get_item", (), request))
+        response = yield from send(Call("get_item", (), request), self.table_client)
         return self._readable_item(response.get("Item"))
 
     def _readable_item(self, item: Entity | None) -> Entity | None:
@@ -249,10 +250,6 @@ class Flows(Engine):
         if not self._key_names:
             self._key_names = yield from ask_key_names(self.table)
         return {name: item[name] for name in self._key_names}
-
-    def send_reading(self, call: Call) -> Flow[Mapping[str, Any]]:
-        """Send a request whose response has an item."""
-        return (yield from send_reading(call, self.target, is_typed=self.is_typed))
 
     def address(self, native: Native) -> dict[str, Any]:
         """Return the arguments of a read, with the table in them."""
@@ -286,7 +283,7 @@ class TableAttempt:
                 if isinstance(error, ClientError) and read_error_code(error) == _REFUSED:
                     raise
                 # If a number in the response was the error, its own token refuses the write now, and shows that it has landed.
-                response = yield from send_again(error, call, flows.target, is_typed=flows.is_typed)
+                response = yield from send_again(error, call, flows.table_client)
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
         watch, now = flows.watch, write.now
@@ -383,25 +380,30 @@ def _check_wiring(table: object, table_name: str | None, *, is_async: bool) -> N
     check_awaited(table, "update_item", is_async=is_async)
 
 
-def send(call: Call) -> Flow[Mapping[str, Any]]:
-    """Send the request, again after a conflict with a transaction."""
+def send(call: Call, table_client: Any = None) -> Flow[Mapping[str, Any]]:
+    """Send the request. `table_client`: that of a Table, if an item comes back, which must not be hidden by one number for which boto3 raises."""
     try:
         return cast("Mapping[str, Any]", (yield call))
-    except ClientError as error:
-        return (yield from retry_conflicts(error, call))
+    except (ClientError, ArithmeticError) as error:
+        return (yield from send_again(error, call, table_client))
 
 
-def retry_conflicts(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
-    """Send the request again after a conflict with a transaction, and raise any other error."""
-    for wait in _CONFLICT_WAITS:
-        if read_error_code(error) != _CONFLICT:
-            break
-        yield Wait(wait)
+def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[str, Any]]:
+    """Send the request again after a conflict with a transaction, or a number for which a Table's client raises. Raise any other error."""
+    waits = iter(_CONFLICT_WAITS)
+    while True:
+        wait = next(waits, None) if isinstance(error, ClientError) and read_error_code(error) == _CONFLICT else None
+        if wait is not None:
+            yield Wait(wait)
+        elif isinstance(error, ArithmeticError) and table_client is not None:
+            let_read_long_numbers(table_client)
+            table_client = None
+        else:
+            raise error
         try:
             return cast("Mapping[str, Any]", (yield call))
-        except ClientError as next_error:
+        except (ClientError, ArithmeticError) as next_error:
             error = next_error
-    raise error
 
 
 def lands(call: Call) -> Flow[bool]:
@@ -415,31 +417,10 @@ def lands(call: Call) -> Flow[bool]:
     return True
 
 
-def send_reading(call: Call, target: Any, *, is_typed: bool) -> Flow[Mapping[str, Any]]:
-    """Send a request whose answer has items. One number for which boto3 raises must not hide what was written, or all others."""
-    try:
-        return cast("Mapping[str, Any]", (yield call))
-    except (ClientError, ArithmeticError) as error:
-        return (yield from send_again(error, call, target, is_typed=is_typed))
-
-
 def ask_key_names(table: Mapping[str, Any]) -> Flow[tuple[str, ...]]:
     """Return the names of the attributes that are the table's key."""
     description = yield Call("describe_table", (), dict(table))
     return tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
-
-
-def send_again(error: ClientError | ArithmeticError, call: Call, target: Any, *, is_typed: bool) -> Flow[Mapping[str, Any]]:
-    """Send the request again after a conflict with a transaction, or a number for which boto3 raises. Raise any other error."""
-    try:
-        if isinstance(error, ClientError):
-            return (yield from retry_conflicts(error, call))
-    except ArithmeticError as unread:
-        error = unread
-    if is_typed:
-        raise error
-    let_read_long_numbers(target)
-    return (yield from send(call))
 
 
 def _read_refusing_item(error: ClientError) -> Entity | None:

@@ -81,14 +81,8 @@ class UpdateItemArguments(RecordArguments, total=False):
     UpdateExpression: str
 
 
-class BeginArguments(_EveryRequest, total=False):
+class BeginArguments(RecordingArguments, _EveryRequest, total=False):
     """The arguments of `begin` and `perform` beside those of the step. The condition is the caller's own, on the entity."""
-
-    missing_ok: bool
-    Key: Required[Mapping[str, Any]]
-    ConditionExpression: str | ConditionBase
-    ExpressionAttributeNames: Mapping[str, str]
-    ExpressionAttributeValues: Mapping[str, Any]
 
 
 class PutItemArguments(_EveryWrite, total=False):

@@ -21,7 +21,7 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, key_parts, read_box, try_read
 from onewrite.dynamodb.expression import Placeholders
-from onewrite.dynamodb.flows import ask_key_names, find_client, read_error_code, read_error_text, send, send_reading
+from onewrite.dynamodb.flows import ask_key_names, find_client, read_error_code, read_error_text, send
 from onewrite.dynamodb.layout import canonical, normalize, number_text
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
@@ -38,6 +38,7 @@ class Outboxes:
         self.target, self.table = find_client(table, table_name)
         self.outbox = outbox
         self.is_typed = table_name is not None
+        self.table_client = None if self.is_typed else self.target
 
     def entity(self, filter: object, key: object) -> Key:
         """Return the key of the item. It is plain or typed, whatever the values of the store are."""
@@ -212,7 +213,7 @@ class Finder:
         request |= {**self._boxes.table, **{name: members for name, members in placeholders.items() if members}}
         if self._start is not None:
             request["ExclusiveStartKey"] = self._start
-        page = yield from send_reading(Call("scan", (), request), self._boxes.target, is_typed=self._boxes.is_typed)
+        page = yield from send(Call("scan", (), request), self._boxes.table_client)
         for item in page["Items"]:
             key = plain_values(item) if self._boxes.is_typed else item
             if outbox.index is not None and (len(key) > _MAX_INDEX_KEYS or OUTBOX.events in key):
