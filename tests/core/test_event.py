@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox
-from onewrite.core.event import as_json, emission, make_emitter, moment, seconds
+from onewrite.core.event import as_json, make_emission, make_emitter, moment, seconds
 
 NOW = 1_790_000_000.123
 M1 = Message("m1")
@@ -21,7 +21,7 @@ OUTBOX = Outbox("o")
 
 
 def _emitted(*events: Event, message: Message = M1, outbox: Outbox = OUTBOX, call: str = "call") -> list[dict[str, str]]:
-    return [*emission(make_emitter(outbox, "ow_l"), message, [*events], NOW, call).events]
+    return [*make_emission(make_emitter(outbox, "ow_l"), [message], [*events], NOW, call).events]
 
 
 def _body(body: Any, outbox: Outbox = OUTBOX) -> str:
@@ -165,7 +165,7 @@ def test_times_as_text_sort_and_are_read_again() -> None:
 @pytest.mark.parametrize("emit", [Event("A", 1), "A", [Event("A", 1), None]], ids=repr)
 def test_what_is_no_list_of_events_is_refused(emit: Any) -> None:
     with pytest.raises(InvalidUpdate, match="takes a list of events"):
-        emission(make_emitter(OUTBOX, "ow_l"), M1, emit, NOW, "call")
+        make_emission(make_emitter(OUTBOX, "ow_l"), [M1], emit, NOW, "call")
 
 
 @pytest.mark.parametrize("given", ["", None, "\ud800", "é\x85", "é" * 1025], ids=ascii)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
-from onewrite.core.event import Event, emission, make_emitter, moment, seconds
+from onewrite.core.event import Event, make_emission, make_emitter, moment, seconds
 from onewrite.core.flow import Do, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, read_box
 from onewrite.outbox import Outgoing, SweepReport
@@ -25,7 +25,7 @@ Reply = Callable[[list[Outgoing]], Any]
 
 
 def box(name: str, *types: str, age: float = 0.0, **more: Any) -> Box:
-    stored = emission(EMITTER, Message(name), [Event(each, None) for each in types], NOW - age, name).events
+    stored = make_emission(EMITTER, [Message(name)], [Event(each, None) for each in types], NOW - age, name).events
     return Box({"id": name}, f"o/{name}", events=tuple([PendingEvent(**event) for event in stored]), **more)
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Event, Message, Outbox, SeenIds
-from onewrite.core.event import emission, make_emitter
+from onewrite.core.event import make_emission, make_emitter
 from onewrite.core.flow import drive, performer
 from onewrite.core.pending import Box, read_box
 from onewrite.dynamodb import GuardedTable
@@ -125,16 +125,17 @@ def course(request: pytest.FixtureRequest) -> Iterator[Callable[[], Course]]:
         if request.param == "dynamodb":
             table = stack.enter_context(moto_table("orders", key="id"))
             store: Any = GuardedTable(table, SeenIds(retention=None), outbox=OUTBOX)
+            delete: Callable[[dict[str, str]], object]
+            field, delete = "id", lambda key: table.delete_item(Key=key)
         else:
             collection = stack.enter_context(mongomock_collection("orders"))
             store = GuardedCollection(collection, SeenIds(retention=None), outbox=OUTBOX)
+            field, delete = "_id", collection.delete_one
         numbers = iter(range(1_000_000))
 
         def new() -> Course:
-            name = f"o{next(numbers)}"
-            if request.param == "dynamodb":
-                return Course(store, {"id": name}, lambda: table.delete_item(Key={"id": name}))
-            return Course(store, {"_id": name}, lambda: collection.delete_one({"_id": name}))
+            key = {field: f"o{next(numbers)}"}
+            return Course(store, key, lambda: delete(key))
 
         yield new
 
@@ -175,7 +176,7 @@ document_keys = texts | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.bi
 
 @given(bodies, kinds, item_keys | document_keys, st.integers(0, 10**18))
 def test_what_is_emitted_is_what_a_consumer_reads(body: Any, kind: str, key: Any, sent: int) -> None:
-    written = emission(make_emitter(OUTBOX, "ow_l"), Message("m1"), [Event(kind, body)], 1_790_000_000.0, "call")
+    written = make_emission(make_emitter(OUTBOX, "ow_l"), [Message("m1")], [Event(kind, body)], 1_790_000_000.0, "call")
     held: dict[str, Any] = {"ow_o": OUTBOX.label, "ow_events": [dict(event) for event in written.events]}
     held |= {"ow_sent": sent, "ow_life": "life"}
     place = item_origin(key) if isinstance(key, dict) else document_origin(key)

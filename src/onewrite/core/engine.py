@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import Outbox, check_outbox_has_ledger, empty_emission, make_emitter
+from onewrite.core.event import Emission, Outbox, make_emitter
 from onewrite.core.flow import Flow
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
@@ -96,11 +96,10 @@ class Engine(ABC):
         is_async: bool,
     ) -> None:
         """`attempts` names calls."""
-        check_outbox_has_ledger(ledger, outbox)
         self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
         check_ledger(self.ledger)
         self.emitter = make_emitter(outbox, self.ledger.terms.attribute)
-        self.empty_emission = None if outbox is None else empty_emission(outbox)
+        self.empty_emission = None if outbox is None else Emission(outbox.label)
         self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.tombstones, self.watch = tombstones, Watch(self.ledger.skew)
         check_store_tombstones(tombstones, self.is_taken)

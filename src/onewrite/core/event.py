@@ -148,14 +148,6 @@ class Outbox:
         return json_value
 
 
-def check_outbox_has_ledger(ledger: object, outbox: object) -> None:
-    """Raise if a store without a ledger has an outbox."""
-    if ledger is None and outbox is not None:
-        raise ConfigurationError(
-            "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
-        )
-
-
 class Emission(NamedTuple):
     """What one write adds to an entity's outbox. With no events the outbox is still the store's own."""
 
@@ -171,10 +163,6 @@ def require_outboxes(outboxes: T | None) -> T:
     return outboxes
 
 
-def empty_emission(outbox: Outbox) -> Emission:
-    return Emission(outbox.label)
-
-
 class Emitter(NamedTuple):
     """What a store emits with. `prefix` begins what tells the events of one message apart."""
 
@@ -183,7 +171,7 @@ class Emitter(NamedTuple):
 
 
 def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
-    """Return the emitter of a store whose ledger is known by this attribute. Raise unless the store may have this outbox.
+    """Return the emitter of a store whose ledger is known by this attribute, if it has a ledger. Raise unless the store may have this outbox.
 
     Two services that write to one entity keep two ledgers in it, and each may emit for one message.
     """
@@ -191,31 +179,21 @@ def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
         return None
     if not isinstance(cast("object", outbox), Outbox):
         raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
+    if not attribute:
+        raise ConfigurationError(
+            "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
+        )
     name = ledger_name(attribute)
     return Emitter(outbox, f"in {len(name)}:{name} " if name else "")
-
-
-def emission(emitter: Emitter | None, message: Message, events: object, now: float, call: str) -> Emission:
-    """Return the events as they are stored. `call` is a name that no other call has."""
-    event_list = _checked_events(events)
-    return _emission(emitter, [message] * len(event_list), event_list, now, call)
-
-
-def make_fold_emission(
-    emitter: Emitter | None, messages: Sequence[Message], events: object, now: float, call: str
-) -> Emission:
-    """Return the events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""
-    event_list = _checked_events(events)
-    return _emission(emitter, [_cause(event, messages) for event in event_list], event_list, now, call)
 
 
 def check_causes(messages: Sequence[Message], events: object) -> None:
     """Raise unless each of the events has one of the messages for its cause."""
     for event in _checked_events(events):
-        _cause(event, messages)
+        _find_cause(event, messages)
 
 
-def _cause(event: Event, messages: Sequence[Message]) -> Message:
+def _find_cause(event: Event, messages: Sequence[Message]) -> Message:
     """Return the one of the messages that led to the event."""
     matches = [message for message in messages if event.cause in (message, message.id)]
     if len(matches) == 1:
@@ -227,14 +205,18 @@ def _cause(event: Event, messages: Sequence[Message]) -> Message:
     )
 
 
-def _emission(
-    emitter: Emitter | None, causes: Sequence[Message], events: Sequence[Event], now: float, call: str
-) -> Emission:
+def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument: object, now: float, call: str) -> Emission:
+    """Return the events of a write of these messages, as they are stored. Each has the id that a write of its message alone gives it.
+
+    `argument`: the caller's `emit=`. `call`: a name that no other call has.
+    """
+    events = _checked_events(argument)
     if emitter is None:
         raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
     outbox, prefix = emitter
     if not events:
-        return empty_emission(outbox)
+        return Emission(outbox.label)
+    causes = [*messages] * len(events) if len(messages) == 1 else [_find_cause(event, messages) for event in events]
     nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
     entries: list[dict[str, str]] = []
     keys = _keys(causes, events) if len(events) > 1 else [_key(events[0], 0)]  # of one event, as nearly always

@@ -13,14 +13,13 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
-from onewrite.core.event import check_causes, copy_value, make_fold_emission
+from onewrite.core.event import check_causes, copy_value
 from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.judging import is_waited_for, judge_message, open_step
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
-from onewrite.core.pipeline import Settled, make_token, move_mark, send_write, settle
-from onewrite.core.unreturned import hear_begin
+from onewrite.core.pipeline import Settled, move_mark, new_write, send_write, settle
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
@@ -309,18 +308,12 @@ class _Fold:
 
     def _attempt(self, messages: Sequence[Message], moved: Sequence[Message] = ()) -> Attempt:
         """Return the write of the messages at once, ready to be sent. `moved`: these, among others over which a mark only moves."""
-        hear_begin(messages)
         engine, native = self._engine, self._engine.keep(self._native)
-        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
-        now, call = engine.clock(), engine.attempts()
-        entry = join(make_entries(engine.ledger, messages, moved, now))
-        outbox_part = engine.empty_emission
-        if self._emit is not None:
-            outbox_part = make_fold_emission(engine.emitter, messages, self._emit, now, call)
         step = NO_STEP if len(messages) == 1 else engine.fold_step
-        token = make_token(call) if engine.has_token else None
-        others = tuple(messages[1:])
-        write = Write(messages[0], engine.read_key(native), now, entry, step, outbox_part, token, other_messages=others)
+        key, others = engine.read_key(native), tuple(messages[1:])
+        write = new_write(engine, messages[0], key, step, emit=self._emit, others=others)
+        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
+        write = write._replace(entry=join(make_entries(engine.ledger, messages, moved, write.now)))
         return engine.attempt_fold(write, native)
 
     def _attempt_without_effect(self, messages: Sequence[Message]) -> Attempt:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
-from onewrite.core.event import emission
+from onewrite.core.event import make_emission
 from onewrite.core.flow import Flow
 from onewrite.core.judging import (
     end_unsent_steps,
@@ -61,18 +61,19 @@ def new_write(
     entry: Entry | None = None,
     name: str | None = None,
     place: int = 0,
+    others: tuple[Message, ...] = (),
 ) -> Write:
-    """Return the parts of a write. `name` and `place`: which call it is of, and which of the call's writes."""
-    hear_begin((message,))
+    """Return the parts of a write. `name` and `place`: which call it is of, and which of the call's writes. `others`: further messages that it has."""
+    hear_begin((message, *others))
     now, outbox_part = engine.clock(), engine.empty_emission
     if entry is None:
         entry = engine.ledger.entry(message, now)
     if name is None and (engine.has_token or emit is not None):
         name = engine.attempts()
     if emit is not None:
-        outbox_part = emission(engine.emitter, message, emit, now, f"{engine.full_name} {name} {place}")
+        outbox_part = make_emission(engine.emitter, (message, *others), emit, now, f"{engine.full_name} {name} {place}")
     token = make_token(name) if name and engine.has_token and entry is not UNGUARDED else None
-    return Write(message, key, now, entry, step, outbox_part, token)
+    return Write(message, key, now, entry, step, outbox_part, token, other_messages=others)
 
 
 def look_up(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
