@@ -39,7 +39,7 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
         *("core/ledgers/*.py", "core/write.py", "core/step.py", "core/tombstone.py", "core/pending.py"),
         *("core/event.py", "core/folding.py", "core/transaction.py"),
     ],
-    ("dynamodb",): [f"dynamodb/{name}.py" for name in ("expression", "request", "flows", "participants")],
+    ("dynamodb",): [f"dynamodb/{name}.py" for name in ("expression", "request", "flows", "transactions")],
     ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "request", "flows", "participants")],
     ("batch",): ["batch/order.py"],
     ("testing",): ["testing/explorer/judge.py"],

@@ -36,7 +36,7 @@ from onewrite.dynamodb.native import (
     UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
-from onewrite.dynamodb.participants import Prepared, prepare
+from onewrite.dynamodb.transactions import Prepared, prepare
 from onewrite.dynamodb.typed import arun_typed, check_typed, plain_arguments, plain_result, run_typed
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain

@@ -7,8 +7,9 @@ the same token, so it is done once; after a cancellation it is another one, with
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
@@ -16,21 +17,33 @@ from typing import Any, NamedTuple, cast
 from botocore.exceptions import ClientError
 
 from onewrite.core.clock import random_share
-from onewrite.core.flow import Call, Flow, Wait, arun, run
+from onewrite.core.event import Emit, copied_events, copy_value
+from onewrite.core.flow import Call, Flow, Wait, arun, run, split_missing_ok
 from onewrite.core.inbox import Inbox
+from onewrite.core.judging import has_landed, shows_effect
 from onewrite.core.label import TOKEN
+from onewrite.core.pipeline import pass_over
 from onewrite.core.targets import let_flow_refuse
-from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
+from onewrite.core.transaction import (
+    DEADLINE,
+    Backoff,
+    Findings,
+    PreparedWrite,
+    Transaction,
+    TransactionWrite,
+    check_prepared,
+)
 from onewrite.core.write import Image, Write
-from onewrite.dynamodb.dialect import build_put
+from onewrite.dynamodb.dialect import build_put, build_update
+from onewrite.dynamodb.expression import read_mapping
 from onewrite.dynamodb.flows import Flows, TableAttempt, read_error_code, read_error_text, says_mistyped, says_too_large
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.participants import Action, Prepared
+from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.typed import typed_result
 from onewrite.dynamodb.values import readable_values
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
-from onewrite.outcome import Applied, Entity, Outcome, Unmet
+from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Unmet
 
 _MAX_ACTIONS = 100  # of one TransactWriteItems
 _MAX_BYTES = 4 * 1024 * 1024
@@ -48,6 +61,15 @@ _UNDECIDED_CODES = frozenset(
 )
 _TWICE = "multiple operations on one item"
 _SAME_ITEM = "Two participants write the same item: make them one write."
+
+
+_EVERY_WRITE = {"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"}
+_ARGUMENTS = {
+    "updating": {"Key", "UpdateExpression", *_EVERY_WRITE},
+    "putting": {"Item", *_EVERY_WRITE},
+    "recording": {"Key", *_EVERY_WRITE},
+}
+_REASONS = {"ReturnValues": "a transaction returns no items. Read them after it."}
 
 
 def transact(
@@ -87,18 +109,97 @@ def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
 let_flow_refuse(transact, atransact)
 
 
+# --- what takes part ----------------------------------------------------------------------------------------------------
+
+
+class Prepared(PreparedWrite[Flows]):
+    """A guarded write that is not sent yet: give it to `transact`, together with others."""
+
+    __slots__ = ()
+
+    @property
+    def entity(self) -> Mapping[str, Any]:
+        """The item's key; empty for a put, which does not say which of its attributes are the key."""
+        key: Mapping[str, Any] = self.native.get("Key", {})
+        return key
+
+    @property
+    def size(self) -> int:
+        """The bytes of the values in it."""
+        parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
+        return sum([value_size(value) for part in parts for value in part.values()])
+
+    def key(self, names: Iterable[str]) -> dict[str, Any] | None:
+        """Return its key, given the key's names. None if the item lacks one of them."""
+        attributes: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
+        return {name: attributes[name] for name in names} if attributes.keys() >= {*names} else None
+
+    def make_attempt(self, write: Write) -> TableAttempt:
+        """Return the write with these parts, ready to be sent alone."""
+        attempt = TableAttempt(self.store, write, self.native, build_put if self.creates else build_update)
+        if not (self.creates or attempt.call.kwargs["UpdateExpression"]):
+            raise InvalidUpdate("A store without a ledger has nothing to record: give the write an UpdateExpression.")
+        return attempt
+
+
+def prepare(flows: Flows, method: str, native: Mapping[str, Any], emit: Emit) -> Prepared:
+    """Return the write, with all that its transaction needs."""
+    native, missing_ok = split_missing_ok(native)
+    check_prepared(method, native, _ARGUMENTS[method], _REASONS)
+    for name in ("Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"):
+        read_mapping(native, name)
+    return Prepared(flows, method, copy_value(native), copied_events(emit), missing_ok)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Action(TransactionWrite[TableAttempt]):
+    """One write of a transaction."""
+
+    @property
+    def flows(self) -> Flows:
+        return self.attempt.flows
+
+    @property
+    def request(self) -> dict[str, Any]:
+        call = self.attempt.call
+        kind = "Put" if call.method == "put_item" else "Update"
+        return {kind: {"TableName": self.flows.full_name, **call.kwargs}}
+
+    def judge_image(self, image: Image) -> Outcome | None:
+        """Return why its condition failed, given the item as it was then. None: it is to be sent again."""
+        if self.place is None:
+            return Duplicate(self.write.message) if image.exists else None
+        return self.judge(image, self.write.now)
+
+    def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
+        if not self.write.entry.also:
+            return None
+        if image is None:
+            item = self.attempt.call.kwargs.get("Item")
+            key = self.write.key if item is None else (yield from self.flows.ask_key(self.flows.plain_item(item)))
+            image = self.flows.read_image((yield from self.flows.look(self.flows.convert(key))))
+        return (yield from pass_over(self.attempt, image))
+
+    def shows_effect(self, image: Image) -> bool:
+        """Whether the item is one that this write may have left."""
+        return self.write.token is not None and image.exists and shows_effect(self.write, image)
+
+
+# --- the transaction ----------------------------------------------------------------------------------------------------
+
+
 class _Reason(NamedTuple):
     """Why DynamoDB did not make one of the writes, and the item as it was then, if DynamoDB has looked at it."""
 
-    action: Action
+    action: _Action
     code: str
     text: str
     item: Entity | None
 
 
-class _Transaction(Transaction[Prepared, Action, ClientError]):
+class _Transaction(Transaction[Prepared, _Action, ClientError]):
     kind = Prepared
-    action = Action
+    action = _Action
     stores = "tables"
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)"
 
@@ -132,7 +233,9 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             return self.send_alone()
         return self.flow(Backoff(deadline, random_share, self.store.clock))
 
-    def make(self, actions: Sequence[Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | ClientError]:
+    def make(
+        self, actions: Sequence[_Action], name: str, round_number: int, backoff: Backoff
+    ) -> Flow[Applied | ClientError]:
         """Send the transaction until DynamoDB says what became of it."""
         token = blake2b(f"{round_number} {name}".encode(), digest_size=16).hexdigest()
         request = {"TransactItems": [action.request for action in actions], "ClientRequestToken": token}
@@ -147,14 +250,14 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
                     raise
             yield Wait(wait)
 
-    def findings(self, actions: Sequence[Action], refusal: ClientError, round_number: int) -> Flow[Findings]:
+    def findings(self, actions: Sequence[_Action], refusal: ClientError, round_number: int) -> Flow[Findings]:
         reasons = _read_reasons(refusal, actions)
         if not reasons:
             raise refusal
         hidden_actions = [reason.action for reason in reasons if reason.code in _DELAYS]
         outcomes: list[Outcome] = []
         failures: list[Exception] = []
-        images: list[tuple[Action, Image]] = []
+        images: list[tuple[_Action, Image]] = []
         has_expired = False  # an item was in the way, and is no more
         for reason in reasons:
             if reason.code in _DELAYS:
@@ -168,9 +271,9 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             else:
                 outcomes.append(verdict)
         # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
-        has_token = any(action.has_landed(image) for action, image in images)
+        has_token = any(has_landed(action.write, image) for action, image in images)
         effective = [action for action, image in images if action.shows_effect(image)]
-        other_actions = [action for action in actions if action.is_guarded and action not in effective]
+        other_actions = [action for action in actions if action.write.token is not None and action not in effective]
         if has_token and not other_actions:
             return Findings([Applied(self.message, retried=True)])
         return Findings(
@@ -182,7 +285,7 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             images={action.place: image for action, image in images if image.exists},
         )
 
-    def give_up(self, actions: Sequence[Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
+    def give_up(self, actions: Sequence[_Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
         yield from ()
         raise refusal
 
@@ -190,7 +293,7 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
 # --- what DynamoDB answers ---------------------------------------------------------------------------------------------
 
 
-def _read_reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
+def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reason]:
     """Return the reasons of those writes that have one."""
     text = read_error_text(error)
     if read_error_code(error) == "ValidationException":
@@ -226,13 +329,13 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outc
     outcome: Outcome | None = None
     if action.write.key:  # a put does not say what to read
         with suppress(ClientError):  # the caller may be allowed to write only
-            image = yield from action.read()
+            image = action.flows.read_image((yield from action.flows.look(action.flows.convert(action.write.key))))
             outcome = action.judge_image(image)
     if not isinstance(outcome, Unmet | None):
         return image, outcome
     if not says_too_large(reason.text):
         return image, error
-    failure = action.too_large(image)
+    failure = action.flows.too_large(action.attempt.call, action.write.emission, image)
     failure.__cause__ = error
     return image, failure
 
