@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from onewrite import Busy, InvalidUpdate, LedgerMismatch, Message, Uncertain
+from onewrite import Busy, InvalidUpdate, Message, Uncertain
 from onewrite.core.step import (
     STEP_SKEW,
-    FoundStep,
     Step,
     StepRequest,
     check_begin,
-    found_step,
     judge_open_step,
     may_be_taken_over,
     new_step,
@@ -33,7 +31,6 @@ LET_GO = OPEN._replace(is_unsent=True)
 @pytest.mark.parametrize("step", [OPEN, LET_GO, OPEN._replace(first=False), OPEN._replace(ledger="ow_billing:l")])
 def test_a_step_is_read_as_it_was_stored(step: Step) -> None:
     assert read_step(step.as_fields()) == step
-    assert found_step("e", step.as_fields()) == FoundStep("e", step)
 
 
 @pytest.mark.parametrize(("sequence", "stored"), [(None, None), ("7", "7"), (7, 7), (7, Decimal(7))])
@@ -43,12 +40,6 @@ def test_the_message_of_a_step_is_read_as_it_was(sequence: Any, stored: object, 
     step = read_step({**OPEN._replace(message=message).as_fields(), "sequence": stored})
     assert step.message == message
     assert type(step.message.sequence) is type(sequence)
-
-
-def test_scan_goes_on_past_an_unreadable_step() -> None:
-    found = found_step("e", {**OPEN.as_fields(), "until": "late"})
-    assert found.entity == "e"
-    assert isinstance(found.step, LedgerMismatch)
 
 
 def test_reopened_step_has_the_key_and_is_not_first() -> None:

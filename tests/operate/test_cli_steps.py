@@ -16,8 +16,10 @@ from onewrite import Applied, Begun, Busy, HighWaterMark, InSequence, Message, S
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
+from onewrite.errors import LedgerMismatch
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main, steps
+from onewrite.operate.image import found_step
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 from tests.engines.stores import create_table
@@ -209,3 +211,9 @@ def test_mark_without_its_step_is_damaged(place: Place, capsys: pytest.CaptureFi
     place.put("three", ow_steps={b"0123456789"}, **{f"ow_step_{b'0123456789'.hex()}": {"id": ""}})
     assert main(["steps", *place.options]) == 5
     assert capsys.readouterr().err.count("Repair the entity") == 3
+
+
+def test_scan_goes_on_past_an_unreadable_step() -> None:
+    found = found_step("e", {"id": "m1", "until": "late"})
+    assert found.entity == "e"
+    assert isinstance(found.step, LedgerMismatch)

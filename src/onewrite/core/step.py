@@ -121,21 +121,6 @@ def make_step_error() -> LedgerMismatch:
     )
 
 
-class FoundStep(NamedTuple):
-    """A step that a scan found, or why it cannot be read, and the entity's key as text."""
-
-    entity: str
-    step: Step | LedgerMismatch
-
-
-def found_step(entity: str, stored_step: object) -> FoundStep:
-    """Return the step, or the error of `read_step`: one damaged entity must not hide all others."""
-    try:
-        return FoundStep(entity, read_step(stored_step))
-    except LedgerMismatch as error:
-        return FoundStep(entity, error)
-
-
 def judge_open_step(
     step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
 ) -> Busy | Uncertain:

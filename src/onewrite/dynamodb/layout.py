@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Context, Decimal
@@ -11,10 +10,8 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix, plain
+from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, plain
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.core.ledgers.ring import SLOTS
-from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import make_step_error
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image, Unreadable
@@ -33,20 +30,6 @@ def locate_slot(slot: Slot) -> str:
 def locate_step(mark: bytes) -> str:
     """Return the attribute that holds the open step of that mark."""
     return f"{STEP}{mark.hex()}"
-
-
-_LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
-
-
-def is_made_by(attribute: str, name: str) -> bool:
-    """Whether this attribute belongs to the ledger that is known by that one."""
-    return _compile_names(attribute).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=64)
-def _compile_names(attribute: str) -> re.Pattern[str]:
-    pattern = f"{re.escape(make_name_prefix(attribute))}{_LEDGER_NAMES}" if is_ours(attribute) else re.escape(attribute)
-    return re.compile(pattern, re.DOTALL)
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:

@@ -8,17 +8,19 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.core.flow import Call, Flow
-from onewrite.core.label import PREFIX, STEP, STEPS, Slot
+from onewrite.core.label import PREFIX, STEP, STEPS, Slot, is_ours, make_name_prefix
+from onewrite.core.ledgers.ring import SLOTS
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
 from onewrite.dynamodb.flows import ask_key_names, read_error_code, read_error_text, send
-from onewrite.dynamodb.layout import is_made_by, locate_slot, lookup
+from onewrite.dynamodb.layout import locate_slot, lookup
 from onewrite.dynamodb.size import item_size
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
@@ -30,6 +32,20 @@ _MIN_FIELDS = 20
 _OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
 _IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>r\d)")
 _LAST = re.compile(rf"{PREFIX}[lot]")
+
+
+_LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
+
+
+def is_made_by(attribute: str, name: str) -> bool:
+    """Whether this attribute belongs to the ledger that is known by that one."""
+    return _compile_names(attribute).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=64)
+def _compile_names(attribute: str) -> re.Pattern[str]:
+    pattern = f"{re.escape(make_name_prefix(attribute))}{_LEDGER_NAMES}" if is_ours(attribute) else re.escape(attribute)
+    return re.compile(pattern, re.DOTALL)
 
 
 def _raw_spelling(value: Mapping[str, Any]) -> str | None:

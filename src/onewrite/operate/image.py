@@ -28,12 +28,12 @@ from onewrite.core.label import (
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Remember
-from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.ring import Span, span_at, window
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION, UNITS
-from onewrite.core.step import Step, found_step
+from onewrite.core.step import Step, read_step
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
+from onewrite.operate.labels import LabelledLedger, kept_ledgers
 
 
 class CannotRepair(OnewriteError):
@@ -207,6 +207,21 @@ class EntityLedger:
         if self.marks:
             ledgers.append(HighWaterMark(name=name))
         return tuple({ledger.layout: ledger for ledger in ledgers}.values())
+
+
+class FoundStep(NamedTuple):
+    """A step that a scan found, or why it cannot be read, and the entity's key as text."""
+
+    entity: str
+    step: Step | LedgerMismatch
+
+
+def found_step(entity: str, stored_step: object) -> FoundStep:
+    """Return the step, or the error of `read_step`: one damaged entity must not hide all others."""
+    try:
+        return FoundStep(entity, read_step(stored_step))
+    except LedgerMismatch as error:
+        return FoundStep(entity, error)
 
 
 def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[EntityLedger]:

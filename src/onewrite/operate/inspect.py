@@ -12,13 +12,13 @@ from onewrite.core.event import moment
 from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, make_label_name
 from onewrite.core.ledgers import MessageIds
 from onewrite.core.pending import Box, read_box
-from onewrite.core.step import Step, found_step
+from onewrite.core.step import Step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, answers_to
 from onewrite.operate.changes import hints
-from onewrite.operate.image import EntityImage, EntityLedger, IdSet, held_ledgers, read_id
+from onewrite.operate.image import EntityImage, EntityLedger, IdSet, found_step, held_ledgers, read_id
 from onewrite.operate.modules import STORE, ledger_of
 from onewrite.operate.options import (
     AnyMessageId,

@@ -18,7 +18,8 @@ from rich.text import Text
 from onewrite.core.event import moment
 from onewrite.core.flow import run
 from onewrite.core.label import STEPS
-from onewrite.core.step import FoundStep, Step, found_step
+from onewrite.core.step import Step
+from onewrite.operate.image import FoundStep, found_step
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
 from onewrite.operate.report import Exit, age, count_of, end, escape, is_plain, tell, tell_json
 from onewrite.operate.stores import store_of

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
-from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
@@ -31,6 +30,7 @@ from onewrite.operate.doctor.facts import (
     span,
 )
 from onewrite.operate.image import EntityImage
+from onewrite.operate.labels import LabelledLedger, kept_ledgers
 from onewrite.operate.report import count_of
 
 # AWS's recommendation, which leaves time to retry throttled batches:

@@ -8,7 +8,7 @@ import pytest
 
 from onewrite import HighWaterMark, InSequence, LedgerMismatch, SeenIds
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
+from onewrite.operate.labels import LabelledLedger, kept_ledgers
 
 
 @pytest.mark.parametrize(
