@@ -50,6 +50,16 @@ def test_every_public_module_has_a_page() -> None:
     assert pages - {*COLLECT.module_pages()} == set()
 
 
+def test_reference_shows_each_method_that_a_page_names() -> None:
+    hidden = re.search(r'"!(\^\(.+\)\$)"', SETTINGS)
+    assert hidden is not None
+    named = {
+        name for page in DOCS.glob("*.md") for name in re.findall(r"`(?:Relay|relay|orders|store)\.(\w+)", page.read_text())
+    }
+    assert "look" in named
+    assert [name for name in named if re.match(hidden[1], name)] == []
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_a_picture_is_drawn_from_the_source_beside_it(source: Path) -> None:
     drawn = source.with_suffix(".svg").read_text()
