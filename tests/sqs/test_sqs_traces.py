@@ -180,9 +180,12 @@ def test_messages_in_progress_at_the_deadline_are_named(sqs: FakeSqs, caplog: py
         assert over.wait(30)
 
     sqs.send("evt-1")
+    before = {*threading.enumerate()}
     leaving = worker(sqs, sqs_handler(identity)(hang), drain_seconds=0)
     assert leaving.run() is False
     over.set()
+    for thread in {*threading.enumerate()} - before:
+        thread.join(30)  # or it would write to the log of another test
     assert f"not everything has ended in time: what has not is redelivered: record message-1, {NAMED}" in caplog.text
 
 
