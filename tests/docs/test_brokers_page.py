@@ -1,19 +1,22 @@
-"""Each block of docs/brokers.md, on its library's broker in memory or on a fake with the methods of its class.
+"""Each block of docs/brokers.md, on its library's broker in memory, or on a fake that has the methods of the library's own class.
 
-A payment is delivered before its order exists, then again, and then once more. It counts once, and is acknowledged twice.
+In each, a payment is delivered before its order is there, then again, and then once more. It counts once, and is acknowledged twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from threading import Event, Semaphore
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import aio_pika
 import aiokafka
+import dramatiq
+import nats.aio.msg
 import pytest
 from celery import signals
 from celery.contrib.testing.worker import start_worker
@@ -28,6 +31,7 @@ from tests.support.pages import BLOCK, ROOT, namespace_of
 from tests.support.repairs import log_as_it_was
 
 PAID = {"eventId": "e-1", "orderId": "o-1", "cents": 900}
+BODY = json.dumps(PAID).encode()
 TIMEOUT = 20.0
 Page = dict[str, Any]
 
@@ -68,8 +72,16 @@ def cents(page: Page) -> int:
     return int(page["ledger"].find_one({"_id": "o-1"})["cents"])
 
 
-async def deliver(page: Page, delivery: Callable[[], Awaitable[object]]) -> None:
-    """Deliver the payment three times, first before its order exists."""
+def deliver(page: Page, delivery: Callable[[], object]) -> None:
+    """Deliver the payment three times, of which the first comes before its order."""
+    delivery()
+    place_order(page)
+    delivery()
+    delivery()
+    assert cents(page) == 900
+
+
+async def adeliver(page: Page, delivery: Callable[[], Awaitable[object]]) -> None:
     await delivery()
     place_order(page)
     await delivery()
@@ -102,7 +114,7 @@ def test_faststream(page: Page, broker: tuple[Any, Any, dict[str, str]], monkeyp
 
     async def consume() -> None:
         async with test_broker(made) as running:
-            await deliver(page, lambda: running.publish(PAID, **address))
+            await adeliver(page, lambda: running.publish(PAID, **address))
 
     asyncio.run(consume())
     assert settled == ["nack", "ack", "ack"]
@@ -122,6 +134,37 @@ def test_celery(page: Page) -> None:
         page["on_paid_task"].delay(PAID)
         assert ends.acquire(timeout=TIMEOUT)
         assert ends.acquire(timeout=TIMEOUT)
+    assert cents(page) == 900
+
+
+def test_dramatiq(page: Page) -> None:
+    stub, actor = page["stub"], page["on_paid_actor"]
+    worker = dramatiq.Worker(stub, worker_timeout=10)
+    worker.start()
+
+    def send() -> None:
+        actor.send(PAID)
+        if page["ledger"].find_one({"_id": "o-1"}):
+            stub.join(actor.queue_name)
+            worker.join()
+
+    deliver(page, send)
+    worker.stop()
+    stub.close()
+
+
+def test_taskiq(page: Page, sleep: Sleep) -> None:
+    def place() -> None:
+        sleep.hook = None
+        place_order(page)
+
+    async def consume() -> None:
+        for _ in range(2):
+            await page["on_paid_taskiq"].kiq(PAID)
+            await page["tasks"].wait_all()
+
+    sleep.hook = place
+    asyncio.run(consume())
     assert cents(page) == 900
 
 
@@ -161,6 +204,56 @@ def test_aiokafka(page: Page, sleep: Sleep) -> None:
         asyncio.run(page["consume"](consumer))
     assert rounds == [{}, {first: 3, second: 1}, {first: 3, second: 1}]
     assert cents(page) == 950
+
+
+def test_aio_pika(page: Page) -> None:
+    delivery = mock.create_autospec(
+        aio_pika.IncomingMessage, instance=True, message_id="m-1", body=BODY, headers={"x-delivery-count": 0}
+    )
+    asyncio.run(adeliver(page, lambda: page["on_rabbit"](delivery)))
+    assert delivery.mock_calls == [mock.call.nack(requeue=True), mock.call.ack(), mock.call.ack()]
+
+
+def test_nats(page: Page) -> None:
+    delivery = mock.create_autospec(nats.aio.msg.Msg, instance=True, data=BODY, metadata=SimpleNamespace(num_delivered=1))
+    asyncio.run(adeliver(page, lambda: page["on_nats"](delivery)))
+    assert delivery.mock_calls == [mock.call.nak(delay=1.0), mock.call.ack(), mock.call.ack()]
+
+
+class PubSubMessage:
+    """The methods of `google.cloud.pubsub_v1.subscriber.message.Message` that the page calls."""
+
+    message_id, data, delivery_attempt = "m-1", BODY, None
+
+    def ack(self) -> None: ...
+    def modify_ack_deadline(self, seconds: int) -> None: ...
+    def drop(self) -> None: ...
+
+
+def test_google_pubsub(page: Page) -> None:
+    delivery = mock.create_autospec(PubSubMessage, instance=True, message_id="m-1", data=BODY, delivery_attempt=None)
+    deliver(page, lambda: page["on_pubsub"](delivery))
+    assert delivery.mock_calls == [mock.call.modify_ack_deadline(1), mock.call.drop(), mock.call.ack(), mock.call.ack()]
+
+
+class ServiceBusReceiver:
+    """The methods of `azure.servicebus.aio.ServiceBusReceiver` that the page calls. It delivers the payment once for each iteration."""
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        yield SimpleNamespace(message_id=None, delivery_count=None, body=iter([BODY[:5], BODY[5:]]))
+
+    async def complete_message(self, message: object) -> None: ...
+    async def abandon_message(self, message: object) -> None: ...
+
+
+def test_azure_service_bus(page: Page) -> None:
+    receiver = ServiceBusReceiver()
+    with (
+        mock.patch.object(receiver, "complete_message") as complete,
+        mock.patch.object(receiver, "abandon_message") as abandon,
+    ):
+        asyncio.run(adeliver(page, lambda: page["consume_bus"](receiver)))
+    assert (abandon.await_count, complete.await_count) == (1, 2)
 
 
 def test_each_block_of_a_library_is_short() -> None:

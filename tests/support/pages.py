@@ -61,22 +61,28 @@ def a_shop() -> Iterator[None]:
 
 @contextmanager
 def a_server() -> Iterator[None]:
-    """Use one stand-in of MongoDB for `MongoClient()` and `AsyncMongoClient()`."""
+    """One stand-in of MongoDB for `MongoClient()` and `AsyncMongoClient()`, and the page as a module, which Taskiq looks for."""
     client: Any = StandInClient()
     awaited = SimpleNamespace(shop=AsyncStandInDatabase(client["shop"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pymongo.MongoClient", lambda: client)
         patch.setattr("pymongo.AsyncMongoClient", lambda: awaited)
+        patch.setitem(sys.modules, "brokers", ModuleType("brokers"))
         yield
 
 
 @contextmanager
 def a_workflow() -> Iterator[None]:
-    """Replace the part of Temporal that the page uses, because Temporal has 50 MB, and leave nothing registered with DBOS."""
+    """As much of Temporal and of AWS durable functions as the page uses, and a DBOS that leaves nothing registered.
+
+    Temporal is 50 MB large, and the SDK of AWS needs a newer boto3 than the lowest that users may have.
+    """
     info = SimpleNamespace(workflow_id="test", activity_type="credit", attempt=1)  # as ActivityEnvironment has it
     activity = SimpleNamespace(defn=lambda function: function, info=lambda: info)
+    durable = SimpleNamespace(DurableContext=object, durable_execution=lambda function: function)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "temporalio", cast("ModuleType", SimpleNamespace(activity=activity)))
+        patch.setitem(sys.modules, "aws_durable_execution_sdk_python", cast("ModuleType", durable))
         yield
     sys.modules["dbos"].DBOS.destroy(destroy_registry=True)
 
