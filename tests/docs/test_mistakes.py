@@ -234,7 +234,7 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     "a message to finish": (lambda store: store.record(M1, Key=KEY, finishes=M1), "finishes= takes what begin has answered"),
     "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"write emit=\[Event\("),
     "the writes first": (lambda _: untyped.transact_items([], M1), "takes the Message first, and got a list"),
-    "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "and got a Prepared for the list"),
+    "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "and got a Prepared"),
 }
 OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "the filter first": (lambda store: store.update_one(ONE, M1, {}), "takes the Message first, and got a dict"),

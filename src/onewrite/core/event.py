@@ -13,7 +13,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from functools import lru_cache
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -242,12 +241,7 @@ LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python 
 def moment(now: float) -> str:
     """Return a time as text that sorts as times do: 2026-11-22T08:00:00.000Z."""
     second, millisecond = divmod(round(now * 1e6) // 1000, 1000)
-    return f"{_second(second)}.{millisecond:03d}Z"
-
-
-@lru_cache(maxsize=16)  # many events are emitted in a second
-def _second(since_1970: int) -> str:
-    return datetime.fromtimestamp(since_1970, UTC).replace(tzinfo=None).isoformat()
+    return f"{datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()}.{millisecond:03d}Z"
 
 
 def seconds(at: str) -> float:

@@ -19,7 +19,6 @@ from onewrite.core.event import Emission
 from onewrite.core.label import TOKEN, TOMBSTONE, check_outbox
 from onewrite.core.ledgers.entry import Advance
 from onewrite.core.step import Step, judge_open_step, read_step
-from onewrite.core.tombstone import has_tombstone_name
 from onewrite.core.write import NO_STEP, Finishes, Image, NoStepAtAll, StepPart, Write
 from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain, Unmet
 
@@ -123,22 +122,22 @@ def check_emits(write: Write, image: Image) -> None:
         check_outbox(cast("Emission", write.emission).label, image.fields, null_is_absent=image.null_is_absent)
 
 
-def is_held_before(write: Write, image: Image) -> bool:
-    """Whether a ledger in also= keeps the message out, and the store's own ledger counts."""
-    return write.entry.holds_before(write.message, image.ledger)
-
-
 def is_waited_for(write: Write, image: Image) -> bool:
     """Whether the messages behind this one wait for the mark to move over it, which a ledger in also= holds."""
     entry = write.entry
     is_next = not image.is_gone and entry.own.judge(write.message, image.ledger, None) is None
-    return is_next and is_held_before(write, image)
+    return is_next and entry.holds_before(write.message, image.ledger)
 
 
 def shows_effect(write: Write, image: Image) -> bool:
     """Whether the entity may be one that this write has left, with later changes by other writers."""
-    if write.burial is not None and not has_tombstone_name(write.burial.tombstone.by, image.fields.get(TOMBSTONE)):
-        return False
+    if write.burial is not None:
+        tombstone: object = image.fields.get(TOMBSTONE)
+        if (
+            not isinstance(tombstone, Mapping)
+            or cast("Mapping[str, object]", tombstone).get("by") != write.burial.tombstone.by
+        ):
+            return False
     is_open = bool(image.steps) and any(mark in image.steps for marks in write.marks for mark in marks)
     return not is_open and write.entry.shows(image.ledger)
 

@@ -18,7 +18,6 @@ from onewrite.core.flow import Flow
 from onewrite.core.judging import (
     end_unsent_steps,
     has_landed,
-    is_held_before,
     is_waited_for,
     judge,
     judge_begin,
@@ -138,7 +137,8 @@ def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
     answer = settled.result
     if isinstance(answer, Landed) and settled.refusal is None:  # nearly always, and one generator less
         return Applied(attempt.write.message, answer.entity, response=answer.response)
-    return settle_missing((yield from conclude(settled)), attempt.write, missing_ok=missing_ok)
+    outcome = yield from conclude(settled)
+    return settle_missing(outcome, attempt.write, missing_ok=missing_ok) if missing_ok else outcome
 
 
 def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
@@ -166,7 +166,7 @@ def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
     None: no message waits. Otherwise why this one must be redelivered.
     """
     write = attempt.write
-    if not is_held_before(write, image):
+    if not write.entry.holds_before(write.message, image.ledger):
         return None
     if not is_waited_for(write, image):
         outcome = judge(write, image)

@@ -67,19 +67,9 @@ class Tombstone(NamedTuple):
         return ceil(now) + self.seconds
 
 
-def tombstone_name(call: str) -> str:
-    """Return the name of a tombstone. `call` is a name that no other call has."""
-    return blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
-
-
-def has_tombstone_name(name: str, stored_tombstone: object) -> bool:
-    """Whether this stored value is the tombstone of that name."""
-    return isinstance(stored_tombstone, Mapping) and cast("Mapping[str, object]", stored_tombstone).get("by") == name
-
-
 def new_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[str] = ()) -> Tombstone:
     """Return the tombstone that a delete leaves. `call` is a name that no other call has."""
-    by = tombstone_name(call)
+    by = blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
     seconds = ceil(tombstones.retention.total_seconds())
     return Tombstone(moment(now), tombstones.ttl_attribute, seconds, by, tuple(sorted(key)))
 

@@ -271,22 +271,18 @@ class Transaction(ABC, Generic[P, W, R]):
         return outcome
 
     def _checked_participants(self, participants: object) -> tuple[P, ...]:
-        if not isinstance(participants, Sequence) or isinstance(participants, str):
+        is_list = isinstance(participants, Sequence) and not isinstance(participants, str)
+        writes = tuple(cast("Sequence[object]", participants)) if is_list else ()
+        wrong = [write for write in writes if not isinstance(write, self.kind)] if is_list else [participants]
+        if wrong:
             raise InvalidUpdate(
-                f"transact takes the message first and a list of writes behind it, and got a {type(participants).__name__} for the list: write "
-                f"{self.instead}."
+                f"transact takes the message first and a list of writes behind it, of guarded {self.stores} and not sent yet, and got a "
+                f"{type(wrong[0]).__name__}: write {self.instead}."
             )
-        writes = tuple(cast("Sequence[object]", participants))
         if not writes:
             raise InvalidUpdate(
                 "A transaction of no writes would say nothing of the message: give it one participant at least."
             )
-        for write in writes:
-            if not isinstance(write, self.kind):
-                raise InvalidUpdate(
-                    f"transact takes a list of writes of guarded {self.stores} that are not sent yet, and got a {type(write).__name__}: write "
-                    f"{self.instead}."
-                )
         return cast("tuple[P, ...]", writes)
 
 

@@ -183,7 +183,9 @@ class Flows(Engine):
         for name in ("ProjectionExpression", "AttributesToGet"):
             if name in native:
                 raise InvalidUpdate(f"This call needs the whole entity to find the ledger in it: leave out {name}.")
-        return self.read_image((yield from self.read_item({"ConsistentRead": True, **self.address(native)})))
+        request = {"ConsistentRead": True, **self.address(native)}
+        response = yield from send(Call("get_item", (), request), self.table_client)
+        return self.read_image(self._readable_item(response.get("Item")))
 
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
@@ -221,10 +223,6 @@ class Flows(Engine):
         outbox = item_size({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, caller, outbox, new_events)
         return too_large(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
-
-    def read_item(self, request: dict[str, Any]) -> Flow[Entity | None]:
-        response = yield from send(Call("get_item", (), request), self.table_client)
-        return self._readable_item(response.get("Item"))
 
     def _readable_item(self, item: Entity | None) -> Entity | None:
         return readable_values(item) if item is not None and self.is_typed else item
