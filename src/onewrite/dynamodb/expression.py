@@ -16,6 +16,7 @@ from boto3.dynamodb.conditions import ConditionExpressionBuilder
 
 from onewrite.core.label import OURS
 from onewrite.core.ledgers.entry import Terms
+from onewrite.dynamodb.values import typed_values
 from onewrite.errors import InvalidUpdate
 
 LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
@@ -299,3 +300,9 @@ class Placeholders:
         placeholder = f":v{len(self.values)}"
         self.values[placeholder] = value
         return placeholder
+
+    def arguments(self, *, is_typed: bool) -> dict[str, Any]:
+        """Return the arguments of a request that hold them. DynamoDB refuses an empty map."""
+        values = typed_values(self.values) if is_typed else self.values
+        placeholders = {"ExpressionAttributeNames": self.names, "ExpressionAttributeValues": values}
+        return {name: members for name, members in placeholders.items() if members}

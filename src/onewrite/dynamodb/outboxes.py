@@ -63,10 +63,8 @@ class Outboxes:
             raise ConfigurationError(f"{source!r} names no key of a table.") from error
 
     def read(self, key: Key) -> Flow[Box]:
-        words = Placeholders()
-        projection = ",".join([words.name(name) for name in (*OUTBOX, TOMBSTONE)])
-        request = {**self._address(key), "ConsistentRead": True, "ProjectionExpression": projection}
-        response = yield Call("get_item", (), {**request, "ExpressionAttributeNames": words.names})
+        request = {**self._address(key), "ConsistentRead": True, "ProjectionExpression": ",".join((*OUTBOX, TOMBSTONE))}
+        response = yield Call("get_item", (), request)
         item: Mapping[str, Any] = response.get("Item", {})
         return self._box(key, plain_values(item) if self.is_typed else item)
 
@@ -74,46 +72,44 @@ class Outboxes:
         """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
         words = Placeholders()
         sets = [
-            f"{words.name(OUTBOX.sent_count)}={words.value(box.base + count)}",
-            f"{words.name(OUTBOX.incarnation)}={words.value(box.life)}",
+            f"{OUTBOX.sent_count}={words.value(box.base + count)}",
+            f"{OUTBOX.incarnation}={words.value(box.life)}",
         ]
         conditions = self._as_read(box, words, count - 1)
         if count == len(box.events):
-            events = words.name(OUTBOX.events)
-            conditions.append(f"size({events})={words.value(count)}")
-            removes = [events, words.name(OUTBOX.due), words.name(OUTBOX.shard)]
-            tombstone = words.name(TOMBSTONE)
+            conditions.append(f"size({OUTBOX.events})={words.value(count)}")
+            removes = [OUTBOX.events, OUTBOX.due, OUTBOX.shard]
             if box.tombstone is None:
-                conditions.append(f"attribute_not_exists({tombstone})")
+                conditions.append(f"attribute_not_exists({TOMBSTONE})")
             else:  # let the database remove the deleted item with its last event, unless it was deleted again since
-                conditions.append(f"{tombstone}.{words.name('by')}={words.value(box.tombstone.by)}")
+                conditions.append(f"{TOMBSTONE}.{words.name('by')}={words.value(box.tombstone.by)}")
                 sets.append(f"{words.name(box.tombstone.ttl)}={words.value(box.tombstone.expiry(now))}")
         else:
-            removes = [f"{words.name(OUTBOX.events)}[{place}]" for place in reversed(range(count))]
+            removes = [f"{OUTBOX.events}[{place}]" for place in reversed(range(count))]
             # Set where this relay knows no index as well: another one may find the item by it.
-            sets.append(f"{words.name(OUTBOX.due)}={words.value(box.events[count].time)}")
+            sets.append(f"{OUTBOX.due}={words.value(box.events[count].time)}")
         return (yield from self._change(box.entity, words, sets, removes, conditions))
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Let a sweep come back at that time, if the oldest event is still the same."""
         words = Placeholders()
-        sets = [f"{words.name(OUTBOX.due)}={words.value(due)}"]
+        sets = [f"{OUTBOX.due}={words.value(due)}"]
         return (yield from self._change(box.entity, words, sets, [], self._as_read(box, words, 0)))
 
     def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
         words = Placeholders()
-        sets = [f"{words.name(OUTBOX.events)}[{place}]={words.value(event.as_fields())}"]
+        sets = [f"{OUTBOX.events}[{place}]={words.value(event.as_fields())}"]
         conditions = self._as_read(box, words, place)
-        sets.append(f"{words.name(OUTBOX.due)}={words.value(box.events[0].time)}")
+        sets.append(f"{OUTBOX.due}={words.value(box.events[0].time)}")
         return (yield from self._change(box.entity, words, sets, [], conditions))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Count from zero again, as another source."""
         words = Placeholders()
         sets = [
-            f"{words.name(OUTBOX.sent_count)}={words.value(0)}",
-            f"{words.name(OUTBOX.incarnation)}={words.value(incarnation)}",
+            f"{OUTBOX.sent_count}={words.value(0)}",
+            f"{OUTBOX.incarnation}={words.value(incarnation)}",
         ]
         conditions = self._as_read(box, words, 0 if box.events else None)
         return (yield from self._change(box.entity, words, sets, [], conditions))
@@ -129,11 +125,10 @@ class Outboxes:
         """
         fields = ((OUTBOX.sent_count, box.sent_count), (OUTBOX.incarnation, box.incarnation))
         conditions = [
-            f"attribute_not_exists({words.name(name)})" if value is None else f"{words.name(name)}={words.value(value)}"
-            for name, value in fields
+            f"attribute_not_exists({name})" if value is None else f"{name}={words.value(value)}" for name, value in fields
         ]
         if place is not None:
-            nonce = f"{words.name(OUTBOX.events)}[{place}].{words.name('nonce')}"
+            nonce = f"{OUTBOX.events}[{place}].{words.name('nonce')}"
             conditions.append(f"{nonce}={words.value(box.events[place].nonce)}")
         return conditions
 
@@ -145,8 +140,7 @@ class Outboxes:
             **self._address(key),
             "UpdateExpression": update,
             "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": words.names,
-            "ExpressionAttributeValues": typed_values(words.values) if self.is_typed else words.values,
+            **words.arguments(is_typed=self.is_typed),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         try:
@@ -198,19 +192,16 @@ class Finder:
             # The index has nothing but what is pending. A query would have to know over how many shards all writers spread it.
             request: dict[str, Any] = {"IndexName": outbox.index}
             if self._before is not None:
-                request["FilterExpression"] = f"{words.name(OUTBOX.due)}<={words.value(self._before)}"
+                request["FilterExpression"] = f"{OUTBOX.due}<={words.value(self._before)}"
         else:
             if not self._key_names:
                 self._key_names = yield from ask_key_names(self._boxes.table)
-            condition = f"attribute_exists({words.name(OUTBOX.events)})"
+            condition = f"attribute_exists({OUTBOX.events})"
             if self._before is not None:
-                due = words.name(OUTBOX.due)
-                condition += f" AND (attribute_not_exists({due}) OR {due}<={words.value(self._before)})"
+                condition += f" AND (attribute_not_exists({OUTBOX.due}) OR {OUTBOX.due}<={words.value(self._before)})"
             projection = ",".join([words.name(name) for name in self._key_names])
             request = {"FilterExpression": condition, "ProjectionExpression": projection, "ConsistentRead": True}
-        values = typed_values(words.values) if self._boxes.is_typed else words.values
-        placeholders = {"ExpressionAttributeNames": words.names, "ExpressionAttributeValues": values}
-        request |= {**self._boxes.table, **{name: members for name, members in placeholders.items() if members}}
+        request |= {**self._boxes.table, **words.arguments(is_typed=self._boxes.is_typed)}
         if self._start is not None:
             request["ExclusiveStartKey"] = self._start
         page = yield from send(Call("scan", (), request), self._boxes.table_client)
