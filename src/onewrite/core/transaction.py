@@ -271,9 +271,11 @@ class Transaction(ABC, Generic[P, W, R]):
         return outcome
 
     def _checked_participants(self, participants: object) -> tuple[P, ...]:
-        is_list = isinstance(participants, Sequence) and not isinstance(participants, str)
-        writes = tuple(cast("Sequence[object]", participants)) if is_list else ()
-        wrong = [write for write in writes if not isinstance(write, self.kind)] if is_list else [participants]
+        writes: tuple[object, ...] = ()
+        wrong: list[object] = [participants]
+        if isinstance(participants, Sequence) and not isinstance(participants, str):
+            writes = tuple(cast("Sequence[object]", participants))
+            wrong = [write for write in writes if not isinstance(write, self.kind)]
         if wrong:
             raise InvalidUpdate(
                 f"transact takes the message first and a list of writes behind it, of guarded {self.stores} and not sent yet, and got a "

@@ -148,13 +148,14 @@ def _merge(
             tuple(values.keys()),
         )
         plan = _plans.get(shape)
-    except (TypeError, AttributeError):  # an argument of another type, which is refused here
-        plan = None
+    except (TypeError, AttributeError):  # no shape; or an argument of another type, which is refused here
+        plan = shape = None
     if plan is None:
         plan = _make_plan(write, native, frame)
         if len(_plans) >= _MAX_PLANS:
             _plans.clear()
-        _plans[shape] = plan
+        if shape is not None:
+            _plans[shape] = plan
     draft = plan.draft
     kwargs: dict[str, Any] = {**native, "ConditionExpression": plan.condition}
     for name in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
@@ -175,7 +176,7 @@ def _merge(
 
 
 def _describe_shape(write: Write) -> tuple[object, ...]:
-    """Return what decides the text of our parts."""
+    """Return what decides the text of our parts. It has no hash if no other write has the same text."""
     entry, step, emission, burial = write.entry, write.step, write.emission, write.burial
     if type(entry.own) is not Remember or entry.also or entry.more:
         ledger: object = (len(entry.more), *map(_describe_change, entry.changes))
@@ -188,7 +189,7 @@ def _describe_shape(write: Write) -> tuple[object, ...]:
         emission and (emission.label, bool(emission.events)),
         type(step),
         type(step) is Finishes and (step.overtaken, step.is_unsent),
-        type(step) is NoStepAtAll and len(step.unsent),
+        type(step) is NoStepAtAll and step.unsent,  # stored steps have no hash, so a write that ends them is of no shape
         len(write.other_messages),
         burial and (burial.tombstone.ttl, burial.removes),
     )
@@ -382,24 +383,12 @@ def _add_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
     if not step.unsent:
         draft.ask(f"attribute_not_exists({STEPS})")
         return
-    draft.ask(f"{STEPS}={draft.value(_read_unsent_marks)}")
-    for place in range(len(step.unsent)):
-        read_name = partial(_read_unsent_name, place)
-        draft.ask(f"{draft.name(read_name)}={draft.value(partial(_read_unsent_step, place))}")
-        draft.remove(read_name)
+    draft.ask(f"{STEPS}={draft.constant(Members([bytes.fromhex(mark) for mark, _ in step.unsent]))}")
+    for mark, stored_step in step.unsent:
+        name = draft.name(locate_step(bytes.fromhex(mark)))
+        draft.ask(f"{name}={draft.constant(stored_step)}")
+        draft.removes.append(name)
     draft.remove(STEPS)
-
-
-def _read_unsent_marks(write: Write) -> Members:
-    return Members([bytes.fromhex(mark) for mark, _ in cast("NoStepAtAll", write.step).unsent])
-
-
-def _read_unsent_name(place: int, write: Write) -> str:
-    return locate_step(bytes.fromhex(cast("NoStepAtAll", write.step).unsent[place][0]))
-
-
-def _read_unsent_step(place: int, write: Write) -> object:
-    return cast("NoStepAtAll", write.step).unsent[place][1]
 
 
 def _read_checked_step(ledger: str, place: int, write: Write) -> bytes:

@@ -249,9 +249,13 @@ class AsyncGuardedTable(_Store):
     _runs = cast("Run", arun), cast("Run", arun_typed)
 
     update_item = awaited(GuardedTable.update_item)
+    """Await `GuardedTable.update_item`."""
     put_item = awaited(GuardedTable.put_item)
+    """Await `GuardedTable.put_item`."""
     delete_item = awaited(GuardedTable.delete_item)
+    """Await `GuardedTable.delete_item`."""
     record = awaited(GuardedTable.record)
+    """Await `GuardedTable.record`."""
 
     async def fold(
         self,
@@ -268,11 +272,17 @@ class AsyncGuardedTable(_Store):
         return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))
 
     begin = awaited(GuardedTable.begin)
+    """Await `GuardedTable.begin`."""
     perform = awaited(GuardedTable.perform)
+    """Await `GuardedTable.perform`."""
     release = awaited(GuardedTable.release)
+    """Await `GuardedTable.release`."""
     open_steps = awaited(GuardedTable.open_steps)
+    """Await `GuardedTable.open_steps`."""
     seen = awaited(GuardedTable.seen)
+    """Await `GuardedTable.seen`."""
     get_item = awaited(GuardedTable.get_item)
+    """Await `GuardedTable.get_item`."""
 
 
 _GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "get_item")]

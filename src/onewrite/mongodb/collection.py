@@ -291,11 +291,17 @@ class AsyncGuardedCollection(_Store):
     _is_async, _run = True, cast("Run", staticmethod(arun))
 
     update_one = awaited(GuardedCollection.update_one)
+    """Await `GuardedCollection.update_one`."""
     find_one_and_update = awaited(GuardedCollection.find_one_and_update)
+    """Await `GuardedCollection.find_one_and_update`."""
     insert_one = awaited(GuardedCollection.insert_one)
+    """Await `GuardedCollection.insert_one`."""
     delete_one = awaited(GuardedCollection.delete_one)
+    """Await `GuardedCollection.delete_one`."""
     find_one_and_delete = awaited(GuardedCollection.find_one_and_delete)
+    """Await `GuardedCollection.find_one_and_delete`."""
     record = awaited(GuardedCollection.record)
+    """Await `GuardedCollection.record`."""
 
     async def fold(
         self,
@@ -310,11 +316,17 @@ class AsyncGuardedCollection(_Store):
         return await arun(fold(self._flows, messages, function), self._target)
 
     begin = awaited(GuardedCollection.begin)
+    """Await `GuardedCollection.begin`."""
     perform = awaited(GuardedCollection.perform)
+    """Await `GuardedCollection.perform`."""
     release = awaited(GuardedCollection.release)
+    """Await `GuardedCollection.release`."""
     open_steps = awaited(GuardedCollection.open_steps)
+    """Await `GuardedCollection.open_steps`."""
     seen = awaited(GuardedCollection.seen)
+    """Await `GuardedCollection.seen`."""
     find_one = awaited(GuardedCollection.find_one)
+    """Await `GuardedCollection.find_one`."""
 
 
 _GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "find_one")]

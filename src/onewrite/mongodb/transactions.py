@@ -162,8 +162,8 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
                 yield from redirect_calls(action.target, action.flows.wait_for_majority(action.entity, {}))
             # What is held back by a first look fits the second, which is the one that counts.
             result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
-        is_ours = any(isinstance(outcome, Applied) for outcome in result.outcomes)
-        if is_ours and not (yield from _show_effects(actions)):
+        has_token = any(isinstance(outcome, Applied) for outcome in result.outcomes)
+        if has_token and not (yield from _show_effects(actions)):
             return Findings([Duplicate(self.message)])  # another call's token is the same by chance
         return result
 
