@@ -47,7 +47,7 @@ def worlds(moto_table: Any, mongomock_collection: Any) -> Worlds:
         made = mongomock_collection(name, **options)
         for item in content:
             named = {"_id" if field == "id" else field: value for field, value in item.items()}
-            (made._collection if options else made).insert_one(named)
+            (made.stand_in if options else made).insert_one(named)
         return made
 
     def make(engine: str, names: Sequence[str], content: Content | None = None) -> Callable[[], Any]:

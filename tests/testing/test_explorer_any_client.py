@@ -357,7 +357,7 @@ def test_another_server_in_memory_is_refused() -> None:
 
 def test_an_asynchronous_stand_in_of_the_module_is_explored() -> None:
     def world() -> Any:
-        emptied(ASYNC_STAND_IN._stand_in)
+        emptied(ASYNC_STAND_IN.stand_in)
         return ASYNC_STAND_IN
 
     async def observe(collection: Any) -> Any:
@@ -368,7 +368,7 @@ def test_an_asynchronous_stand_in_of_the_module_is_explored() -> None:
 
 def test_a_blocking_client_in_an_asynchronous_observe_is_refused() -> None:
     def world() -> Any:
-        emptied(ASYNC_STAND_IN._stand_in)
+        emptied(ASYNC_STAND_IN.stand_in)
         return ASYNC_STAND_IN
 
     async def observe(_: Any) -> Any:
@@ -437,7 +437,7 @@ def test_such_a_session_may_be_awaited() -> None:
         return await customers.find_one({"_id": "c1"})
 
     def world() -> Any:
-        emptied_with_its_marks(ASYNC_STAND_IN._stand_in)
+        emptied_with_its_marks(ASYNC_STAND_IN.stand_in)
         return ASYNC_STAND_IN
 
     assert_right(on_mongodb(world, in_one_transaction_awaited, observe=seen))

@@ -171,9 +171,11 @@ def test_no_schedule_receives_stock_twice() -> None:
 
     def world() -> Any:
         stock = mongomock_collection("stock", asynchronous=True)
-        stock._collection.insert_one({"_id": "pen", "left": 0})
+        stock.stand_in.insert_one({"_id": "pen", "left": 0})
         return stock
 
-    explore(
-        build, messages=[THREE], world=world, observe=lambda stock: stock._collection.find_one({"_id": "pen"})["left"]
-    ).assert_effectively_once()
+    async def left(stock: Any) -> int:
+        found = await stock.find_one({"_id": "pen"})
+        return int(found["left"])
+
+    explore(build, messages=[THREE], world=world, observe=left).assert_effectively_once()

@@ -29,7 +29,7 @@ _draws: list[Random] = []  # of the blocks of `seeded` that are open, the innerm
 
 
 def determine(call_name: str, now: Callable[[], float], on_attempt: Callable[[], None]) -> None:
-    """From here on, in this context, `now` tells the time, and attempts are named by the call's name and by numbers.
+    """Let `now` tell the time in this context from here on, and name attempts by the call's name and by numbers.
 
     `on_attempt` is called when an attempt gets its name.
     """
@@ -76,8 +76,9 @@ def _counted_or_random(size: int) -> str:
 
 @contextmanager
 def seeded(seed: int) -> Generator[None, None, None]:
-    """Within the block, the names of calls and the waits of relays are drawn from this seed: with the same clock and the same calls,
-    the same is stored. It holds for the whole process, so use it where one thread writes.
+    """Draw the names of attempts and the waits of relays from this seed until the block ends.
+
+    With the same clock and the same calls, the same bytes are stored. This holds for the whole process, so use it if one thread writes.
     """
     _replace_sources()
     _draws.append(Random(seed))

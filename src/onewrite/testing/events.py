@@ -12,7 +12,6 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 
 from onewrite.aws_lambda.sources import lambda_record
@@ -27,7 +26,7 @@ Item: TypeAlias = Mapping[str, Any]
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
-SENT_AT = 1_700_000_000  # 14 November 2023, 22:13:20 UTC
+SENT_AT = 1_700_000_000  # 2023-11-14T22:13:20Z
 
 # Sequence numbers as long as those of each service. The numbers of the records count up from here.
 _SQS_SEQUENCE = 18_849_496_460_467_696_128
@@ -125,28 +124,25 @@ def kinesis_event(
     arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{stream}"
     records: list[Record] = []
     for n, (content, key) in enumerate(zip(data, _per_record(partition_key, data, "partition_key"), strict=True)):
-        fields: Record = {
-            "kinesisSchemaVersion": "1.0",
-            "partitionKey": key,
-            "sequenceNumber": str(_KINESIS_SEQUENCE + sequence + n),
-            "data": _base64(_bytes(content)),
-            "approximateArrivalTimestamp": SENT_AT,
+        number = str(_KINESIS_SEQUENCE + sequence + n)
+        record: Record = {
+            "kinesis": {
+                "kinesisSchemaVersion": "1.0",
+                "partitionKey": key,
+                "sequenceNumber": number,
+                "data": _base64(_bytes(content)),
+                "approximateArrivalTimestamp": SENT_AT,
+            },
+            "eventSource": "aws:kinesis",
+            "eventVersion": "1.0",
+            "eventID": f"shardId-{shard:012}:{number}",
+            "eventName": "aws:kinesis:record",
+            "invokeIdentityArn": f"arn:aws:iam::{ACCOUNT}:role/lambda-role",
+            "awsRegion": REGION,
+            "eventSourceARN": arn,
         }
-        records.append(_kinesis_record(arn, f"shardId-{shard:012}", fields))
+        records.append(record)
     return {"Records": records}
-
-
-def _kinesis_record(arn: str, shard: str, fields: Record) -> Record:
-    return {
-        "kinesis": fields,
-        "eventSource": "aws:kinesis",
-        "eventVersion": "1.0",
-        "eventID": f"{shard}:{fields['sequenceNumber']}",
-        "eventName": "aws:kinesis:record",
-        "invokeIdentityArn": f"arn:aws:iam::{ACCOUNT}:role/lambda-role",
-        "awsRegion": REGION,
-        "eventSourceARN": arn,
-    }
 
 
 def dynamodb_stream_event(
@@ -161,20 +157,27 @@ def dynamodb_stream_event(
 
     `key` names the attributes of the table's key.
     """
-    label = datetime.fromtimestamp(SENT_AT, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
-    arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{table}/stream/{label}"
+    arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{table}/stream/2023-11-14T22:13:20.000"
     names = [key] if isinstance(key, str) else key
     records: list[Record] = []
     for n, (old, new) in enumerate(changes):
         number = str(_STREAM_SEQUENCE + sequence + n)
         images = {name: image for name, image in (("NewImage", new), ("OldImage", old)) if image is not None}
-        change = {
-            "ApproximateCreationDateTime": SENT_AT,
-            **_typed_images({"Keys": _keys(names, old, new), **images}),
-            "SequenceNumber": number,
-            "StreamViewType": "NEW_AND_OLD_IMAGES",
+        record: Record = {
+            "eventID": _md5(f"{arn}:{number}".encode()),
+            "eventName": _event_name(old, new),
+            "eventVersion": "1.1",
+            "eventSource": "aws:dynamodb",
+            "awsRegion": REGION,
+            "dynamodb": {
+                "ApproximateCreationDateTime": SENT_AT,
+                **_typed_images({"Keys": _keys(names, old, new), **images}),
+                "SequenceNumber": number,
+                "StreamViewType": "NEW_AND_OLD_IMAGES",
+            },
+            "eventSourceARN": arn,
         }
-        records.append(_stream_record(arn, _event_name(old, new), change))
+        records.append(record)
     return {"Records": records}
 
 
@@ -207,7 +210,7 @@ def _typed_images(images: Mapping[str, Item]) -> Record:
 
 
 def _in_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A typed value with bytes as base64, and with the members of sets sorted, so the event is always the same."""
+    """Return a typed value with bytes as base64, and with the members of sets sorted, so the event is always the same."""
     ((kind, content),) = value.items()
     match kind:
         case "B":
@@ -222,18 +225,6 @@ def _in_json(value: Mapping[str, Any]) -> dict[str, Any]:
             return {kind: [_in_json(member) for member in content]}
         case _:
             return {kind: content}
-
-
-def _stream_record(arn: str, name: str, change: Record) -> Record:
-    return {
-        "eventID": _md5(f"{arn}:{change['SequenceNumber']}".encode()),
-        "eventName": name,
-        "eventVersion": "1.1",
-        "eventSource": "aws:dynamodb",
-        "awsRegion": REGION,
-        "dynamodb": change,
-        "eventSourceARN": arn,
-    }
 
 
 # ---------------------------------------------------------------- Kafka
@@ -345,11 +336,11 @@ class LambdaContext:
         return f"/aws/lambda/{self.function_name}"
 
     def get_remaining_time_in_millis(self) -> int:
-        """The time left. It is never below zero, as in the runtime."""
+        """Return the time left. It is never below zero, as in the runtime."""
         return max(0, self.remaining_ms - round((self.clock() - self.start) * 1000))
 
     def w3c(self) -> dict[str, str]:
-        """The trace context, which is empty here."""
+        """Return the trace context, which is empty here."""
         return {}
 
     def log(self, message: Any) -> None:

@@ -49,7 +49,7 @@ def mongomock_collection() -> MakeCollection:
 
 @pytest.fixture(scope="session")
 def mongod() -> Iterator[Mongod]:
-    """A MongoDB for the whole run, or a skip. `mongod.collection("orders")` is empty."""
+    """Start one MongoDB for the whole run, or skip the test. `mongod.collection("orders")` is empty."""
     from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
 
     with engines.mongod() as server:
@@ -58,7 +58,7 @@ def mongod() -> Iterator[Mongod]:
 
 @pytest.fixture(scope="session")
 def dynoxide() -> Iterator[Dynoxide]:
-    """A DynamoDB engine for the whole run, or a skip. `dynoxide.table("orders")` is empty."""
+    """Start one DynamoDB engine for the whole run, or skip the test. `dynoxide.table("orders")` is empty."""
     from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
 
     with engines.dynoxide() as server:
@@ -67,7 +67,7 @@ def dynoxide() -> Iterator[Dynoxide]:
 
 @pytest.fixture(scope="session")
 def dynamodb_local() -> Iterator[DynamoDBLocal]:
-    """Amazon's DynamoDB Local for the whole run, or a skip. `dynamodb_local.table("orders")` is empty."""
+    """Start Amazon's DynamoDB Local for the whole run, or skip the test. `dynamodb_local.table("orders")` is empty."""
     from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
 
     with engines.dynamodb_local() as server:
@@ -165,7 +165,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker of pytest-xdist has ended. Of one that crashed there is no output."""
+    """Take the lines of a worker of pytest-xdist that has ended. A worker that crashed has none."""
     lines = getattr(node, "workeroutput", {}).get(_OUTPUT, ())
     node.config.stash.setdefault(_WORKER_LINES, []).extend(lines)
 

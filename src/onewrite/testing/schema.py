@@ -11,7 +11,7 @@ from onewrite.errors import ConfigurationError
 
 @cache
 def boto3_session(region: str) -> Any:
-    """A session with credentials that no engine for tests checks. It is kept, because it reads the definitions of the services."""
+    """Return one session for all calls, because a session reads the definitions of the services. No engine for tests checks its credentials."""
     import boto3  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
     return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # no secret
@@ -20,7 +20,7 @@ def boto3_session(region: str) -> Any:
 def table_request(
     name: str, key: str, *, sort_key: str | None = None, types: Mapping[str, str] | None = None, **native: Any
 ) -> dict[str, Any]:
-    """The arguments of `create_table`. Those in `native` come first. A key attribute whose type is not given is a string."""
+    """Return the arguments of `create_table`. Those in `native` win. A key attribute is a string if `types` doesn't name it."""
     check_name("name", name, '"orders", the name of the table')
     check_name("key", key, '"orderId", the name of one attribute; that of a second one is sort_key=')
     if sort_key is not None:
@@ -49,7 +49,7 @@ def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[d
 
 
 def _key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
-    """The key attributes of the table and of its indexes."""
+    """Yield the key attributes of the table and of its indexes."""
     kinds = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
     indexes = (index for kind in kinds for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))
     for definition in (request, *indexes):

@@ -227,15 +227,13 @@ class Senders:
     def _proxy(self, owner: Any) -> Any:
         """A proxy of a collection or a database whose requests are performed by a store that the machine knows."""
         databases, kind = self._subject.machine.databases, cast("type[Any]", type(owner))
-        is_collection = hasattr(kind, "update_one")
-        database = owner.database if is_collection else owner
+        database = owner.database if hasattr(kind, "update_one") else owner
         awaited = inspect.iscoroutinefunction(database.list_collection_names)
         store = databases.adopt_database(database)
         if (store, awaited) not in self._taps:
-            self._taps[store, awaited] = mongodb.tap_for(partial(self._gate, awaited=awaited), store, kind, awaited=awaited)
-        performer = databases.stores[store]
-        other = mongodb.collection_named(performer, owner.name) if is_collection else performer.database
-        return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))
+            gate = partial(self._gate, awaited=awaited)
+            self._taps[store, awaited] = mongodb.tap_for(databases.stores[store], gate, store, kind, awaited=awaited)
+        return self._taps[store, awaited].proxy(owner)
 
     def _gate(self, request: Request, *, awaited: bool) -> Any:
         if request.arguments.get("session") is not None:

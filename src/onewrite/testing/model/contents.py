@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.label import is_ours
+from onewrite.testing.taps.aws import key_value
 from onewrite.testing.taps.tap import Store, kind_of, send
 from onewrite.testing.taps.traffic import Request, StoreCalls
 
@@ -27,7 +28,7 @@ class NotCanonicalError(Exception):
 
 
 def canonical(value: object, *, ordered: bool) -> Hashable:
-    """The canonical form. `ordered`: the order of the names in a mapping counts, as it does in a MongoDB document."""
+    """Return the canonical form. `ordered`: the order of the names in a mapping counts, as it does in a MongoDB document."""
     try:
         return _canonical(value, ordered)
     except (TypeError, RecursionError, AttributeError) as error:
@@ -57,7 +58,7 @@ def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # privat
 
 
 def _reduction(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # the same
-    """The parts into which pickle takes an object. The form of a class or a function is its name."""
+    """Return the parts that pickle makes of an object. The form of a class or a function is its name."""
     if hasattr(value, "__next__"):
         raise TypeError("it is consumed by reading")
     if callable(value) and hasattr(value, "__qualname__"):
@@ -88,7 +89,7 @@ class Keys:
         self._keys_of_pickles: dict[bytes, int | None] = {}
 
     def key(self, request: Request) -> int | None:
-        """A number that is the same for all requests that are the same; None for a request without a canonical form.
+        """Return one number for equal requests, or None for a request without a canonical form.
 
         Equal pickles mean equal requests, and pickling is quick. So the canonical form is made only for new pickles.
         """
@@ -125,17 +126,17 @@ class Contents:
     """The contents of a table or a collection. A table that does not exist has no entities and no key."""
 
     key: tuple[str, ...]  # the names of the key's attributes
-    entities: Mapping[Hashable, Entity]  # by the canonical form of their key
-    forms: Mapping[Hashable, Hashable]  # the canonical form of each entity, by the same key
+    entities: Mapping[Hashable, Entity]  # by their name: the value of an item's key, the canonical form of a document's
+    forms: Mapping[Hashable, Hashable]  # the canonical form of each entity, by the same name
     digest: bytes  # equal for equal entities
 
     def differing_keys(self, before: Contents) -> list[Hashable]:
-        """The keys of the entities that are not what they were before."""
+        """Return the keys of the entities that are not what they were before."""
         return [key for key in {**before.forms, **self.forms} if before.forms.get(key) != self.forms.get(key)]
 
 
 def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Contents]:
-    """Everything that the table or collection holds. Giving the `key`, where it is known, spares a request."""
+    """Return all entities of the table or collection. Pass the `key` if you know it, which spares a request."""
     if kind_of(store) == "collection":
         documents = yield partial(send, store, _request("find", {}, table))
         return _contents(("_id",), documents, ordered=True)
@@ -173,7 +174,7 @@ def restore(store: Store, table: str, present: Contents, target: Contents) -> St
 
 
 def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Contents:
-    """The present contents, with the entities that have these keys as `changes` has them."""
+    """Return the present contents, with the entities that have these keys as `changes` has them."""
     entities, forms = dict(present.entities), dict(present.forms)
     for key in keys:
         entities.pop(key, None)
@@ -184,7 +185,7 @@ def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Con
 
 
 def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
-    """The tables that exist in the store: for a Table or a collection itself, for a client all."""
+    """Return the tables that exist in the store: for a Table or a collection itself, for a client all."""
     if kind_of(store) != "client":
         return (store.name,)
     tables: list[str] = []
@@ -198,7 +199,7 @@ def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
 
 
 def _contents(key: tuple[str, ...], members: list[Entity], *, ordered: bool) -> Contents:
-    entities = {canonical([entity[name] for name in key], ordered=ordered): entity for entity in members}
+    entities = {canonical(entity["_id"], ordered=True) if ordered else key_value(key, entity): entity for entity in members}
     # MongoDB keeps the marks of a ledger in arrays, whose order means nothing to a ledger. So documents are equal that have got the same
     # messages in different orders, and there are far fewer states.
     forms = {

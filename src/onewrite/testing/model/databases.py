@@ -27,7 +27,7 @@ World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
 
 def stores_by_name(result: Store | Mapping[str, Store]) -> dict[str, Store]:
-    """The stores by their names. A store that is not in a dict has its own name."""
+    """Return the stores by their names. A store that is not in a dict has its own name."""
     stores = dict(cast("Mapping[str, Store]", result)) if isinstance(result, Mapping) else {_own_name(result): result}
     if not stores:
         raise ConfigurationError(
@@ -103,15 +103,15 @@ class Databases:
         self._factories: dict[str, Callable[[], Store]] = {}
 
     def name(self, store: str) -> str | None:
-        """The name of the database that the store reaches; None for a service that keeps no tables."""
+        """Return the name of the database that the store reaches; None for a service that keeps no tables."""
         return self._names.get(store)
 
     def keeper(self, database: str) -> Store:
-        """The store through which the contents of this database are read and put back."""
+        """Return the store through which the contents of this database are read and put back."""
         return self.stores[self.keeper_name(database)]
 
     def places_of(self, request: Request) -> list[Place]:
-        """The tables that a request names. One to another service than a database names none."""
+        """Return the tables that a request names. A request to a service other than a database names none."""
         database = self.name(request.store)
         return [] if database is None else [(database, table) for table in request.tables]
 
@@ -132,7 +132,7 @@ class Databases:
     # ------------------------------------------------------------ adopting
 
     def adopt_client(self, client: Any) -> str:
-        """The name of the store that performs what this client sends."""
+        """Return the name of the store that performs the requests of this client."""
         if not is_dynamodb_client(client):
             return self._adopt_service(client)
         location = _location_of(client)
@@ -145,7 +145,7 @@ class Databases:
         return self._add(name, self._names[home], lambda: twin_of(client_of(self.stores[home]), plain=plain))
 
     def adopt_database(self, database: Any) -> str:
-        """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
+        """Return the name of the store that performs the requests to a database of MongoDB and its collections."""
         location = _location_of_database(database) or Location(memory=database)
         home = self._home_of(location, f"the database {database.name!r} of MongoDB at {location}")
         label = f"{self._names[home].rpartition('/')[0]}/{database.name}"
@@ -159,12 +159,12 @@ class Databases:
         return self._add(self._unused(database.name), label, open_store)
 
     def store_of_server(self, client: Any) -> str:
-        """The name of a store of the world on the server of this client of MongoDB."""
+        """Return the name of a store of the world on the server of this client of MongoDB."""
         location = _location_of_server(client) or Location(memory=client)
         return self._home_of(location, f"MongoDB at {location}")
 
     def _home_of(self, location: Location, target: str) -> str:
-        """The store of the world that reaches this location."""
+        """Return the store of the world that reaches this location."""
         for name, other in self._locations.items():
             if location.is_same(other):
                 return name
@@ -192,7 +192,7 @@ class Databases:
         return name
 
     def _name_of(self, store: Store, name: str) -> str:
-        """The name of the database that a store of the world reaches: the name of the first store at its location, and its own."""
+        """Return the name of a store's database: the name of the world's first store at its location, and for MongoDB its own too."""
         first = next(other for other, location in self._locations.items() if location.is_same(self._locations[name]))
         if kind_of(store) != "collection":
             return first
@@ -204,7 +204,7 @@ class Databases:
 
 
 def _location_of(store: Any) -> Location:
-    """Where a store, a client or a collection keeps its data. Each object of an unknown kind has a location of its own."""
+    """Return the location of the data of a store, a client, or a collection. Each object of an unknown kind has a location of its own."""
     kind = cast("type[Any]", type(store))
     if hasattr(kind, "_make_api_call") or hasattr(kind, "meta"):
         meta = client_of(store).meta

@@ -74,10 +74,10 @@ class Transition:
 
 
 class Item(NamedTuple):
-    """An item of DynamoDB: its table, and its key as requests name it."""
+    """An item of DynamoDB: its table, and the value of its key."""
 
     place: Place
-    key: Key
+    key: Hashable
 
 
 # What these do and answer depends on nothing but their item, and on what has changed the structure of its table.
@@ -97,7 +97,7 @@ def reads_structure(request: Request) -> bool:
 
 
 def copy_request(request: Request) -> Request:
-    """A copy, which stays the same if the handler changes its own objects; the request itself if it cannot be copied."""
+    """Return a copy that stays the same if the handler changes its objects, or the request itself if it can't be copied."""
     try:
         return replace(request, arguments=copy.deepcopy(dict(request.arguments)))
     except Exception:
@@ -105,7 +105,7 @@ def copy_request(request: Request) -> Request:
 
 
 def repeater_of(answer: object) -> Callable[[], Any] | None:
-    """A function that gives this answer, or raises this exception, each time it is called; None if it cannot be copied."""
+    """Return a function that returns a copy of this response, or raises this exception. Return None if it can't be copied."""
     try:
         if isinstance(answer, Exception):
             return partial(_raise, type(answer), answer.args, pickle.dumps(vars(answer)))
@@ -127,7 +127,7 @@ def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> N
 
 
 def ids_in(arguments: Mapping[str, Any]) -> list[Any]:
-    """The `_id` of each document that a request inserts, in the order of the documents."""
+    """Return the `_id` of each document that a request inserts, in the order of the documents."""
     return [document.get("_id") for document in _inserted(arguments)]
 
 
@@ -228,7 +228,7 @@ class Transactions:
 
     @property
     def form(self) -> Hashable:
-        """Equal for open transactions that are the same; None if there are none."""
+        """Return one value for equal open transactions, or None if there are none."""
         if not self._open:
             return None
         return frozenset(
@@ -236,7 +236,7 @@ class Transactions:
         )
 
     def end_all_of(self, owner: str) -> None:
-        """Abort what an owner has left open that has ended, as the server does."""
+        """Abort the open transactions of an owner that has ended, as the server does."""
         for name in [name for name in self._open if name[0] == owner]:
             del self._open[name]
 
@@ -314,7 +314,7 @@ class Transactions:
         return frozenset(marks)
 
     def unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[list[FieldNames]]:
-        """The fields of each unique index of a collection."""
+        """Return the fields of each unique index of a collection."""
         key = place, tuple(map(id, state.structure))
         if key not in self._unique:
             store = self._machine.databases.keeper_name(place[0])
@@ -344,9 +344,7 @@ class Machine:
         self._states: dict[Hashable, WorldState] = {}
         # What a request did to its item, by its own key, the structure and the item before: so it is performed once, whatever the others are.
         self._item_transitions: dict[Hashable, Transition] = {}
-        self._item_names: dict[Item, Hashable] = {}  # by which the contents of its table have it
         self._races: dict[Hashable, Transition] = {}  # what upserts did that looked at an earlier state
-        self._named: set[tuple[Place, Hashable]] = set()  # what is among these names
         # What everybody sees: nothing until `_begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
         self._real: WorldState | None = None  # what the real stores hold; None if that is not known
@@ -359,7 +357,7 @@ class Machine:
 
     @property
     def state(self) -> Hashable:
-        """The present state with the open transactions: equal whenever the stores hold the same."""
+        """Return the present state with the open transactions: equal whenever the stores hold the same."""
         transactions = self.transactions.form
         return self.present if transactions is None else (self.present, transactions)
 
@@ -369,7 +367,7 @@ class Machine:
 
     @property
     def position(self) -> Position:
-        """The present state, and the earlier ones."""
+        """Return the present state, and the earlier ones."""
         return self.present, self.earlier
 
     def go_to(self, position: Position) -> None:
@@ -386,12 +384,12 @@ class Machine:
             self.go_to(position)
 
     def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
-        """The attributes that are the key of each table in a store's database, as far as tables were read."""
+        """Return the attributes that are the key of each table in a store's database, as far as tables were read."""
         database = self.databases.name(store)
         return {place[1]: contents.key for place, contents in self._initial.items() if place[0] == database}
 
     def keys_held(self) -> frozenset[Key]:
-        """The keys of all that the stores hold now, as requests name them."""
+        """Return the keys of all entities that the stores hold now, as requests name them."""
         return frozenset(
             key
             for place in self._initial
@@ -407,7 +405,7 @@ class Machine:
         return aws.request_of("", "PutItem", arguments, {table: self._initial[place].key}).keys or ()
 
     def anew(self) -> Machine:
-        """A machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
+        """Return a machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
         return Machine(self._world, self.databases, self._opening_requests)
 
     def begin_with(self, structure: tuple[Request, ...]) -> Any:
@@ -427,12 +425,9 @@ class Machine:
     def perform(self, request: Request, key: int | None = None) -> Any:
         """Answer the request, or raise, as the store does at the present state, and go to the next state.
 
-        Pass the `key` of the request if you have it. The response of asynchronous stores is awaited if it isn't known.
+        Pass the `key` of the request if you have it. The response of asynchronous stores is awaited.
         """
-        # The response to any other request depends on more than the present state and the request.
-        is_plain = request.transaction is None and TOKEN not in request.arguments
-        transition = self._transition(key or self.key(request)) if is_plain else None
-        return self._make(self._answer(request)) if transition is None else self._follow(request, transition)
+        return self._make(self._answer(request, key))
 
     def may_race(self, before: WorldState, request: Request) -> Any:
         """Whether an upsert that looks for its document at an earlier state inserts one, and now does something else."""
@@ -475,7 +470,7 @@ class Machine:
         return [entity for name, entity in new.entities.items() if name not in old]
 
     def changes(self, before: WorldState, request: Request, after: WorldState) -> list[tuple[Entity, Entity]]:
-        """The entities that differ between two states where a request has written, before and after. What is not there is empty."""
+        """Return the entities that a request has changed between two states, before and after. An entity that doesn't exist is empty."""
         pairs: list[tuple[Entity, Entity]] = []
         for place in self.databases.places_of(request) if before is not after else ():
             old, new = self.contents_at(before, place), self.contents_at(after, place)
@@ -492,7 +487,7 @@ class Machine:
     def _make(self, calls: StoreCalls[Any]) -> Any:
         return (amake_calls if self.is_async else make_calls)(calls)
 
-    def _answer(self, request: Request) -> StoreCalls[Any]:
+    def _answer(self, request: Request, key: int | None) -> StoreCalls[Any]:
         """Answer the request, with regard to tokens and transactions."""
         if getattr(request.arguments.get("session"), "in_transaction", False):
             raise ConfigurationError(
@@ -503,7 +498,7 @@ class Machine:
             return (yield from self.transactions.answer(request, request.transaction))
         if TOKEN in request.arguments:
             return (yield from self._answer_once(request))
-        return (yield from self._answer_plain(request))
+        return (yield from self._answer_plain(request, key))
 
     def _answer_once(self, request: Request) -> StoreCalls[Any]:
         """Answer a request with a token. A transaction that was cancelled is not remembered."""
@@ -522,12 +517,11 @@ class Machine:
             raise client_error(store, request, "IdempotentParameterMismatchException", _OTHER_CONTENT)
         return {"ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}}
 
-    def _answer_plain(self, request: Request) -> StoreCalls[Any]:
-        key = self.key(request)
-        transition = self._transition(key) or self._transition_of_item(request, key)
-        if transition is not None:
-            return self._follow(request, transition)
-        return (yield from self._perform(request, key))
+    def _answer_plain(self, request: Request, key: int | None = None) -> StoreCalls[Any]:
+        """Answer a request whose response depends on nothing but the present state and itself."""
+        key = key or self.key(request)
+        known = None if key is None else self.present.transitions.get(key) or self._transition_of_item(request, key)
+        return (yield from self._perform(request, key)) if known is None else self._follow(request, known)
 
     # ------------------------------------------------------------ what the transactions need
 
@@ -552,12 +546,9 @@ class Machine:
         """Whether the request reads only a structure that no request has changed, such as the indexes of a table."""
         return reads_structure(request) and not self._structure_changes
 
-    def _transition(self, key: int | None) -> Transition | None:
-        return None if key is None else self.present.transitions.get(key)
-
-    def _transition_of_item(self, request: Request, key: int | None) -> Transition | None:
-        """What the request does here if it has met its item like this before, while other items were different."""
-        item = None if key is None else self._item_of(request)
+    def _transition_of_item(self, request: Request, key: int) -> Transition | None:
+        """Return the effect of the request here if it has met its item like this before, while other items were different."""
+        item = self._item_of(request)
         if item is None:
             return None
         state = before = self.present
@@ -565,29 +556,22 @@ class Machine:
         if known is None:
             return None
         if self._item_at(before, item) != self._item_at(known.state, item):
-            contents = merge(
-                self.contents_at(before, item.place), self.contents_at(known.state, item.place), [self._item_names[item]]
-            )
+            contents = merge(self.contents_at(before, item.place), self.contents_at(known.state, item.place), [item.key])
             state = self.state_of({**before.contents, item.place: contents}, before.structure, before.tokens)
-        transition = before.transitions[cast("int", key)] = replace(known, state=state)
+        transition = before.transitions[key] = replace(known, state=state)
         return transition
 
     def _item_at(self, state: WorldState, item: Item) -> tuple[Hashable, ...]:
-        """The structure of a state, and the item's form there."""
-        contents = self.contents_at(state, item.place)
-        for name, entity in contents.entities.items() if item not in self._item_names else ():
-            if (item.place, name) not in self._named:
-                self._named.add((item.place, name))
-                self._item_names.update((Item(item.place, key), name) for key in self._keys_of(item.place, entity))
-        return (*map(id, state.structure), contents.forms.get(self._item_names.get(item)))
+        """Return the structure of a state, and the item's form there."""
+        return (*map(id, state.structure), self.contents_at(state, item.place).forms.get(item.key))
 
     def _item_of(self, request: Request) -> Item | None:
-        """The item that the request is about, if it is about one alone, of a table that was read before."""
+        """Return the item of a request that is about one alone, of a table that was read before."""
         places = self.databases.places_of(request) if request.method in _OF_ONE_ITEM else []
         if len(places) != 1 or places[0] not in self._initial:
             return None
         keys = request.keys or aws.with_keys(request, self.key_names(request.store)).keys
-        return Item(places[0], keys[0]) if keys else None
+        return Item(places[0], keys[0][1]) if keys else None
 
     def _follow(self, request: Request, transition: Transition) -> Any:
         """Answer the request from memory."""
@@ -596,7 +580,7 @@ class Machine:
         return transition.answer()
 
     def _perform(self, request: Request, key: int | None) -> StoreCalls[Any]:
-        """Let the real store answer the request, and remember what came of it."""
+        """Let the real store answer the request, and remember the response and the next state."""
         yield from self._bring_stores_here()
         yield from self._read_new_tables(request)
         before, own_request = self.present, copy_request(request)
@@ -644,7 +628,7 @@ class Machine:
                 self._initial[place] = yield from self._read(place, ())
 
     def _state_after(self, before: WorldState, request: Request, answer: object) -> StoreCalls[WorldState]:
-        """The state to which a request has led that the real store has just performed."""
+        """Return the state after a request that the real store has just performed."""
         if not request.writes:
             return before
         structure = before.structure
@@ -674,7 +658,7 @@ class Machine:
     def state_of(
         self, contents: Mapping[Place, Contents], structure: tuple[Request, ...], tokens: Tokens = frozenset()
     ) -> WorldState:
-        """The one `WorldState` object for these contents, this structure and these tokens."""
+        """Return the one `WorldState` object for these contents, this structure and these tokens."""
         digests = tuple(sorted((place, table_contents.digest) for place, table_contents in contents.items()))
         changes = tuple([self.key(request) or id(request) for request in structure])
         return self._states.setdefault((digests, changes, tokens), WorldState(dict(contents), structure, tokens))

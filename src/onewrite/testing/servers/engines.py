@@ -60,13 +60,13 @@ class Mongod(ServerProcess):
         return f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
 
     def client(self, **options: Any) -> MongoClient[dict[str, Any]]:
-        """A client that is closed with the server. `options` are those of MongoClient."""
+        """Return a client that is closed with the server. `options` are those of MongoClient."""
         client = self._connect(**options)
         self._clients.append(client)
         return client
 
     def collection(self, name: str = "orders", *, database: str = "test") -> Collection[dict[str, Any]]:
-        """An empty collection. One of the same name is dropped."""
+        """Return an empty collection. One of the same name is dropped."""
         collection = (self._clients[0] if self._clients else self.client())[database][name]
         collection.drop()
         return collection
@@ -132,11 +132,11 @@ class DynamoDBServer(ServerProcess):
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, **config: Any) -> DynamoDBClient:
-        """A low-level client. `config` are the arguments of botocore's Config."""
+        """Return a low-level client. `config` are the arguments of botocore's Config."""
         return dynamo_client(self.endpoint, **config)
 
     def resource(self, **config: Any) -> DynamoDBServiceResource:
-        """A resource. Like every boto3 resource it may be used by one thread only."""
+        """Return a resource. Like every boto3 resource it may be used by one thread only."""
         return dynamo_resource(self.endpoint, **config)
 
     def table(
@@ -148,7 +148,7 @@ class DynamoDBServer(ServerProcess):
         types: Mapping[str, str] | None = None,
         **native: Any,
     ) -> Any:
-        """An empty table, with the arguments of `moto_table`. One of the same name is dropped."""
+        """Return an empty table, with the arguments of `moto_table`. One of the same name is dropped."""
         request = table_request(name, key, sort_key=sort_key, types=types, **native)
         resource: Any = self.resource()
         with suppress(resource.meta.client.exceptions.ResourceNotFoundException):
@@ -210,12 +210,12 @@ _session_lock = threading.Lock()
 
 
 def dynamo_client(endpoint: str, **config: Any) -> DynamoDBClient:
-    """A boto3 client for an engine, or for a proxy in front of it. `config` are the arguments of botocore's Config."""
+    """Return a boto3 client for an engine, or for a proxy in front of it. `config` are the arguments of botocore's Config."""
     return cast("DynamoDBClient", _connect_boto3("client", endpoint, config))
 
 
 def dynamo_resource(endpoint: str, **config: Any) -> DynamoDBServiceResource:
-    """The same as a resource. Like every boto3 resource it may be used by one thread only."""
+    """Return the same as a resource. Like every boto3 resource it may be used by one thread only."""
     return cast("DynamoDBServiceResource", _connect_boto3("resource", endpoint, config))
 
 

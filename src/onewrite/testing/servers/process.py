@@ -120,7 +120,7 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _command(self, folder: Path) -> list[str]:
-        """The command that runs the server."""
+        """Return the command that runs the server."""
 
     @abstractmethod
     def _ready(self) -> bool:
@@ -135,7 +135,7 @@ class ServerProcess(ABC):
 
     @property
     def folder(self) -> Path:
-        """The folder with the data and the log, until the server is closed."""
+        """Return the folder with the data and the log, until the server is closed."""
         if self._temporary is None:
             raise RuntimeError(f"{self.name} was not started")
         return Path(self._temporary.name)
@@ -177,7 +177,7 @@ class ServerProcess(ABC):
             self._temporary = None
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines that the server wrote."""
+        """Return the last lines that the server wrote."""
         log = self.folder / "log"
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
 
@@ -209,7 +209,7 @@ class ServerProcess(ABC):
 
 
 def free_port() -> int:
-    """A port below the range for outgoing connections, so none of them takes it between kill() and restart()."""
+    """Return a port below the range for outgoing connections, so none of them takes it between kill() and restart()."""
     choice = random.SystemRandom()
     for _ in range(1000):
         port = choice.randrange(20000, 32000)

@@ -89,7 +89,7 @@ _WITHOUT_EFFECT = frozenset({
 def arguments_of(
     method: str, answerable: frozenset[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments that mongomock is called with, or `UnsupportedByStandIn` where it would ignore one."""
+    """Return the arguments that mongomock is called with, or `UnsupportedByStandIn` where it would ignore one."""
     arguments = bind(method, args, kwargs)
     # An empty value asks for nothing.
     ignored_names = [
@@ -146,7 +146,7 @@ def _refuse(difference: str) -> NoReturn:
 
 
 def _pairs(part: Any) -> Iterator[tuple[str, Any]]:
-    """All names in a document and in the documents in it, each with its value."""
+    """Yield all names in a document and in the documents in it, each with its value."""
     if isinstance(part, Mapping):
         for name, value in cast("Document", part).items():
             yield name, value
@@ -186,7 +186,7 @@ def _write_error(code: int, text: str) -> WriteError:
 
 
 def _after_stage(document: dict[str, Any], stage: Document, database: Any) -> dict[str, Any]:
-    """The document after one stage of an update that is a pipeline."""
+    """Return the document after one stage of an update that is a pipeline."""
     (result,) = process_pipeline([deepcopy(document)], database, [stage], None)
     for path, expression in (stage.get("$set") or stage.get("$addFields") or {}).items():
         if isinstance(expression, Mapping) and not is_condition(expression):
@@ -354,7 +354,7 @@ class StandInCollection(_Block, Collection):
         return _stand_in(super().with_options(*args, **kwargs))
 
     def options(self) -> dict[str, Any]:
-        """mongomock does not have this method. It creates no collections with options either."""
+        """Return no options: mongomock lacks this method, and creates no collections with options."""
         return {}
 
     def update_one(self, *args: Any, **kwargs: Any) -> UpdateResult:
@@ -367,7 +367,7 @@ class StandInCollection(_Block, Collection):
         return _as_pymongo_has_it(super().replace_one(*args, **kwargs))
 
     def create_indexes(self, indexes: Any) -> list[str]:
-        """mongomock ignores some options of an index that is created in this way, and not if it is created alone."""
+        """Create each index alone, because mongomock ignores some options of an index that is created with others."""
         documents = [dict(index.document) for index in indexes]
         return [self.create_index(list(document.pop("key").items()), **document) for document in documents]
 
@@ -472,16 +472,16 @@ class _AsyncStandIn(_Block):
     """A stand-in whose methods are awaited."""
 
     def __init__(self, stand_in: Any) -> None:
-        self._stand_in = stand_in
+        self.stand_in = stand_in
 
     def with_options(self, *args: Any, **kwargs: Any) -> Self:
-        return type(self)(self._stand_in.with_options(*args, **kwargs))
+        return type(self)(self.stand_in.with_options(*args, **kwargs))
 
     def __getitem__(self, name: str) -> AsyncStandInCollection:
-        return AsyncStandInCollection(self._stand_in[name])
+        return AsyncStandInCollection(self.stand_in[name])
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._stand_in, name)
+        value = getattr(self.stand_in, name)
         return _awaited_method(value) if inspect.ismethod(value) else _as_async(value)
 
 
@@ -489,14 +489,14 @@ class AsyncStandInCollection(_AsyncStandIn):
     """A StandInCollection whose methods are awaited."""
 
     def find(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
-        return AsyncStandInCursor(self._stand_in.find(*args, **kwargs))
+        return AsyncStandInCursor(self.stand_in.find(*args, **kwargs))
 
 
 class AsyncStandInDatabase(_AsyncStandIn):
     """A StandInDatabase whose methods are awaited, with asynchronous collections."""
 
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> AsyncStandInCollection:
-        return AsyncStandInCollection(self._stand_in.get_collection(name, *args, **kwargs))
+        return AsyncStandInCollection(self.stand_in.get_collection(name, *args, **kwargs))
 
 
 class AsyncStandInCursor:

@@ -129,7 +129,7 @@ def _refuse_differences(action: str, body: Request) -> None:
 
 
 def _requests(body: Mapping[str, Any]) -> Iterator[Request]:
-    """The request itself, and each one in a transaction or in a batch of reads."""
+    """Yield the request itself, and each one in a transaction or in a batch of reads."""
     yield body
     for action in body.get("TransactItems") or ():
         yield from action.values()
@@ -151,7 +151,7 @@ def _refuse_wrong_keys(original: Original, backend: Any, table: Any, keys: Mappi
 
 
 def _once_per_token(actions_by_token: dict[str, Any], original: Original, handler: Any) -> Any:
-    """DynamoDB remembers the token of a transaction for ten minutes. Here it is remembered until the last table is closed."""
+    """Do a transaction once per token. DynamoDB remembers a token for ten minutes; here it is remembered until the last table is closed."""
     token, actions = handler.body.get("ClientRequestToken"), handler.body["TransactItems"]
     if token in actions_by_token:
         if actions_by_token[token] != actions:
@@ -180,7 +180,7 @@ def _all_or_nothing(
 
 
 def _check_size(item: Any) -> None:
-    """moto knows a limit for attributes that are set, and none for what is added to a set or a list."""
+    """Raise if the item is too large. moto limits attributes that are set, but not additions to a set or a list."""
     if item.size() > MAX_ITEM_BYTES:
         raise ItemSizeToUpdateTooLarge
 
@@ -197,7 +197,7 @@ def _put_back(backend: Any, table_name: str, key: Any, item: Any) -> None:
 
 
 def _refuse_scalars(original: Original, value: Any, key: Any, new_value: Any) -> Any:
-    """moto ignores a write below a scalar, or to a name in a list, and answers that it was done."""
+    """Refuse a write below a scalar, or to a name in a list, which moto ignores and answers with success."""
     if value.type not in ("L", "M") or (value.type == "L" and not str(key).isdigit()):
         raise InvalidUpdateExpressionInvalidDocumentPath
     return original(value, key, new_value)
@@ -227,7 +227,7 @@ def _conditions() -> Iterator[tuple[Any, str, Callable[[Original, Any, Item], An
 
 
 def _kind(operand: Operand, item: Item) -> str | None:
-    """The type of an operand. None if it is missing."""
+    """Return the type of an operand. None if it is missing."""
     if isinstance(operand, FuncSize):
         return None if _size(operand, item) is None else "N"
     return cast("str | None", operand.get_type(item))

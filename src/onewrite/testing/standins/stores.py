@@ -99,7 +99,7 @@ class _Account:
         self._table_class: Any = None
 
     def put(self, request: Mapping[str, Any]) -> Any:
-        """An empty table. It replaces one of the same name."""
+        """Return an empty table. It replaces one of the same name."""
         name = request["TableName"]
         definition = dumps([self._region, request], sort_keys=True, default=repr)
         if definition not in self._empty:
@@ -177,7 +177,7 @@ def _mock_account() -> Generator[_Account, None, None]:
 
 @contextmanager
 def _dummy_account() -> Generator[str, None, None]:
-    """Until the block ends, the caller's own account, profile and endpoints are not used."""
+    """Hide the caller's own account, profile and endpoints until the block ends."""
     region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or _REGION
     dummies = {"AWS_DEFAULT_REGION": region, "AWS_REGION": region, **_CREDENTIALS}
     redirecting_names = [name for name in os.environ if name.startswith(_REDIRECTING)]

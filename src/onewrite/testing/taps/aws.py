@@ -38,7 +38,7 @@ def takes_plain_values(client: Any) -> bool:
 
 
 def twin_of(client: Any, *, plain: bool = False) -> Any:
-    """A blocking client of the same service, with the same endpoint, region and credentials."""
+    """Return a blocking client of the same service, with the same endpoint, region and credentials."""
     credentials = client._request_signer._credentials  # noqa: SLF001  # botocore has no public name for them
     keys = (credentials.access_key, credentials.secret_key, credentials.token)
     return _create_client(service_of(client), client.meta.region_name, client.meta.endpoint_url, keys, plain)
@@ -53,7 +53,7 @@ def _create_client(service: str, region: str, endpoint: str, credentials: tuple[
 
 @lru_cache(maxsize=8)
 def _session(access_key: str, secret_key: str, token: str | None) -> Any:
-    """A session is slow to make, because it reads the definitions of the services."""
+    """Return one session per credentials: a session is slow to make, because it reads the definitions of the services."""
     import boto3  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
     return boto3.Session(aws_access_key_id=access_key, aws_secret_access_key=secret_key, aws_session_token=token)
@@ -74,7 +74,7 @@ def is_batch(request: Request) -> bool:
 
 
 def without_one(request: Request, *, first: bool = False) -> tuple[Request | None, dict[str, Any]]:
-    """The request without the last or the first of its writes or keys, or None if there is no other; and that one as the answer names it."""
+    """Return the request without its last (or first) write or key, or None if it has no other; and that write or key as a response names it."""
     tables = dict(request.arguments["RequestItems"])
     table = next(iter(tables)) if first else [*tables][-1]
     batch = tables[table]
@@ -86,7 +86,7 @@ def without_one(request: Request, *, first: bool = False) -> tuple[Request | Non
 
 
 def _parts(batch: Any) -> Sequence[Any]:
-    """The writes or the keys that are wanted of a table. Keys stand beside options."""
+    """Return the writes or the keys of one table in a batch. Keys are next to options."""
     return cast("Sequence[Any]", batch["Keys"] if isinstance(batch, Mapping) else batch)
 
 
@@ -95,7 +95,7 @@ def _with_parts(batch: Any, parts: Sequence[Any]) -> Any:
 
 
 def with_remainder(request: Request, answer: Mapping[str, Any] | None, remainder: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to the whole request, where the answer to the rest of it is known, or None if there is no rest."""
+    """Return the response to the whole request, from the response to the rest of it, or from None if there is no rest."""
     member = _LEFT_IN[request.method]
     if answer is None:
         answer = {"ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
@@ -137,7 +137,7 @@ def tap(store: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
 
 
 def copy_of(thing: Any) -> Any:
-    """A shallow copy. `copy.copy` fails on a client, whose `__getattr__` it calls before the copy has any attributes."""
+    """Return a shallow copy. `copy.copy` fails on a client, whose `__getattr__` it calls before the copy has any attributes."""
     kind = cast("type[Any]", type(thing))
     clone: Any = object.__new__(kind)
     clone.__dict__.update(thing.__dict__)
@@ -190,7 +190,7 @@ class _AsyncApiCall(_ApiCall):
 
 
 def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
-    """An API call as a request. `key_names` has the attributes that are the key of each table."""
+    """Return an API call as a request. `key_names` has the attributes that are the key of each table."""
     entities = _entities(method, arguments)
     keys = [
         _key(table, key_names.get(table) or (), item or {}) if key is None else _key(table, key, key)
@@ -203,7 +203,7 @@ def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str,
 
 
 def with_keys(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
-    """The request with its keys, which depend on the keys of the tables where a whole item is put."""
+    """Return the request with its keys, which depend on the keys of the tables where a whole item is put."""
     return replace(request, keys=request_of(request.store, request.method, request.arguments, key_names).keys)
 
 
@@ -214,12 +214,12 @@ def _only_reads(method: str, arguments: Item) -> bool:
 
 
 def _table(name: object) -> str:
-    """The name of a table that may be given by its ARN."""
+    """Return the name of a table that may be given by its ARN."""
     return str(name).rpartition(":table/")[2]
 
 
 def _entities(method: str, arguments: Item) -> list[tuple[str, Item | None, Item | None]] | None:
-    """Each entity that a call names, as its table, its key and the whole item, of which one is None. None: it may touch any entity."""
+    """Return each entity of a call as its table, its key and the whole item, one of which is None. Return None if it may touch any entity."""
     try:
         if method in _ITEM_METHODS:
             return [_entity(arguments)]
@@ -248,16 +248,22 @@ def _batch(tables: Mapping[str, Sequence[Item]]) -> Iterator[tuple[str, Item | N
 
 
 def _key(table: str, names: Iterable[str], values: Item) -> Key | None:
+    value = key_value(names, values)
+    return None if value is None else (table, value)
+
+
+def key_value(names: Iterable[str], values: Item) -> Hashable:
+    """Return the value of a key with these attributes, or None if it is incomplete or malformed, so the request will be refused."""
     try:
         parts = tuple([_plain(values[name]) for name in sorted(names)])
         hash(parts)
     except (KeyError, TypeError, ValueError, ArithmeticError):
-        return None  # the key is incomplete or malformed, and the request will be refused
-    return (table, parts[0] if len(parts) == 1 else parts) if parts else None
+        return None
+    return parts[0] if len(parts) == 1 else parts or None
 
 
 def _plain(value: Any) -> Hashable:
-    """The value of a key attribute, which is the same whether it was given typed or plain."""
+    """Return the value of a key attribute, which is the same whether it was given typed or plain."""
     if isinstance(value, Mapping):
         ((kind, value),) = cast("Mapping[str, Any]", value).items()
         if kind == "N":
@@ -280,7 +286,7 @@ _NAMES = (
 
 
 def request_of_service(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
-    """An API call as a request. Queues, topics, buckets and the like take the place of tables, and have no keys."""
+    """Return an API call as a request. Queues, topics, buckets and the like take the place of tables, and have no keys."""
     targets = tuple(dict.fromkeys(_targets(method, arguments)))
     return Request(store, method, arguments, None, not method.startswith(_SERVICE_READS), targets)
 
@@ -297,6 +303,6 @@ def _targets(method: str, arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _last_part(name: str) -> str:
-    """The name at the end of an ARN or a URL."""
+    """Return the name at the end of an ARN or a URL."""
     last = name.rstrip("/").rpartition("/")[2]
     return last.rpartition(":")[2] if name.startswith("arn:") else last

@@ -57,7 +57,7 @@ class Listener(Protocol):
         ...
 
     def note(self, result: object, /) -> None:
-        """A flow of a guarded store has returned this."""
+        """Note an outcome that a guarded store has returned."""
         ...
 
     def pass_time(self, seconds: float, /) -> bool:
@@ -65,15 +65,15 @@ class Listener(Protocol):
         ...
 
     def note_hash(self, place: tuple[str, int], /) -> None:
-        """The code at this place asks for the hash of a text."""
+        """Note the place of code that asks for the hash of a string."""
         ...
 
     def note_step(self, name: str, /) -> None:
-        """A guarded store is about to begin a step of this name."""
+        """Note the name of a step that a guarded store is about to begin."""
         ...
 
     def note_failure(self, error: BaseException, /) -> None:
-        """A decorated handler has failed with this."""
+        """Note an exception of a decorated handler."""
         ...
 
 
@@ -117,7 +117,7 @@ class _Taps:
                     self._take_off()
 
     def extend(self) -> bool:
-        """Tap what has been imported since the last time. The result is whether there was anything."""
+        """Tap the drivers that have been imported since the last time, and return whether there were any."""
         modules = dict.fromkeys([*(module for module, *_ in _PATCHES), *_CLASSES])
         missing = [module for module in modules if module in sys.modules and module not in self._originals]
         if not self._users:
@@ -185,7 +185,7 @@ def _patches(module: str) -> Iterator[Patch]:
 
 
 def _hear_method(name: str, original: Function) -> Function:
-    """A method that a listener answers, if there is one."""
+    """Return a method that a listener answers, if there is one."""
 
     @wraps(original)
     def method(owner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -233,7 +233,7 @@ def _hear_loop(original: Function) -> Function:
 
 
 def _renew_context(original: Function) -> Function:
-    """A runner that is used again runs in the context in which it was used first: that of a delivery that is over."""
+    """Run in a new context: a runner that is used again would run in that of its first use, a delivery that has ended."""
 
     @wraps(original)
     def run(runner: Any, coro: Any, *, context: Context | None = None) -> Any:
@@ -243,7 +243,7 @@ def _renew_context(original: Function) -> Function:
 
 
 def _skip_sleep(original: Function) -> Function:
-    """A delivery does not really sleep: only the clock of the stores goes on. A thread beside it does."""
+    """Move the clock of the stores on instead of sleeping in a delivery. Other threads sleep."""
 
     @wraps(original)
     def sleep(seconds: float) -> None:
@@ -255,7 +255,7 @@ def _skip_sleep(original: Function) -> Function:
 
 
 def _note_hash(original: Function) -> Function:
-    """The hash of a text is another one in each process."""
+    """Note a hash of a string, which differs between processes."""
 
     @wraps(original)
     def hash_of(value: object, /) -> Any:
@@ -271,7 +271,7 @@ def _note_hash(original: Function) -> Function:
 
 
 def _order_tasks(original: Function) -> Function:
-    """asyncio makes the tasks in the order of a set, in which coroutines stand by their addresses."""
+    """Make the tasks in the order of the call. asyncio makes them in the order of a set, which depends on addresses."""
 
     @wraps(original)
     def as_completed(awaitables: Any, **options: Any) -> Any:
@@ -319,7 +319,7 @@ def _note_step(original: Function) -> Function:
 
 
 def _note_failures(original: Function) -> Function:
-    """What a decorated handler has raised is noted, which its answer does not tell."""
+    """Note the exceptions of a decorated handler, which its response doesn't show."""
 
     @wraps(original)
     def log_batch(handler: str, source: Any, report: Any, as_failure: Function) -> None:

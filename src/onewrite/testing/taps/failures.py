@@ -43,7 +43,7 @@ class Failure:
 def _server_error(
     code: int, name: str, text: str, labels: Sequence[str] = (), kind: str = "OperationFailure"
 ) -> tuple[Any, ...]:
-    """The class that pymongo makes of an error of MongoDB's, and its arguments."""
+    """Return the class that pymongo makes of an error of MongoDB's, and its arguments."""
     return kind, text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": [*labels]}
 
 
@@ -91,7 +91,7 @@ LIMITED = Failure(
 
 
 def cancellation_error(store: Store, request: Request) -> Exception:
-    """Another transaction is changing the entity."""
+    """Return the error for an entity that another transaction is changing."""
     if kind_of(store) == "collection":
         return server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
     if is_transaction(request):
@@ -133,7 +133,7 @@ def driver_retries(store: Store, request: Request) -> bool:
 
 
 def with_second_try(store: Store) -> Store:
-    """A store whose driver loses the first answer. It sends the request again, unless it is configured to make one attempt.
+    """Return a store whose driver loses the first response. It sends the request again unless it may make one attempt only.
 
     On MongoDB this is the store itself: the server answers a retryable write that is sent again as it did the first time.
     """
@@ -165,7 +165,7 @@ async def _discard(result: Awaitable[object], error: Exception) -> tuple[None, E
 def client_error(
     store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None, *, status: int = 400
 ) -> Exception:
-    """The error as the client raises it: its class is the one in `client.exceptions`."""
+    """Return the error as the client raises it: its class is the one in `client.exceptions`."""
     response: dict[str, Any] = {
         "Error": {"Code": code, "Message": text},
         "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0},
@@ -176,7 +176,7 @@ def client_error(
 
 
 def server_error(code: int, name: str, text: str, labels: Sequence[str]) -> Exception:
-    """The error that pymongo makes of an answer of MongoDB's."""
+    """Return the error that pymongo makes of an answer of MongoDB's."""
     from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
     _, *arguments = _server_error(code, name, text, labels)

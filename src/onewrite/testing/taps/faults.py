@@ -74,19 +74,19 @@ class Faults:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """All requests so far, also those that met a fault."""
+        """Return all requests so far, also those that met a fault."""
         return tuple(self._requests)
 
     def before(self, where: Where, *, optional: bool = False) -> None:
-        """The process dies, and the request was not sent."""
+        """Plan that the process dies before it sends the request."""
         self._plan(_PlannedFault("before", where, "never", _crash, optional))
 
     def after(self, where: Where, *, optional: bool = False) -> None:
-        """The process dies when the request has taken effect, before it has the answer."""
+        """Plan that the process dies after the request has taken effect, before it has the response."""
         self._plan(_PlannedFault("after", where, "once", _crash, optional))
 
     def lose_answer(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
-        """The request takes effect, and the connection closes before the answer has come.
+        """Plan that the request takes effect, and that the connection closes before the response arrives.
 
         With `retried=True` the driver does what it is configured to do. botocore sends the request again, and the handler gets
         the second answer, which may be a refusal because of the first try. If it may make one attempt only, it raises. pymongo
@@ -100,23 +100,23 @@ class Faults:
         )
 
     def throttle(self, where: Where, *, optional: bool = False) -> None:
-        """The server refuses the request because it has too many, and the driver raises when its own retries are used up."""
+        """Plan that the server refuses the request because it has too many, and that the driver raises when its retries are used up."""
         self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.error_for, optional))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
-        """No answer comes in time, and the driver raises. Its error does not tell whether the request was `applied`."""
+        """Plan that no response arrives in time. The driver's error doesn't show whether the request was `applied`."""
         self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.TIMEOUT.error_for, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
-        """Another transaction is changing the entity. Nothing is written: a transaction is cancelled, and a single write refused."""
+        """Plan that another transaction is changing the entity: a transaction is cancelled, and a single write is refused."""
         self._plan(_PlannedFault("cancel_transaction", where, "never", failures.cancellation_error, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
-        """The driver finds no server that takes the connection, and raises. The request was not sent."""
+        """Plan that the driver finds no server that takes the connection, so it raises before it sends the request."""
         self._plan(_PlannedFault("refuse_connection", where, "never", failures.NO_SERVER.error_for, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
-        """A BatchWriteItem or BatchGetItem leaves its last write or key, and names it in UnprocessedItems or UnprocessedKeys."""
+        """Plan that a BatchWriteItem or BatchGetItem leaves its last write or key, and names it in the response."""
         self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.refuse_partial, optional))
 
     def assert_all_used(self) -> None:
@@ -135,7 +135,7 @@ class Faults:
             self._plans.append(plan)
 
     def _meet(self, request: Request) -> _PlannedFault | None:
-        """The fault that the request meets."""
+        """Return the fault that the request meets."""
         with self._lock:
             self._requests.append(request)
             for plan in self._plans:

@@ -52,8 +52,9 @@ from onewrite.testing.taps.traffic import (
 class _Proxy:
     """An object that `isinstance` takes for what it wraps, and that equals it."""
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, tap: _Tap) -> None:
         self._raw = raw
+        self._tap = tap
 
     @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
@@ -85,13 +86,12 @@ _SILENT = frozenset({"codec_options", "options", "read_concern", "read_preferenc
 class _Client(_Proxy):
     """The client of a tapped database."""
 
-    def __init__(self, raw: Any, database: _Database, tap: _Tap) -> None:
-        super().__init__(raw)
+    def __init__(self, raw: Any, tap: _Tap, database: _Database) -> None:
+        super().__init__(raw, tap)
         self._database = database
-        self._tap = tap
 
     def start_session(self, *args: Any, **kwargs: Any) -> TappedSession | TappedAsyncSession:
-        return self._tap.start_session(self, *args, **kwargs)
+        return start_session(self, self._tap.gate, self._tap.store, *args, awaited=self._tap.awaited, **kwargs)
 
     def append_metadata(self, driver: object) -> None:
         """Do nothing with the name that a mapper adds for the server's log."""
@@ -293,7 +293,7 @@ class AnySession:
         return (amake_calls if self._awaited else make_calls)(calls)
 
     def _join(self, request: Request) -> Request:
-        """The request as one of the transaction that is under way, if one is."""
+        """Return the request as part of the transaction in progress, if there is one."""
         self._check_open()
         if not self.in_transaction:
             self._state = _State.NONE
@@ -472,7 +472,7 @@ def start_session(
 
 
 def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """The arguments of a call, and the session among them if it is one of ours."""
+    """Return the arguments of a call, and the session among them if it is one of ours."""
     others = dict(arguments)
     if issubclass(type(others.get("session")), AnySession):
         return others, others.pop("session")
@@ -487,8 +487,6 @@ def _misuse(text: str) -> NoReturn:
 
 # --- collections and databases ----------------------------------------------------------------------------------------
 
-Options: TypeAlias = Mapping[str, Any]
-
 
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     """Send a request. Where pymongo returns a cursor, this returns a list."""
@@ -498,8 +496,9 @@ def send(collection: Any, request: Request, *, awaited: bool) -> Any:
         from onewrite.testing.standins.collection import bulk_write  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
         method = partial(bulk_write, target)
-    args, kwargs = _call(request)
-    answer = method(*args, **kwargs)
+    arguments = {name: value for name, value in request.arguments.items() if name != "then"}
+    # mongomock has other names for some of the arguments that must be given, so these are given by position.
+    answer = method(*[arguments.pop(name) for name in required_names(request.method)], **arguments)
     for option, args, kwargs in request.arguments.get("then", ()):
         answer = getattr(answer, option)(*args, **kwargs)
     if request.method not in CURSORS:
@@ -515,42 +514,28 @@ async def _documents(cursor: Any) -> list[Any]:
 def _target(collection: Any, request: Request) -> Any:
     if request.method in DATABASE_REQUESTS:
         return collection.database
-    target = collection_named(collection, request.tables[0])
+    target = _collection_named(collection, request.tables[0])
     return target.with_options(**request.options) if request.options else target
 
 
-def collection_named(collection: Any, name: str) -> Any:
-    """The collection of this name in the same database."""
+def _collection_named(collection: Any, name: str) -> Any:
+    """Return the collection of this name in the same database."""
     if name == collection.name:
         return collection
     inner = name.removeprefix(f"{collection.name}.")
     return collection[inner] if inner != name else collection.database[name]
 
 
-def options_beside(collection: Any, other: Any) -> Options:
-    """The options of a collection or database that differ from those of the other one."""
-    own = {name: getattr(collection, name) for name in signature_of("with_options").parameters}
-    return {name: value for name, value in own.items() if value != getattr(other, name)}
-
-
-def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments to call the method with. The options that were set on a cursor are not among them."""
-    arguments = {name: value for name, value in request.arguments.items() if name != "then"}
-    # mongomock has other names for some of the arguments that must be given, so these are given by position.
-    return [arguments.pop(name) for name in required_names(request.method)], arguments
-
-
 def tap(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with_sessions: bool = False) -> Any:
     with needed_by("A tap on a collection", "mongodb"):
         import_module("pymongo")
-    kind = cast("type[Any]", type(collection))
-    shared = tap_for(gate, name or collection.name, kind, awaited=awaited, with_sessions=with_sessions)
-    return _Collection(collection, shared, {})
+    store, kind = name or collection.name, cast("type[Any]", type(collection))
+    return _Collection(collection, tap_for(collection, gate, store, kind, awaited=awaited, with_sessions=with_sessions))
 
 
-def tap_for(gate: Gate, store: str, kind: type, *, awaited: bool, with_sessions: bool = False) -> _Tap:
-    """A tap on collections of this class."""
-    return (_AsyncTap if awaited else _Tap)(gate, store, kind, with_sessions=with_sessions)
+def tap_for(performer: Any, gate: Gate, store: str, kind: type, *, awaited: bool, with_sessions: bool = False) -> _Tap:
+    """Return a tap on collections of this class, whose requests the performer performs."""
+    return (_AsyncTap if awaited else _Tap)(performer, gate, store, kind, with_sessions=with_sessions)
 
 
 class _Tap:
@@ -559,27 +544,26 @@ class _Tap:
     _cursor: type[Cursor | AsyncCursor] = Cursor
     awaited = False
 
-    def __init__(self, gate: Gate, store: str, kind: type, *, with_sessions: bool) -> None:
-        self._gate = gate
-        self._store = store
+    def __init__(self, performer: Any, gate: Gate, store: str, kind: type, *, with_sessions: bool) -> None:
+        self.gate = gate
+        self.store = store
+        self._performer = performer
         self._kind = kind
         self._with_sessions = with_sessions
 
-    def wrap(self, value: Any, options: Options) -> Any:
-        """The proxy of a collection. Any other value is returned as it is."""
-        return _Collection(value, self, options) if type(value) is self._kind else value
+    def wrap(self, value: Any) -> Any:
+        """Return the proxy of a collection, and any other value as it is."""
+        return _Collection(value, self) if type(value) is self._kind else value
 
-    def proxy(self, raw: Any, options: Options) -> Any:
-        """The proxy of a collection or of a database."""
-        return (
-            _Collection(raw, self, options) if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database(raw, self)
-        )
+    def proxy(self, raw: Any) -> Any:
+        """Return the proxy of a collection or of a database."""
+        return (_Collection if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database)(raw, self)
 
     def attribute(self, raw: Any, name: str, silent: frozenset[str]) -> Any:
-        """An attribute that sends nothing: a property as it is, and another collection as a proxy."""
+        """Return an attribute that sends nothing: a property as it is, and another collection as a proxy."""
         value = getattr(raw, name)
         if type(value) is self._kind:
-            return self.wrap(value, {})
+            return self.wrap(value)
         if name in silent or name.startswith("_"):
             return value
         raise ConfigurationError(
@@ -589,27 +573,21 @@ class _Tap:
 
     def client_of(self, database: Any) -> Any:
         """Return the client of a database, or its proxy if sessions are tapped."""
-        return _Client(database.client, _Database(database, self), self) if self._with_sessions else database.client
+        return _Client(database.client, self, _Database(database, self)) if self._with_sessions else database.client
 
-    def start_session(self, client: _Client, *args: Any, **kwargs: Any) -> TappedSession | TappedAsyncSession:
-        return start_session(client, self._gate, self._store, *args, awaited=self.awaited, **kwargs)
+    def call(self, collection: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        return make_calls(self._calls(collection, method, args, kwargs))
 
-    def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
-        return make_calls(self._calls(collection, options, method, args, kwargs))
-
-    def _calls(
-        self, collection: Any, options: Options, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> StoreCalls[Any]:
+    def _calls(self, collection: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StoreCalls[Any]:
         arguments, session = without_session(bind(method, args, kwargs))
         runs = runs_of(arguments) if method == "bulk_write" else []
         if len(runs) > 1:
-            return (yield from self._bulk(collection, options, arguments, session, runs))
-        request = request_of(self._store, collection.name, method, arguments, options)
-        answer = yield partial(self._send, session, request)
+            return (yield from self._bulk(collection, arguments, session, runs))
+        answer = yield partial(self._send, session, collection, method, arguments)
         return self._cursor(lambda _: answer) if method in CURSORS else answer
 
     def _bulk(
-        self, collection: Any, options: Options, arguments: Mapping[str, Any], session: Any, runs: Sequence[Sequence[int]]
+        self, collection: Any, arguments: Mapping[str, Any], session: Any, runs: Sequence[Sequence[int]]
     ) -> StoreCalls[Any]:
         """Send each run of operations by itself, and answer as pymongo does when it has sent the last."""
         from pymongo.errors import BulkWriteError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
@@ -619,9 +597,7 @@ class _Tap:
         for places in runs:
             part = {**arguments, "requests": [operations[place] for place in places]}
             try:
-                answer = yield partial(
-                    self._send, session, request_of(self._store, collection.name, "bulk_write", part, options)
-                )
+                answer = yield partial(self._send, session, collection, "bulk_write", part)
                 result = answer.bulk_api_result
             except BulkWriteError as error:
                 result = cast("Mapping[str, Any]", error.details)
@@ -632,21 +608,29 @@ class _Tap:
             raise BulkWriteError(whole)
         return BulkWriteResult(whole, acknowledged=True)
 
-    def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
+    def find(self, collection: Any, *args: Any, **kwargs: Any) -> Any:
         arguments, session = without_session(bind("find", args, kwargs))
 
         def fetch(cursor_options: CursorOptions) -> Any:
             request_arguments = {**arguments, "then": cursor_options} if cursor_options else arguments
-            return self._send(session, request_of(self._store, collection.name, "find", request_arguments, options))
+            return self._send(session, collection, "find", request_arguments)
 
         return self._cursor(fetch)
 
-    def _send(self, session: Any, request: Request) -> Any:
-        return self._gate(request) if session is None else session.perform(self._gate, request)
+    def _send(self, session: Any, collection: Any, method: str, arguments: Mapping[str, Any]) -> Any:
+        options = {} if method in DATABASE_REQUESTS else self._options(collection)
+        request = request_of(self.store, collection.name, method, arguments, options)
+        return self.gate(request) if session is None else session.perform(self.gate, request)
+
+    def _options(self, collection: Any) -> dict[str, Any]:
+        """Return the options in which a collection differs from the performer's collection of the same name."""
+        same_name = _collection_named(self._performer, collection.name)
+        options = {name: getattr(collection, name) for name in signature_of("with_options").parameters}
+        return {name: value for name, value in options.items() if value != getattr(same_name, name)}
 
 
 def _joined(whole: Mapping[str, Any], part: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
-    """The results of a bulk write so far and of its next run, whose operations are at these places in the whole."""
+    """Return the results of a bulk write so far and of its next run, whose operations are at these places in the whole."""
 
     def join(before: Any, value: Any) -> Any:
         if not isinstance(value, list):
@@ -664,39 +648,29 @@ class _AsyncTap(_Tap):
     _cursor = AsyncCursor
     awaited = True
 
-    async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
-        return await amake_calls(self._calls(collection, options, method, args, kwargs))
+    async def call(self, collection: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        return await amake_calls(self._calls(collection, method, args, kwargs))
 
 
 class _Collection(_Proxy):
-    def __init__(self, raw: Any, tap: _Tap, options: Options) -> None:
-        super().__init__(raw)
-        self._tap = tap
-        self._options = options
-
     def __getattr__(self, name: str) -> Any:
         if name == "find":
-            return partial(self._tap.find, self._raw, self._options)
+            return partial(self._tap.find, self._raw)
         if name in READS or name in WRITES:
-            return partial(self._tap.call, self._raw, self._options, name)
+            return partial(self._tap.call, self._raw, name)
         if name == "database":
             return _Database(self._raw.database, self._tap)
         return self._tap.attribute(self._raw, name, SILENT)
 
     def __getitem__(self, name: str) -> Any:
-        return self._tap.wrap(self._raw[name], self._options)
+        return self._tap.wrap(self._raw[name])
 
     def with_options(self, *args: Any, **kwargs: Any) -> Any:
-        options = {**self._options, **bind("with_options", args, kwargs)}
-        return self._tap.wrap(self._raw.with_options(*args, **kwargs), options)
+        return self._tap.wrap(self._raw.with_options(*args, **kwargs))
 
 
 class _Database(_Proxy):
     """A database whose collections pass the same gate."""
-
-    def __init__(self, raw: Any, tap: _Tap) -> None:
-        super().__init__(raw)
-        self._tap = tap
 
     def __getattr__(self, name: str) -> Any:
         if name == "client":
@@ -704,20 +678,19 @@ class _Database(_Proxy):
         if name == "command":
             return self._command
         if name in DATABASE_READS:
-            return partial(self._tap.call, self._raw, {}, name)
+            return partial(self._tap.call, self._raw, name)
         return self._tap.attribute(self._raw, name, DATABASE_SILENT)
 
     def _command(self, *args: Any, **kwargs: Any) -> Any:
         if not is_about_server(bind("command", args, kwargs)["command"]):
             return self._tap.attribute(self._raw, "command", DATABASE_SILENT)
-        return self._tap.call(self._raw, {}, "command", *args, **kwargs)
+        return self._tap.call(self._raw, "command", *args, **kwargs)
 
     def __getitem__(self, name: str) -> Any:
-        return self._tap.wrap(self._raw[name], {})
+        return self._tap.wrap(self._raw[name])
 
     def with_options(self, *args: Any, **kwargs: Any) -> Any:
         return _Database(self._raw.with_options(*args, **kwargs), self._tap)
 
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        options = bind("with_options", args, kwargs)
-        return self._tap.wrap(self._raw.get_collection(name, *args, **kwargs), options)
+        return self._tap.wrap(self._raw.get_collection(name, *args, **kwargs))

@@ -91,7 +91,7 @@ _NAMING_STAGES = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the sta
 def request_of(
     store: str, collection: str, method: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Request:
-    """A call as a request. Its keys are right as long as the only unique index is the one on `_id`."""
+    """Return a call as a request. Its keys are right as long as the only unique index is the one on `_id`."""
     if method in DATABASE_REQUESTS:
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
@@ -134,7 +134,7 @@ def _names(pipeline: object) -> Iterator[str]:
 
 
 def _other_collections(value: object) -> Iterator[str]:
-    """The other collections that a pipeline names, however deep."""
+    """Yield the other collections that a pipeline names, however deep."""
     if isinstance(value, Mapping):
         for name, inner in cast("Document", value).items():
             if name in _NAMING_STAGES:
@@ -146,7 +146,7 @@ def _other_collections(value: object) -> Iterator[str]:
 
 
 def _collections_of(value: object) -> Iterator[str]:
-    """A collection as the stages name it: "archive", {"db": ..., "coll": "archive"}, {"from": "archive"}, {"into": ...}."""
+    """Yield the name of a collection in a stage: "archive", {"db": ..., "coll": "archive"}, {"from": "archive"}, {"into": ...}."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -170,7 +170,7 @@ def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | No
 
 
 def _keys_of_all(collection: str, operations: Sequence[object]) -> tuple[Key, ...] | None:
-    """The keys of the operations of a bulk write, which pymongo keeps in private attributes."""
+    """Return the keys of the operations of a bulk write, which pymongo keeps in private attributes."""
     all_keys: list[Key] = []
     for operation in operations:
         names = ("filter", "upsert", "collation") if hasattr(operation, "_filter") else ("document",)
@@ -183,7 +183,7 @@ def _keys_of_all(collection: str, operations: Sequence[object]) -> tuple[Key, ..
 
 
 def runs_of(arguments: Mapping[str, Any]) -> list[list[int]]:
-    """The places of the operations of a bulk write that pymongo sends in one command each: those of one kind that follow each other.
+    """Return the places of a bulk write's operations by command: pymongo sends successive operations of one kind in one command.
 
     Without order it sends all insertions, then all updates, and then all deletions.
     """
@@ -209,7 +209,7 @@ def _id(document: object) -> object:
 
 
 def _equal(condition: object) -> object:
-    """The value that a filter's `_id` must equal, or None."""
+    """Return the value that a filter's `_id` must equal, or None."""
     if hasattr(condition, "pattern"):  # a regular expression
         return None
     if not isinstance(condition, Mapping):
@@ -221,7 +221,7 @@ def _equal(condition: object) -> object:
 
 
 def _key(value: object) -> Hashable:
-    """A value that is equal for two ids which the server may take for one. None where the id is not known."""
+    """Return one value for all ids that the server may take for the same, or None if the id isn't known."""
     if hasattr(value, "to_decimal"):  # bson's own decimals
         value = cast("Any", value).to_decimal()
     if isinstance(value, Mapping):

@@ -54,7 +54,7 @@ def is_async(store: object) -> bool:
 
 
 def tap(store: Store, gate: Gate, *, name: str | None = None, is_explored: bool = False) -> Store:
-    """The tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited.
+    """Return the tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited.
 
     `is_explored`: the gate knows what transactions of MongoDB do, so sessions of a collection's client are tapped.
     """

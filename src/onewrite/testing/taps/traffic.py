@@ -139,7 +139,7 @@ def is_single_write(request: Request) -> bool:
 
 
 def describe(request: Request, answer: object) -> str:
-    """The answer to a request, or the exception that it raised, in words."""
+    """Return the answer to a request, or the exception that it raised, in words."""
     if isinstance(answer, BaseException):
         words = _failure(answer)
     else:
@@ -164,7 +164,7 @@ def _failure(error: BaseException) -> str:
 
 
 def _name(error: BaseException) -> str:
-    """The name of an error. The class of most of MongoDB's errors is the same, and their code has a name."""
+    """Return the name of an error. The class of most of MongoDB's errors is the same, and their code has a name."""
     kind = type(error).__name__
     details = cast("Mapping[str, Any]", getattr(error, "details", None) or {})
     return str(details.get("codeName", kind)) if kind == "OperationFailure" else kind
