@@ -59,7 +59,7 @@ def test_accounts(mongo: Any) -> None:
     assert kinds(outcome, accounts.deposit(TWO, "a-1", 1250, AT)) == [Applied, Duplicate]
     assert account is not None
     assert (account.state, account.cents, account.version) == (State.OPEN, 1250, 1)
-    assert account.bookings[0].amount == Decimal("12.50")
+    assert account.bookings[0].amount == Decimal("12.50")  # pyright: ignore[reportIndexIssue, reportAttributeAccessIssue]  # MongoEngine has no types
     assert kinds(accounts.withdraw(THREE, "a-1", 9000), accounts.withdraw(THREE, "a-1", 250)) == [Rejected, Applied]
     assert kinds(accounts.freeze(FOUR, "a-1"), accounts.freeze(FOUR, "a-1")) == [Applied, Duplicate]
     assert (accounts.get("a-1").cents, accounts.get("a-1").state) == (1000, State.FROZEN)
@@ -116,7 +116,7 @@ def test_stale_stock_is_not_saved(in_stock_room: InStockRoom) -> None:
         assert stale is not None
         await room.receive(TWO, "pen", 3)
         for write in (stale.save, stale.replace):
-            with pytest.raises(beanie.exceptions.RevisionIdWasChanged):
+            with pytest.raises(beanie.exceptions.RevisionIdWasChanged):  # pyright: ignore[reportAttributeAccessIssue]  # Beanie does not export it
                 await write()
         assert kinds(await room.receive(TWO, "pen", 3)) == [Duplicate]
 
