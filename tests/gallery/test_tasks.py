@@ -26,7 +26,7 @@ LEFT = {
     "kept_in_a_set": "add_once",
     "written_behind": "the task written_behind.<locals>.later",
     "written_two_at_a_time": "which has not ended",
-    "waited_for_the_first": "add_once",
+    "waited_for_the_first": "created at left_behind.py:",
     "read_to_the_first": "async generator",
     "called_later": "add_once",
     "cancelled_with_its_loop": "had not ended when its event loop was closed",

@@ -28,10 +28,20 @@ class Case:
     observe: Any = None
 
 
+def and_beside(store: Any) -> Any:
+    return contents({"store": store, "effects": store.database.effects})
+
+
 WRONG = {
     "read_and_written_under_a_lock": Case(),
     "in_flight_in_this_process": Case(bounds={"faults": 0}),
     "balance_kept_under_a_lock": Case(bounds={"faults": 0}),
+    "acknowledged_while_in_flight": Case(ONE),
+    "dropped_when_busy": Case(),
+    "left_to_the_first": Case(),
+    "marked_before_an_effect_beside": Case(ONE, ON_MONGODB, observe=and_beside),
+    "moved_beside": Case(ONE, ON_MONGODB, observe=and_beside),
+    "counted_beside": Case(ONE, ON_MONGODB, observe=and_beside),
     "upserted_by_a_field": Case(ONE, ON_MONGODB, observe=lambda store: store.count_documents({})),
     "found_and_upserted_by_a_field": Case(ONE, ON_MONGODB, observe=lambda store: store.count_documents({})),
     "duplicate_key_taken_for_a_duplicate": Case(engines=ON_MONGODB),
@@ -46,10 +56,12 @@ WRONG = {
     "error_of_the_server_swallowed": Case(ONE),
     "other_throttling_swallowed": Case(ONE),
     "connection_timeout_swallowed": Case(ONE),
+    "closed_connection_taken_for_success": Case(ONE),
     "tried_three_times_and_logged": Case(ONE),
     "tried_again_and_left": Case(ONE),
     "parked_after_five_tries": Case(ONE),
     "given_up_at_the_second_receipt": Case(BATCH),
+    "record_under_its_receipt": Case(BATCH),
 }
 RIGHT = {
     "written_under_a_lock": Case(ONE),

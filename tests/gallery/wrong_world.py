@@ -6,9 +6,10 @@ import json
 import threading
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, ReadTimeoutError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ConnectTimeoutError, ReadTimeoutError
 from pymongo import DeleteOne, InsertOne, UpdateOne
 from pymongo.errors import (
+    AutoReconnect,
     BulkWriteError,
     DuplicateKeyError,
     ExecutionTimeout,
@@ -68,6 +69,98 @@ def balance_kept_under_a_lock(bank: Bank) -> Coroutine:
                 changed = {"balance": int(kept["balance"]) + message.body["amount"], "seen": [*kept["seen"], message.id]}
                 await bank.put(**changed)
                 kept.update(changed)
+
+    return handle
+
+
+# --- a delivery has begun, and has sent nothing yet ----------------------------------------------------------------------
+
+
+def acknowledged_while_in_flight(bank: Bank) -> Coroutine:
+    """It leaves a message to the delivery that is in progress, which may fail."""
+    in_flight: set[str] = set()
+
+    async def handle(message: Message) -> Any:
+        if message.id in in_flight:
+            return None
+        in_flight.add(message.id)
+        try:
+            return await bank.add(message)
+        finally:
+            in_flight.discard(message.id)
+
+    return handle
+
+
+def dropped_when_busy(bank: Bank) -> Coroutine:
+    """It lets a message go that comes while another one is in progress."""
+    free = threading.Semaphore(1)
+
+    async def handle(message: Message) -> Any:
+        if not free.acquire(blocking=False):
+            return None
+        try:
+            return await bank.add(message)
+        finally:
+            free.release()
+
+    return handle
+
+
+def left_to_the_first(bank: Bank) -> Coroutine:
+    """The first delivery writes what the others have collected. If it fails, only its own message comes again."""
+    collected: list[Message] = []
+    leads = threading.Lock()
+
+    async def handle(message: Message) -> None:
+        collected.append(message)
+        if not leads.acquire(blocking=False):
+            return
+        try:
+            while collected:
+                await bank.add(collected[0])
+                collected.pop(0)
+        finally:
+            collected.clear()
+            leads.release()
+
+    return handle
+
+
+# --- a collection beside that of world ---------------------------------------------------------------------------------
+
+
+def marked_before_an_effect_beside(bank: Bank) -> Coroutine:
+    """The mark and the effect are in two collections of one database, and have the same content."""
+
+    async def handle(message: Message) -> None:
+        try:
+            bank.store.insert_one({"_id": message.id})
+        except DuplicateKeyError:
+            return
+        bank.store.database.effects.insert_one({"_id": message.id})
+
+    return handle
+
+
+def moved_beside(bank: Bank) -> Coroutine:
+    """It deletes the document before it inserts it into the archive."""
+
+    async def handle(message: Message) -> None:
+        bank.store.update_one({"_id": message.id}, {"$setOnInsert": {"done": False}}, upsert=True)
+        if (found := bank.store.find_one_and_delete({"_id": message.id, "done": False})) is not None:
+            bank.store.database.effects.replace_one({"_id": message.id}, found, upsert=True)
+
+    return handle
+
+
+def counted_beside(bank: Bank) -> Coroutine:
+    """It finds its mark in one collection, and counts in another before it marks."""
+
+    async def handle(message: Message) -> None:
+        if bank.store.find_one({"_id": message.id}) is None:
+            bank.store.database.effects.update_one({"_id": message.id}, {"$inc": {"n": 1}}, upsert=True)
+            bank.store.update_one({"_id": message.id}, {"$inc": {"n": 1}}, upsert=True)
 
     return handle
 
@@ -255,6 +348,18 @@ def connection_timeout_swallowed(bank: Bank) -> Coroutine:
     return handle
 
 
+def closed_connection_taken_for_success(bank: Bank) -> Coroutine:
+    """The connection may also close before the request has arrived."""
+
+    async def handle(message: Message) -> Any:
+        try:
+            return await bank.add(message)
+        except (ConnectionClosedError, AutoReconnect):
+            return None
+
+    return handle
+
+
 # --- an outage lasts ---------------------------------------------------------------------------------------------------
 
 
@@ -313,5 +418,15 @@ def given_up_at_the_second_receipt(bank: Bank) -> Any:
         for record in event["Records"]:
             if int(record["attributes"]["ApproximateReceiveCount"]) < 2:  # the second
                 await bank.add_under(record["messageId"], 10 ** json.loads(record["body"]))
+
+    return handle
+
+
+def record_under_its_receipt(bank: Bank) -> Any:
+    """Each receipt of a record has a handle of its own."""
+
+    async def handle(event: Any) -> None:
+        for record in event["Records"]:
+            await bank.add_under(record["receiptHandle"], 10 ** json.loads(record["body"]))
 
     return handle

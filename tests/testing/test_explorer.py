@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
+from onewrite import Begun, ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -189,6 +190,26 @@ def test_a_message_that_never_settles_is_a_finding() -> None:
     report = on_mongodb(inserting_first)
     assert len(words(report)) == 1
     assert "m1 never settled: DuplicateKeyError" in str(report)
+
+
+def test_a_step_that_is_never_finished_keeps_its_message_busy() -> None:
+    def world() -> Any:
+        collection = customers()
+        collection.insert_one({"_id": "c1"})
+        return collection
+
+    def build(collection: Any) -> Handler:
+        orders = GuardedCollection(collection, SeenIds())
+        lease, safe_for = timedelta(seconds=30), timedelta(hours=23)
+
+        def handle(message: Message) -> Any:
+            step = orders.begin(message, "charge", {"_id": "c1"}, lease=lease, safe_for=safe_for)
+            return orders.update_one(message, {"_id": "c1"}, {"$set": {"credit": 1}}) if isinstance(step, Begun) else step
+
+        return handle
+
+    with pytest.raises(ConfigurationError, match=r"fails even undisturbed: m1 never settled: .*Busy"):
+        on_mongodb(build, MESSAGES[:1], world=world)
 
 
 def test_a_handler_that_never_says_done_is_a_finding_too() -> None:

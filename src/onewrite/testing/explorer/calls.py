@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -61,10 +61,11 @@ _DRIVERS = frozenset({"pymongo", "botocore", "aiobotocore", "aiohttp"})
 
 
 class Task(asyncio.Task[Any]):
-    """A task that knows by which path it was made."""
+    """A task that knows by which path it was made, and where in the user's code."""
 
-    def __init__(self, path: TaskPath, coro: Any, **options: Any) -> None:
+    def __init__(self, path: TaskPath, made_at: Place | None, coro: Any, **options: Any) -> None:
         self.path = path
+        self.made_at = made_at
         self.children = 0
         super().__init__(coro, **options)
 
@@ -180,7 +181,7 @@ class WatchedLoop:
         else:
             self._orphans += 1
             path = (self._orphans,)
-        task = Task(path, coro, loop=loop, **options)
+        task = Task(path, _place(inspect.currentframe()), coro, loop=loop, **options)
         self._tasks.append(task)
         return task
 
@@ -262,6 +263,13 @@ def path_of(task: asyncio.Task[Any] | None) -> TaskPath:
 def place_in_words(place: Place) -> str:
     file, line = place
     return f"{Path(file).name}:{line}"
+
+
+def _place(frame: FrameType | None) -> Place | None:
+    """Return the place in the user's code that this frame is at or was called from, or None if there is none."""
+    while frame is not None and not _is_the_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 @lru_cache(maxsize=1024)
@@ -553,7 +561,7 @@ class HandlerCall:
             task = next(waiter.task for waiter in self._waiters if not waiter.cancelled)
             self._refuse(
                 ConfigurationError(
-                    f"{self.name} has failed and left {_description(task)} behind, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel "
+                    f"{self.name} has failed and left behind {_description(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel "
                     "it when the handler fails, or create it in an asyncio.TaskGroup, which does that."
                 )
             )
@@ -641,7 +649,7 @@ class HandlerCall:
         """Refuse a handler that has returned before its work was done. `state` says what is left to do."""
         self._refuse(
             ConfigurationError(
-                f"{self.name} has returned and left {_description(task)} behind, which {state}. The message counts as done by then, so what "
+                f"{self.name} has returned and left behind {_description(task)}, which {state}. The message counts as done by then, so what "
                 "is not done yet is lost if the process ends. Wait for it before the handler returns: await the task or create it in an "
                 "asyncio.TaskGroup, and close async generators with contextlib.aclosing."
             )
@@ -811,7 +819,8 @@ def _description(task: asyncio.Task[Any] | None) -> str:
     code: CodeType | None = getattr(None if task is None else task.get_coro(), "cr_code", None)
     if code is None:
         return "a callback, a timer or an async generator of its event loop"
-    return f"the task {code.co_qualname} ({place_in_words((code.co_filename, code.co_firstlineno))})"
+    made_at = task.made_at if isinstance(task, Task) else None
+    return f"the task {code.co_qualname}, created at {place_in_words(made_at or (code.co_filename, code.co_firstlineno))}"
 
 
 def in_an_event_loop() -> bool:

@@ -93,7 +93,7 @@ class LambdaEvent:
         return frozenset(source for place in places if (source := self._source(place)) is not None)
 
     def copy_of(self, places: Places, redeliveries: int) -> Any:
-        """The event as it is redelivered, with the records at these places only. SQS says how often each was received."""
+        """The event as it is redelivered, with the records at these places only. SQS says how often each was received, by another handle each time."""
         if isinstance(self.message.get("records"), Mapping):
             records: dict[Any, list[Any]] = {}
             for place in places:
@@ -104,6 +104,8 @@ class LambdaEvent:
             count = field_at(record, "attributes", _RECEIVED)
             if isinstance(count, str) and count.isdigit():
                 record["attributes"][_RECEIVED] = str(int(count) + redeliveries)
+            if "receiptHandle" in record:
+                record["receiptHandle"] = f"{record['receiptHandle']}/{redeliveries}"
         return event
 
     def failures(self, answer: object, places: Places) -> Places:

@@ -40,12 +40,13 @@ def why_incomparable(value: object) -> str | None:
 
 # --- differences ------------------------------------------------------------------------------------------------------
 
-_REDELIVERY = "a redelivery must send what the first delivery sent."
+_REDELIVERY = "A redelivery must send what the first delivery sent."
 _CLOCK = (
     "That is the time, which the handler takes from the clock of the machine, as datetime.now() and time.time() do. Take it from the "
-    f"message, or from a clock that build(store) is given by the test and that stands still; or freeze it around explore(), with freezegun or with time-machine (tick=False): {_REDELIVERY}"
+    "message, or freeze it around explore(), with freezegun or with time-machine (tick=False). A lease of your own needs a clock that moves "
+    f"on with each delivery: make it in build(store), as itertools.count(1_800_000_000, 60). {_REDELIVERY}"
 )
-_RANDOM = f"That looks random. Take ids from the message, as message.child(name) gives them: {_REDELIVERY}"
+_RANDOM = f"That looks random. Take ids from the message, as message.child(name) gives them. {_REDELIVERY}"
 _MEMORY = (
     "From the second time on it does the same, so it goes by what a module keeps from one build(store) to the next: a global, a cache, "
     "functools.cache, an attribute of a class. build(store) is called before each schedule, as a new process would begin: make there what "
@@ -53,7 +54,7 @@ _MEMORY = (
 )
 _UNKNOWN = (
     "Either the handler makes that up: take ids from the message, as message.child(name) gives them, and take the time from an argument "
-    f"that the test sets, because {_REDELIVERY} Or it goes by what a module keeps from one build(store) to the next, such as a counter or a "
+    f"that the test sets. {_REDELIVERY} Or it goes by what a module keeps from one build(store) to the next, such as a counter or a "
     "cache: make that in build(store), which is called before each schedule."
 )
 _CLOCK_OF_STORE = "That is the time. The database has put it in, as $currentDate and $$NOW do, or observe() has asked for it: let observe() leave it out."

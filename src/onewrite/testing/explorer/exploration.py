@@ -231,7 +231,7 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     """A step in words, such as "UpdateItem customers c1: guarded, applied"."""
     request, fault = step.taken_step.request, step.taken_step.step.fault
     if request is None:
-        return f"sends nothing{_ending(step, part_titles)}"
+        return f"{'begins' if fault is Fault.BEGUN else 'sends nothing'}{_ending(step, part_titles)}"
     if step.taken_step.outage:
         return f"{request}: fails again{_ending(step, part_titles)}"
     if fault is Fault.CRASH_BEFORE:

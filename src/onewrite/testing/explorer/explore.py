@@ -197,7 +197,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
         )
         try:
             judge = Judge(subject, arguments.observe, arguments.invariant)
-            judge.prepare()
+            judge.in_time(judge.prepare)
             judge.recall()
             search = _search(judge, arguments, start)
             if search.schedule is None and arguments.replay is None and judge.may_share_memory:
@@ -299,7 +299,7 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
         )
         counterexample = counterexample_of(schedule, schedule.finding, legend_of(judge.subject), code, replay)
     try:
-        remarks += judge.find_remarks()
+        remarks += judge.in_time(lambda: [*judge.find_remarks()])
     except Exception as error:
         if counterexample is None:
             raise

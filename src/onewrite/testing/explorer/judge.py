@@ -25,7 +25,7 @@ from onewrite.testing.explorer.proof import prove
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
-from onewrite.testing.explorer.subject import Stores, Subject, name_of
+from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, name_of
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
 from onewrite.testing.model.machine import Position, changes_structure
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
@@ -283,6 +283,14 @@ class Judge:
         self._forget()
         self.recall()
 
+    def in_time(self, work: Callable[[], T]) -> T:
+        """Return the result of the work, which is begun again with moving time if a delivery meets the lease of another one."""
+        try:
+            return work()
+        except LeaseMetError:
+            self.let_time_go_on()
+            return work()
+
     def let_time_go_on(self) -> None:
         """From now on, a message comes again later than before, so leases end."""
         self.subject.time_goes_on = self.subject.deliveries_differ = True
@@ -310,7 +318,7 @@ class Judge:
 
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
-        if not self.subject.deliveries_differ and self.subject.counts_receipts:
+        if not self.subject.deliveries_differ and self.subject.tells_deliveries_apart:
             self.subject.deliveries_differ = True
             self._forget()
             self.recall()

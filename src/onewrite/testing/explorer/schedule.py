@@ -60,18 +60,20 @@ class Fault(StrEnum):
     UNREACHABLE = "N", "before", "not sent, because no server is reached", failures.NO_SERVER
     NOT_CONNECTED = "K", "before", "not sent, because no server is reached in time", failures.NO_CONNECTION
     UNANSWERED = "H", "before", "lost on its way, and no answer comes in time", failures.TIMEOUT
+    CUT_OFF = "P", "before", "lost on its way, and the connection closes", failures.LOST_RESPONSE
     OUTAGE = "O", "before", "not sent, because no server is reached as long as this delivery tries", failures.NO_SERVER
     UNPROCESSED = "U", "after", ", but the last part is left, which the answer says"  # of a batch
     FIRST_UNPROCESSED = "V", "after", ", but the first part is left, which the answer says"
     STALE = "S", "after", ", stale: an earlier write is missing"
     SLOW = "W", "before", "takes longer than a timer"  # which goes off before any pending request is answered
     NEVER_SENT = "X", "before", "cancelled, and never sent"
+    BEGUN = "I"  # no fault, but an order: the delivery begins, and its first request stays pending
     RACED = "D"  # no fault, but an order: an upsert has looked for its document before the write of the step before
 
     @property
     def counts(self) -> bool:
         """Whether it uses up the bound on faults. The handler itself has cancelled a request that is never sent."""
-        return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.RACED)
+        return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.BEGUN, Fault.RACED)
 
     @property
     def kills(self) -> bool:
@@ -88,7 +90,7 @@ class Fault(StrEnum):
 VARIANTS: Mapping[Fault, tuple[Fault, ...]] = {
     Fault.LOST: (Fault.LOST_IN_TIME, Fault.LOST_BY_SERVER, Fault.UNCONFIRMED),
     Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.LIMITED, Fault.FAILED, Fault.OVERLOAD),
-    Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.OUTAGE),
+    Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.CUT_OFF, Fault.OUTAGE),
 }
 LONGEST_OUTAGE = 10  # requests: one that lasted as long as the handler tries would have no end
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count, pairwise, product
 from random import Random
 from typing import TypeAlias, cast
 
@@ -182,6 +182,7 @@ class EverySchedule:
         return self._schedules or (300_000 if self._recalls else 10_000)
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
+        yield from [schedule for schedule in _overlap(self._judge) if schedule.finding is not None]
         checks = [*_follow_variants(self._judge)]
         if self._judge.remembers:
             checks += _repeat(self._judge)
@@ -272,6 +273,20 @@ def _repeat(judge: Judge) -> Iterator[JudgedSchedule]:
         for before in range(many):
             for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST):
                 yield run_again(judge, (*(first_step,) * before, first_step._replace(fault=fault)))
+
+
+def _overlap(judge: Judge) -> Iterator[JudgedSchedule]:
+    """Another delivery comes between the beginning of each message and its first request, which then fails or does not.
+
+    A search lets a delivery begin with its first request. Only to a handler that keeps something in memory before that does it make a
+    difference. Two deliveries of one message come first: another message may have to wait for a lock.
+    """
+    messages = range(len(judge.requests))
+    for message, other in sorted(product(messages, messages), key=lambda pair: pair[0] != pair[1]):
+        first, second = Delivery(message, 0), Delivery(other, int(other == message))
+        for fault in (Fault.NONE, Fault.CRASH_BEFORE, Fault.THROTTLED):
+            between = (ScheduleStep(second),) * judge.requests[other]
+            yield run_again(judge, (ScheduleStep(first, Fault.BEGUN), *between, ScheduleStep(first, fault)))
 
 
 def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:

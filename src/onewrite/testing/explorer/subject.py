@@ -16,7 +16,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
 
-from onewrite.aws_lambda.sources import SQS
 from onewrite.batch.handler import handler_of
 from onewrite.core.unreturned import FunctionCall
 from onewrite.errors import ConfigurationError
@@ -71,8 +70,9 @@ class Invocation:
         batch_handler = handler_of(handler)
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
 
-    def of(self, deliverable: Deliverable) -> Callable[[Any], Any]:
+    def of(self, deliverable: Deliverable, delivery: Delivery) -> Callable[[Any], Any]:
         """Return the function that is called with the message or the event. It raises if Lambda takes the invocation for failed."""
+        request_id = f"00000000-0000-4000-8000-{delivery.message:06}{delivery.number:06}"
         is_event = isinstance(deliverable, LambdaEvent)
         # Lambda always gives a context. The second parameter of another handler may be something else, with a default.
         with_context = (is_event or not _takes(self._handler, _A_MESSAGE)) and _takes(self._handler, _A_MESSAGE, _A_CONTEXT)
@@ -80,7 +80,11 @@ class Invocation:
         is_read = isinstance(deliverable, LambdaEvent) and (self._has_its_answer_read or not deliverable.source.raises)
 
         def call(message: Any) -> Any:
-            answer = self._handler(message, lambda_context()) if with_context else self._handler(message)
+            answer = (
+                self._handler(message, replace(lambda_context(), aws_request_id=request_id))
+                if with_context
+                else self._handler(message)
+            )
             return _check_answer(answer, is_read=is_read) if is_event else answer
 
         def deliver(message: Message) -> Any:
@@ -308,9 +312,9 @@ class Subject:
         self._epoch = time.time()
 
     @property
-    def counts_receipts(self) -> bool:
-        """Whether each delivery can say which it is."""
-        return any(isinstance(deliverable, LambdaEvent) and deliverable.source is SQS for deliverable in self.deliverables)
+    def tells_deliveries_apart(self) -> bool:
+        """Whether a handler can tell which delivery of its message it is given: Lambda numbers its requests, and SQS the receipts."""
+        return any(isinstance(deliverable, LambdaEvent) for deliverable in self.deliverables)
 
     @property
     def titles(self) -> Titles:
@@ -381,7 +385,9 @@ class Subject:
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
         message = deliverable.copy_of(tuple(part - first for part in parts), delivery.number)
         now = self._epoch + delivery.number * self._redelivered_after.total_seconds() * self.time_goes_on
-        return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), answers, now=now)
+        return self.threads.begin(
+            invocation.of(deliverable, delivery), message, name_of(self.names, delivery), answers, now=now
+        )
 
     def check(self) -> None:
         """Raise if the exploration could see nothing that was wrong."""

@@ -115,15 +115,17 @@ class Trial:
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         """Return the taken step, and the position of the machine after it."""
         self.go_here()
-        if step.delivery not in self._calls:
+        begins = step.delivery not in self._calls
+        if begins:
             self._forget_tokens_of(step.delivery)
             self._begin(step.delivery, self._brought(step))
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
         stop, keys = call.stop, call.keys
-        if not stop.pending:  # it has begun, and has ended at once
+        if not stop.pending or (begins and step.fault is Fault.BEGUN):  # it has ended at once, or sends nothing yet
             self._end_transactions(step.delivery, call)
-            taken_step = TakenStep(ScheduleStep(step.delivery, company=step.company), None, None, call.has_ended, ())
+            fault = Fault.BEGUN if stop.pending else Fault.NONE
+            taken_step = TakenStep(ScheduleStep(step.delivery, fault, company=step.company), None, None, call.has_ended, ())
             return self._trial_step(taken_step, call, ()), self._subject.machine.position
         index = step.request_index % len(stop.pending)
         request, cancelled = stop.pending[index]

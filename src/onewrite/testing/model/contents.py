@@ -94,7 +94,8 @@ class Keys:
         Equal pickles mean equal requests, and pickling is quick. So the canonical form is made only for new pickles.
         """
         try:
-            pickle_bytes = pickle.dumps((request.store, request.method, dict(request.arguments), dict(request.options)))
+            target = request.store, request.tables, request.method  # the arguments of a collection do not name it
+            pickle_bytes = pickle.dumps((target, dict(request.arguments), dict(request.options)))
         except Exception:
             return self._key_of_form(request)
         if pickle_bytes not in self._keys_of_pickles:
@@ -107,7 +108,8 @@ class Keys:
         ordered = not request.method[0].isupper()  # a method of a collection, and no operation of AWS
         try:
             arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
-            form = (request.store, request.method, tuple(sorted(arguments)), canonical(request.options, ordered=False))
+            target = request.store, request.tables, request.method
+            form = (target, tuple(sorted(arguments)), canonical(request.options, ordered=False))
         except NotCanonicalError:
             return None
         return self._keys.setdefault(form, len(self._keys) + 1)

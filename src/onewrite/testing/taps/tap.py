@@ -41,7 +41,9 @@ def kind_of(store: object) -> Kind:
 def check_store(store: object) -> None:
     """Raise `ConfigurationError` unless it is a store that can be tapped."""
     if kind_of(store) == "client" and not is_dynamodb_client(store):
-        raise ConfigurationError(f"This is a client of {service_of(store)}: give a client of dynamodb.")
+        raise ConfigurationError(
+            f"This is a client of {service_of(store)}: make it in the handler or in build, and give a client of dynamodb."
+        )
 
 
 def is_async(store: object) -> bool:
