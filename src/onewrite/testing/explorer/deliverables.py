@@ -100,7 +100,8 @@ class LambdaEvent:
                 records.setdefault(self.lanes[place], []).append(self.records[place])
             return copy.deepcopy({**self.message, "records": records})
         event = copy.deepcopy({**self.message, "Records": [self.records[place] for place in places]})
-        for record in event["Records"] if self.source is SQS else ():
+        received: list[Any] = event["Records"] if self.source is SQS else []
+        for record in received:
             count = field_at(record, "attributes", _RECEIVED)
             if isinstance(count, str) and count.isdigit():
                 record["attributes"][_RECEIVED] = str(int(count) + redeliveries)
