@@ -41,21 +41,21 @@ class Refusal(NamedTuple):
 
 
 class Attempt(Protocol):
-    """A write that is ready to be sent, in the words of an engine."""
+    """A write that is ready to be sent, in the language of an engine."""
 
     @property
     def write(self) -> Write: ...
 
     def send(self) -> Flow[Landed | Refusal]:
-        """Send it once, and find out what refused it."""
+        """Send it once. Return what refused it, if anything did."""
         ...
 
     def lands(self) -> Flow[bool]:
-        """Send it once. Did the entity meet its conditions? Why not is not asked."""
+        """Send it once. Return whether the entity met its conditions, without asking why not."""
         ...
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[Attempt | None]:
-        """Return what to send next, if nothing of ours is in the way. None: the caller's own condition refused it. Or raise the failure."""
+        """Return what to send next if none of our conditions refused it. None: the caller's own condition did. Or raise the failure."""
         ...
 
     def with_step(self, step: StepPart) -> Attempt:
@@ -75,10 +75,10 @@ class Attempt(Protocol):
 
 
 class Engine(ABC):
-    """What the flows need to know of a guarded store. `final_write`: the call that finishes a performed step."""
+    """A guarded store, as the flows know it. `final_write`: the call that finishes a performed step."""
 
     final_write: ClassVar[FinalWrite]
-    has_token: ClassVar[bool]  # does an entity keep the token of its last writer?
+    has_token: ClassVar[bool]  # whether an entity keeps the token of its last writer
     too_much: ClassVar[tuple[type[Exception], ...]]  # raised if a write of several messages, or its entity, is too large
     entity_argument: ClassVar[str]  # by which a call names the entity
     fold_step: ClassVar[StepPart]  # what a write of several messages asks of steps
@@ -114,11 +114,11 @@ class Engine(ABC):
 
     @abstractmethod
     def keep(self, native: Native) -> Native:
-        """Return the arguments. While an asynchronous call waits for a response, other tasks may use its arguments again: so these are copied."""
+        """Return the arguments, copied for an asynchronous call: while it waits for a response, other tasks can change them."""
 
     @abstractmethod
     def read_key(self, native: Native) -> Mapping[str, Any]:
-        """Return what names the entity in the arguments of a call."""
+        """Return the key of the entity that the arguments of a call name."""
 
     def name_entity(self, key: Mapping[str, Any]) -> Native:
         """Return the arguments of a call that name the entity with this key, and nothing else."""
@@ -152,8 +152,8 @@ class Engine(ABC):
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
     ) -> Attempt:
-        """Return what changes these fields of the message's step under that ledger, or puts another step in its place, if it has this fence."""
+        """Return the write that changes these fields of the message's step under that ledger, or replaces the step, if it has this fence."""
 
     @abstractmethod
     def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:
-        """Read the entity as it is now. `entry`: for which the ledger is looked into."""
+        """Read the entity as it is now. `entry`: the entry that will be judged, if any."""

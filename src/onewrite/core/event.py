@@ -49,9 +49,9 @@ class Event:
 
     def __post_init__(self) -> None:
         cause = self.cause.id if isinstance(self.cause, Message) else self.cause
-        for part, value in (("type", self.type), ("name", self.name), ("cause", cause)):
-            if value is not None or part == "type":
-                _check_text(part, value)
+        for field_name, value in (("type", self.type), ("name", self.name), ("cause", cause)):
+            if value is not None or field_name == "type":
+                _check_text(field_name, value)
         if type(self.type) is not str:  # as a member of an Enum, whose text in an f-string is another one
             object.__setattr__(self, "type", str.__str__(self.type))
         if self.name is not None and type(self.name) is not str:
@@ -332,17 +332,17 @@ def _number(value: Decimal) -> int | float:
     raise InvalidUpdate(f"The number {value} would be rounded by readers of JSON: emit it as text.")
 
 
-def _check_text(part: str, value: object) -> None:
+def _check_text(field_name: str, value: object) -> None:
     if not isinstance(value, str) or not value:
         fault = "empty" if value == "" else f"a {type(value).__name__}"
-        raise InvalidUpdate(f"Event.{part} is {fault}: give it a text.")
+        raise InvalidUpdate(f"Event.{field_name} is {fault}: give it a text.")
     try:
         length = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
-        raise InvalidUpdate(f"Event.{part} has a lone surrogate, which no database stores.") from error
+        raise InvalidUpdate(f"Event.{field_name} has a lone surrogate, which no database stores.") from error
     if length > Message.max_text_bytes:
         raise InvalidUpdate(
-            f"Event.{part} has {length} bytes, and at most {Message.max_text_bytes} are allowed, as in an id: put what is long into the body."
+            f"Event.{field_name} has {length} bytes, and at most {Message.max_text_bytes} are allowed, as in an id: put what is long into the body."
         )
 
 

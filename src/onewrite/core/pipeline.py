@@ -1,8 +1,7 @@
-"""How a guarded write is sent until it is known what it means, on any engine. `settle` is the only loop that sends a write again.
+"""How a guarded write is sent until its outcome is known, on any engine. `settle` is the only loop that sends a write again.
 
-`new_write` puts the parts of a write together, and an engine makes an `Attempt` of it: a write that is ready to be sent. DynamoDB returns
-the item that refused it, MongoDB is read to find out: that is the difference between the engines, and `Attempt.send` hides it. What the
-entity means is the business of `judging.py`.
+`new_write` puts the parts of a write together. An engine makes an `Attempt` from them: a write that is ready to be sent. DynamoDB returns the
+item that refused it, and MongoDB must be read: `Attempt.send` hides that difference. `judging.py` decides what the refusing entity means.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def new_write(
     place: int = 0,
     others: tuple[Message, ...] = (),
 ) -> Write:
-    """Return the parts of a write. `name` and `place`: which call it is of, and which of the call's writes. `others`: further messages that it has."""
+    """Return the parts of a write. `name` and `place`: the call, and the write's index in it. `others`: more messages, in a fold."""
     hear_begin((message, *others))
     now, outbox_part = engine.clock(), engine.empty_emission
     if entry is None:
@@ -76,7 +75,7 @@ def new_write(
 
 
 def look_up(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
-    """Read what an unconditional write of the message would get now."""
+    """Return the outcome that an unconditional write of the message would get now."""
     check_message(message)
     native = engine.keep(native)
     write = new_write(engine, message, engine.read_key(native))
@@ -84,7 +83,7 @@ def look_up(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
 
 
 class Settled(NamedTuple, Generic[T]):
-    """What became of a write. No `result`: the caller's own condition refused it. `is_exhausted`: others were in the way all the time."""
+    """The end of a write. No `result`: the caller's own condition refused it. `is_exhausted`: other writers interfered with every attempt."""
 
     attempt: Attempt
     result: Landed | T | None
@@ -93,11 +92,11 @@ class Settled(NamedTuple, Generic[T]):
 
 
 Judge: TypeAlias = Callable[[Write, Image], T | StepPart | None]
-"""Says why the entity refused a write. None: nothing of ours is in the way. A step: the write is to be sent with it."""
+"""Returns why the entity refused a write. None: none of our conditions did. A step: send the write again with that step."""
 
 
 def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
-    """Send a write until it is known what it means."""
+    """Send a write until its outcome is known."""
     failure: Exception | None = None
     attempts = 0
     while True:
@@ -131,11 +130,11 @@ def judge_write(write: Write, image: Image) -> Outcome | StepPart:
 
 
 def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
-    """Send the write of one message. `missing_ok`: a missing entity is an answer."""
+    """Send the write of one message. `missing_ok`: a missing entity settles the message."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
     answer = settled.result
-    if isinstance(answer, Landed) and settled.refusal is None:  # nearly always, and one generator less
+    if isinstance(answer, Landed) and settled.refusal is None:  # the usual case, without another generator
         return Applied(attempt.write.message, answer.entity, response=answer.response)
     outcome = yield from conclude(settled)
     return settle_missing(outcome, attempt.write, missing_ok=missing_ok) if missing_ok else outcome
@@ -161,9 +160,9 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
 
 
 def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
-    """Move a mark that counts over a message that a ledger in also= holds, as over a refused one: the messages behind it wait for that.
+    """Move a counting mark over a message that a ledger in also= holds, because later messages wait for that.
 
-    None: no message waits. Otherwise why this one must be redelivered.
+    Return None if no message waits any longer, and otherwise why this message must be redelivered.
     """
     write = attempt.write
     if not write.entry.holds_before(write.message, image.ledger):
@@ -175,7 +174,7 @@ def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
 
 
 def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
-    """Move the mark over the attempt's message. None: done. Otherwise why it must be redelivered."""
+    """Move the mark over the attempt's message. Return None, or why the message must be redelivered."""
     record = cast("Attempt", (yield from attempt.record(passes=True)))
     result = yield from record.send()
     if isinstance(result, Landed) or has_landed(result.write, result.image):
@@ -188,7 +187,7 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
 
 
 def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
-    """Move the mark over a message that the caller's condition refused: those after it wait for that."""
+    """Move the mark over a message that the caller's condition refused, because later messages wait for that."""
     if not isinstance(outcome, Rejected) or not outcome.settled:
         return outcome
     step = attempt.write.step
@@ -220,7 +219,7 @@ def raise_failure(attempt: Attempt, refusal: Refusal) -> Flow[None]:
 
 
 def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
-    """Remove the step of a message that the caller's condition refused, and which never comes again. The mark stays where it is."""
+    """Remove the step of a message that the caller's condition refused, because the message is not delivered again. The mark stays."""
     record = yield from attempt.record()
     if record is not None:
         part = step if step.overtaken else Withdraws(step.fence, step.ledger)
@@ -228,7 +227,7 @@ def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
 
 
 def send_finish(attempt: Attempt) -> Flow[Outcome]:
-    """Send the write that finishes a step. A refusal shows under which ledger the step was begun, and whether others have overtaken it."""
+    """Send the write that finishes a step. A refusal shows the ledger of the step, and whether later messages have overtaken it."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_finish)
     settled = yield from flow
     if settled.result is None:
@@ -237,7 +236,7 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
 
 
 def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | None]:
-    """Send the begin of a step. `replaces`: it takes the place of another. None: the step that was to be replaced is gone."""
+    """Send the begin of a step. `replaces`: it replaces another step. Return None if that step no longer exists."""
 
     def judge_refusal(write: Write, image: Image) -> Step | Outcome | None:
         answer = judge_begin(write, image)

@@ -80,17 +80,21 @@ def check_inbox_store(store: object, table_name: object) -> None:
         )
 
 
-def _check(name: str, part: str, example: str, argument: object) -> None:
+def _check(name: str, expected: str, example: str, argument: object) -> None:
     if isinstance(argument, str):
-        raise ConfigurationError(f"{name}({argument!r}, ...): a name is no {part}: give the {part} itself, as in {example}.")
+        raise ConfigurationError(
+            f"{name}({argument!r}, ...): a name is no {expected}: give the {expected} itself, as in {example}."
+        )
     if isinstance(argument, type):
-        raise ConfigurationError(f"{name}({argument.__name__}, ...): this is a class: give a {part}, as in {example}.")
+        raise ConfigurationError(f"{name}({argument.__name__}, ...): this is a class: give a {expected}, as in {example}.")
     if isinstance(getattr(argument, "terms", None), Terms):
-        raise ConfigurationError(f"{name}({argument!r}, ...): the {part} comes first, and a ledger behind it.")
+        raise ConfigurationError(f"{name}({argument!r}, ...): the {expected} comes first, and a ledger behind it.")
     if type(argument).__name__ in ("GuardedTable", "AsyncGuardedTable", "GuardedCollection", "AsyncGuardedCollection"):
-        raise ConfigurationError(f"{name}: this is guarded already: give the {part} that it was made of, as in {example}.")
+        raise ConfigurationError(
+            f"{name}: this is guarded already: give the {expected} that it was made of, as in {example}."
+        )
     if argument is None:
-        raise ConfigurationError(f"{name}(None, ...): give the {part}, as in {example}.")
+        raise ConfigurationError(f"{name}(None, ...): give the {expected}, as in {example}.")
 
 
 def _home(argument: object) -> str:

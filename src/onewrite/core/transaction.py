@@ -1,4 +1,4 @@
-"""Several guarded writes as one, on any engine: what may take part, how often it is tried, and which of the answers counts."""
+"""Several guarded writes as one, on any engine: which writes can take part, how often the transaction is made, and which outcome counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from onewrite.outcome import (
     Unmet,
 )
 
-DEADLINE: Final = timedelta(seconds=30)  # for how long a transaction waits for what is in the way
+DEADLINE: Final = timedelta(seconds=30)  # how long a transaction waits until other transactions have ended
 _MIN_WAIT, _MAX_WAIT = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
 _WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
 
@@ -44,7 +44,7 @@ A = TypeVar("A", bound=Attempt)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedWrite(ABC, Generic[E]):
-    """A guarded write that is not sent yet. `method` is that of the store which has made it. `native` is a copy: the caller may use its own again."""
+    """A guarded write that is not sent yet. `method`: the method of the store that made it. `native`: a copy of the caller's arguments."""
 
     store: E = field(repr=False)
     method: str
@@ -70,10 +70,10 @@ class PreparedWrite(ABC, Generic[E]):
 class TransactionWrite(ABC, Generic[A]):
     """One write of a transaction.
 
-    - `place`: among the participants; None: it remembers the message in an inbox
-    - `attempt`: what would send it alone
-    - `creates`: it creates its entity
-    - `steps`: those of the whole transaction that its next attempt ends, by their places
+    - `place`: its index among the participants, or None if it remembers the message in an inbox
+    - `attempt`: the same write, ready to be sent alone
+    - `creates`: whether it creates its entity
+    - `steps`: the steps that the next attempt of the transaction ends, by the places of the writes
     """
 
     place: int | None
@@ -92,7 +92,7 @@ class TransactionWrite(ABC, Generic[A]):
         return self.write.entry.own.requires_predecessor
 
     def judge(self, image: Image, now: float) -> Outcome | None:
-        """Return why its condition failed, given the entity as it was `now`. None: the message's step was in the way, which the next attempt ends."""
+        """Return why its condition failed, given the entity as it was `now`. None: the message's step refused it, and the next attempt ends that step."""
         write = self.write._replace(now=now)
         outcome = judge(write, image)
         if isinstance(outcome, Unmet) and not self.creates:
@@ -105,7 +105,7 @@ class TransactionWrite(ABC, Generic[A]):
 
     @abstractmethod
     def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
-        """Do as `pipeline.pass_over`. `image`: of the entity when it refused the transaction, if that is known."""
+        """Do as `pipeline.pass_over`. `image`: the entity when it refused the transaction, if that is known."""
 
 
 P = TypeVar("P", bound=PreparedWrite[Any])
@@ -114,7 +114,7 @@ R = TypeVar("R")
 
 
 class Backoff:
-    """Waits that double, each of them partly left to chance, so two who met once do not meet again."""
+    """Waits that double. A part of each is random, so two transactions that conflicted once do not conflict again."""
 
     def __init__(self, deadline: timedelta, chance: Callable[[], float], clock: Callable[[], float]) -> None:
         if not isinstance(cast("object", deadline), timedelta):
@@ -122,7 +122,9 @@ class Backoff:
         self._clock = clock
         self._chance = chance
         self._end = clock() + deadline.total_seconds()
-        self._budget = deadline.total_seconds()  # of the waiting itself, for a clock that stands still
+        self._budget = (
+            deadline.total_seconds()
+        )  # the sum of all waits, which ends the retries even if the clock stands still
         self._next = _MIN_WAIT
 
     def pause(self) -> float | None:
@@ -137,23 +139,23 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Why a transaction was not made, as far as could be seen."""
+    """Why a transaction was not made, as far as the engine showed it."""
 
     outcomes: Sequence[Outcome]  # of the writes that were refused
-    passes: bool = False  # what is in the way goes away by itself, or at the next try
-    waits: bool = False  # and the next try is not made at once
-    failure: Exception | None = None  # something cannot be done at all
-    is_undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
+    passes: bool = False  # the next attempt may succeed
+    waits: bool = False  # the next attempt must wait
+    failure: Exception | None = None  # raised if no ledger refused the message
+    is_undecided: bool = False  # an earlier attempt may have made it, and only the next one can show that
     images: Mapping[int | None, Image] = field(default_factory=dict[int | None, Image])  # of the entities, by their places
 
 
 class Transaction(ABC, Generic[P, W, R]):
-    """One call of `transact`. `R`: what an engine has in its hands where the transaction was refused."""
+    """One call of `transact`. `R`: how an engine refuses a transaction."""
 
-    kind: type[P]  # of its participants
-    action: type[W]  # the kind of its writes
-    stores: ClassVar[str]  # what makes its participants
-    instead: ClassVar[str]  # how they are made, for whoever gives something else
+    kind: type[P]  # the type of the participants
+    action: type[W]  # the type of the writes
+    stores: ClassVar[str]  # the stores that make participants, for an error
+    instead: ClassVar[str]  # an example of a list of participants, for an error
 
     def __init__(self, message: Message, participants: Sequence[P], inbox: Inbox | None, *, is_async: bool) -> None:
         check_message(message)
@@ -171,7 +173,7 @@ class Transaction(ABC, Generic[P, W, R]):
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse what the engine cannot do in one transaction."""
+        """Refuse writes that the engine cannot make in one transaction."""
 
     @abstractmethod
     def open_inbox(self, inbox: Inbox) -> Engine:
@@ -179,26 +181,26 @@ class Transaction(ABC, Generic[P, W, R]):
 
     @abstractmethod
     def attempt_inbox(self, write: Write, expires: float) -> Attempt:
-        """Return what remembers the message in the inbox until then."""
+        """Return the write that remembers the message in the inbox. `expires`: when the database may remove it, in epoch seconds."""
 
     def check_stores(self) -> Flow[None]:
-        """Refuse stores that cannot be guarded, as far as they must be asked."""
+        """Raise if a store cannot be guarded, and only its database knows that."""
         yield from ()
 
     @abstractmethod
     def make(self, actions: Sequence[W], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | R]:
-        """Make it, or say how it was refused. What is in the way of the whole is waited for."""
+        """Make it, or return how it was refused. Wait for conflicts that concern the whole transaction."""
 
     @abstractmethod
     def findings(self, actions: Sequence[W], refusal: R, round_number: int) -> Flow[Findings]:
-        """Find out why it was refused."""
+        """Return why it was refused."""
 
     @abstractmethod
     def give_up(self, actions: Sequence[W], refusal: R) -> Flow[Outcome]:
-        """Return the outcome, or raise, if another writer was in the way until the deadline."""
+        """Return the outcome, or raise, if other writers conflicted until the deadline."""
 
     def actions(self, name: str) -> list[W]:
-        """Return its writes, that of the inbox first. `name`: of the call."""
+        """Return its writes, with the inbox first. `name`: the name of the call."""
         actions: list[W] = []
         if self.inbox is not None:
             now = cast("Engine", self.inbox_store).clock()
@@ -218,14 +220,14 @@ class Transaction(ABC, Generic[P, W, R]):
         return actions
 
     def send_alone(self) -> Flow[Outcome]:
-        """Make the only write as one of its own. A refusal names its participant as in a transaction."""
+        """Send the only write alone. A refusal names its participant, as in a transaction."""
         yield from self.check_stores()
         (action,) = self.actions(self.store.attempts())
         outcome = yield from send_write(action.attempt, missing_ok=action.missing_ok)
         return with_participant(outcome, action.place)
 
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
-        """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
+        """Make it, or return why it cannot be made. All attempts have one name, so the token of any that landed is known."""
         yield from self.check_stores()
         name, round_number = self.store.attempts(), 0
         while True:
@@ -245,7 +247,7 @@ class Transaction(ABC, Generic[P, W, R]):
                 yield Wait(wait)
 
     def _pass_over(self, outcome: Outcome, actions: Sequence[W], images: Mapping[int | None, Image]) -> Flow[Outcome]:
-        """Move each counting mark over a message that a ledger in also= holds: a `Duplicate` never comes again."""
+        """Move each counting mark over a message that a ledger in also= holds, because a `Duplicate` is not delivered again."""
         if isinstance(outcome, Duplicate):
             for action in actions:
                 if action.requires_predecessor:
@@ -266,7 +268,7 @@ class Transaction(ABC, Generic[P, W, R]):
         if findings.failure is not None and isinstance(outcome, Unmet | None):
             raise findings.failure
         if isinstance(outcome, Unmet) and any(action.requires_predecessor for action in actions):
-            # Messages wait for the one before them: a refusal that nothing remembers must be redelivered.
+            # Later messages wait for this one, so a refusal that nothing remembers must be redelivered.
             return replace(outcome, settled=False)
         return outcome
 
@@ -309,7 +311,7 @@ _REASONS = {
 
 
 def check_prepared(method: str, names: Iterable[str], parameters: Collection[str], reasons: Mapping[str, str]) -> None:
-    """Raise for an argument that this write of a transaction does not take. `reasons`: an engine's reasons that need more than the list."""
+    """Raise for an argument that this write of a transaction does not take. `reasons`: why, for arguments that the engine takes elsewhere."""
     for name in names:
         if name not in parameters:
             reason = {**_REASONS, **reasons}.get(name, f"it takes {', '.join(sorted(parameters))} and emit.")
@@ -317,11 +319,11 @@ def check_prepared(method: str, names: Iterable[str], parameters: Collection[str
 
 
 def with_participant(outcome: Outcome, place: int | None) -> Outcome:
-    """Return the outcome as that of the participant in this place. None: of an inbox."""
+    """Return the outcome with the place of its participant, or None for an inbox."""
     return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
 
 
 def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """Return the first outcome of the greatest weight. A missing entity whose message must be redelivered comes before one that settles it."""
+    """Return the first of the heaviest outcomes. A missing entity whose message must be redelivered is heavier than one that settles it."""
     candidates = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
     return next((outcome for kind in _WEIGHTS for outcome in candidates if isinstance(outcome, kind)), None)

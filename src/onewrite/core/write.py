@@ -92,7 +92,7 @@ class Write(NamedTuple):
         return (type(part), part) == (type(self.step), self.step)
 
     @property
-    def marks(self) -> list[list[str]]:
+    def step_marks(self) -> list[list[str]]:
         """The marks of the steps of each message, under this ledger and under those in its also=."""
         return [
             [hash_message(message, attribute).hex() for attribute in self.entry.terms.attributes]

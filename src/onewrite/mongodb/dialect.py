@@ -19,7 +19,7 @@ from bson.regex import Regex
 
 from onewrite.core.event import Emission
 from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
-from onewrite.core.ledgers.entry import Advance, Entry, Mark, Remember, Sets, Terms
+from onewrite.core.ledgers.entry import Advance, Entry, Remember, SetMark, Sets, Terms
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
@@ -229,7 +229,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
         for path in _places(own.sets).live:
             draft.asks[path] = lacks
     else:
-        marks_by_path: dict[str, tuple[Mark, ...]] = {}  # a set must lack the marks of all
+        marks_by_path: dict[str, tuple[SetMark, ...]] = {}  # a set must lack the marks of all
         for change in entry.changes:
             if type(change) is Remember:
                 for path in _places(change.sets).live:
@@ -347,6 +347,6 @@ def check_looks(entry: Entry) -> None:
         _check_number(change.mark)
 
 
-def _check_number(mark: Mark | int | None) -> None:
+def _check_number(mark: SetMark | int | None) -> None:
     if type(mark) is int and not _MIN_NUMBER <= mark <= _MAX_NUMBER:
         raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n).")

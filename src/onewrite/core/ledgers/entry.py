@@ -11,7 +11,7 @@ from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message, is_sortable
 from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
-Mark: TypeAlias = str | bytes
+SetMark: TypeAlias = str | bytes
 Rule: TypeAlias = Literal["below", "first", "next"]
 LedgerRefusal: TypeAlias = Duplicate | Gone | Stale | Deferred
 Lookup: TypeAlias = Callable[[Slot], object]  # what is stored there: ABSENT, a frozenset for any set or array, an int, a str
@@ -36,7 +36,7 @@ class Sets:
     present: Slot
     live: tuple[Slot, ...]
     dead: tuple[Slot, ...]
-    kind: type[Mark]
+    kind: type[SetMark]
 
 
 @final
@@ -44,8 +44,8 @@ class Remember(NamedTuple):
     """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`. Without a live set, nothing is remembered."""
 
     sets: Sets
-    mark: Mark
-    aliases: tuple[Mark, ...] = ()
+    mark: SetMark
+    aliases: tuple[SetMark, ...] = ()
 
     @property
     def requires_predecessor(self) -> bool:
@@ -239,11 +239,11 @@ class Entry(NamedTuple):
 _WEIGHTS = (Duplicate, Gone, Stale, Deferred)
 
 
-def _marks(stored_set: object, kind: type[Mark]) -> frozenset[Mark]:
+def _marks(stored_set: object, kind: type[SetMark]) -> frozenset[SetMark]:
     if stored_set is ABSENT:
         return frozenset()
     if isinstance(stored_set, frozenset):
-        marks = cast("frozenset[Mark]", stored_set)
+        marks = cast("frozenset[SetMark]", stored_set)
         if {*map(type, marks)} <= {kind} or all(isinstance(mark, kind) for mark in marks):
             return marks
     raise LedgerMismatch(
