@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from onewrite import HighWaterMark, Message, SeenIds, sortable
 from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT, Advance, Mark, Remember
+from onewrite.core.ledgers.entry import ABSENT, Advance, Remember, SetMark
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.dynamodb import layout as dynamodb
 from onewrite.mongodb import layout as mongodb
+from onewrite.operate.dynamodb import LAYOUT as IN_TABLES
+from onewrite.operate.mongodb import LAYOUT as IN_COLLECTIONS
 
 NOW = 1_790_000_000.0
 
@@ -51,7 +53,7 @@ def identity(message: Message) -> tuple[str, tuple[str, ...], str]:
     return message.source, message.parts, message.id
 
 
-def mark(ledger: SeenIds, message: Message, now: float = NOW) -> Mark:
+def mark(ledger: SeenIds, message: Message, now: float = NOW) -> SetMark:
     own = ledger.entry(message, now).own
     assert isinstance(own, Remember)
     return own.mark
@@ -138,6 +140,7 @@ def in_mongodb(ledger: Ledger, message: Message, now: float) -> list[str]:
     return [*dict.fromkeys([slot.group for slot in made_slots(ledger, message, now)])]
 
 
+OF_COMMAND = {dynamodb: IN_TABLES, mongodb: IN_COLLECTIONS}
 engines = pytest.mark.parametrize(
     ("layout", "names"), [(dynamodb, in_dynamodb), (mongodb, in_mongodb)], ids=["dynamodb", "mongodb"]
 )
@@ -154,7 +157,7 @@ def test_ledgers_fields_are_its_own_and_all_differ(
 ) -> None:
     made = names(ledger, numbered(message), now)
     assert len(set(made)) == len(made)
-    assert all(layout.is_made_by(ledger.attribute, name) and is_ours(name) for name in made)
+    assert all(OF_COMMAND[layout].is_made_by(ledger.attribute, name) and is_ours(name) for name in made)
 
 
 @engines
@@ -166,7 +169,7 @@ def test_two_ledgers_of_different_names_never_share_a_field(
     assume(first.attribute != second.attribute)
     mine, theirs = names(first, numbered(one), now), names(second, numbered(other), now)
     assert set(mine).isdisjoint(theirs)
-    assert not any(layout.is_made_by(first.attribute, name) for name in theirs)
+    assert not any(OF_COMMAND[layout].is_made_by(first.attribute, name) for name in theirs)
     assert {*mine, *theirs}.isdisjoint({*OUTBOX, STEPS, TOMBSTONE})
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onewrite import Message, SeenIds
 from onewrite.core.label import Slot
-from onewrite.core.ledgers.entry import ABSENT, Mark, Remember
+from onewrite.core.ledgers.entry import ABSENT, Remember, SetMark
 from onewrite.core.ledgers.ring import SLOTS, Ring, Window, find_ring, window
 
 DAY = 86_400.0
@@ -202,7 +202,7 @@ class Guarded:
 
     def __init__(self, ledger: SeenIds) -> None:
         self.ledger = ledger
-        self.slots: dict[Slot, frozenset[Mark]] = {}
+        self.slots: dict[Slot, frozenset[SetMark]] = {}
 
     def write(self, message: Message, now: float) -> bool:
         entry = self.ledger.entry(message, now)

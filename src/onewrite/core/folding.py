@@ -1,4 +1,4 @@
-"""What it takes to write several messages of one entity at once, on any engine.
+"""The writes of several messages of one entity at once, on any engine.
 
 The result is that of some order of single guarded writes. To find one, the messages are judged in turn, each as if those before
 it were in the entity already: first on the assumption that the ledger lets in whatever it may, and, where the write was
@@ -26,18 +26,18 @@ from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
 
 Function: TypeAlias = Callable[[list[Message]], Any]
-"""The caller's: takes messages, and returns the arguments of the write that has their effect. It may be asynchronous."""
+"""The caller's function. It takes messages, and returns the arguments of the write that has their effect. It may be asynchronous."""
 
 
 class Member(NamedTuple):
-    """A message, its place among those that were given, and what a write of it alone asks of the entity."""
+    """A message, its index in the caller's list, and the entry of a write of it alone."""
 
     place: int
     message: Message
     entry: Entry
 
 
-# --- in which order, and what one write of several asks ----------------------------------------------------------------
+# --- the order of the messages, and the entry of one write ----------------------------------------------------------------
 
 
 def order_messages(messages: Sequence[Message]) -> list[int]:
@@ -50,14 +50,14 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
 
 
 def make_entries(ledger: Ledger, messages: Sequence[Message], moved: Sequence[Message], now: float) -> list[Entry]:
-    """Return what a write of the messages asks, each by itself. `moved`: these, and those over which a mark only moves; none: these alone."""
+    """Return the entry of each message. `moved`: the messages, and others over which a mark only moves. Empty: the messages alone."""
     written = {*map(id, messages)}
     entries = [(message, ledger.entry(message, now)) for message in moved or messages]
     return [entry if id(message) in written else entry.passing for message, entry in entries]
 
 
 def join(entries: Sequence[Entry]) -> Entry:
-    """Return what one write of all asks of the entity. The entries are of one ledger and one moment, in the order in which they take effect."""
+    """Return the entry of one write of all. The entries are of one ledger and one moment, in the order in which they take effect."""
     first = entries[0]
     written_changes = _merge_moves([entry.own for entry in entries])
     also: dict[object, Change] = {}
@@ -91,11 +91,11 @@ def _strictest(change: Change) -> object:
     return change.slot, type(change.mark), len(cast("str", change.mark)) if change.has_digits else 0
 
 
-# --- who is let in -----------------------------------------------------------------------------------------------------
+# --- the messages that a ledger accepts -----------------------------------------------------------------------------------------------------
 
 
 class Plan(NamedTuple):
-    """Which messages a write has.
+    """The messages of a write.
 
     - `fresh`: those that the ledger lets in
     - `outcomes`: those of all others, by their places. They hold once the fresh ones are written.
@@ -126,7 +126,7 @@ def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
 
 
 class _LedgerAhead:
-    """A ledger as it will be. What was looked up once is kept, because a set may be large."""
+    """A ledger after the writes of this fold. A value that was looked up is kept, because a set can be large."""
 
     __slots__ = ("_contents", "_look_up")
 
@@ -149,7 +149,7 @@ class _LedgerAhead:
 
 
 def assume_refusal(members: Sequence[Member]) -> Refusal:
-    """Return a refusal by an entity whose ledger, which nobody has read yet, lets in the first message of each source, and every id."""
+    """Return a refusal by an entity that was not read yet. Its ledger accepts the first message of each source, and every id."""
     marks: dict[Slot, object] = {}
     for member in members:
         change = member.entry.own
@@ -170,12 +170,12 @@ def make_single_write(write: Write, member: Member) -> Write:
 
 
 def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | None:
-    """Return why the message is kept out, given the ledger as it will be. None: nothing but the caller's condition is in its way."""
+    """Return why the ledger, after earlier writes of this fold, refuses the message. None: only the caller's condition can refuse it."""
     return judge_message(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
 
 
 def is_passed_over(outcome: Outcome, refusal: Refusal, member: Member, ledger: Lookup) -> bool:
-    """Whether a ledger in also= keeps the message out, no step of it is open, and so the mark moves over it. `outcome`: of `judge_member`."""
+    """Whether the mark moves over the message: a ledger in also= holds it, and no step of it is open. `outcome`: of `judge_member`."""
     if not isinstance(outcome, Duplicate):
         return False
     return is_waited_for(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
@@ -191,7 +191,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
             return refusal
         if any(open_step(make_single_write(write, member), image) for member in plan.fresh):
             return refusal  # it was released before its effect was sent, and a write of the message alone ends it
-        # A step of another message may have been in the way.
+        # A step of another message may have refused the write.
         return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
 
     flow: Flow[Settled[Refusal]] = settle(attempt, judge_refusal)
@@ -207,7 +207,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
 
 
 def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
-    """Write the messages in as few writes as there can be. The outcomes are in the order of the messages."""
+    """Write the messages in as few writes as possible. The outcomes are in the order of the messages."""
     if isinstance(cast("object", messages), Message | str) or not isinstance(cast("object", messages), Iterable):
         raise InvalidMessage(
             f"fold takes the messages first, as a list, and got a {type(messages).__name__}: write fold([message, ...], function)."
@@ -253,12 +253,12 @@ def _copy_outcome(outcome: Outcome, message: Message) -> Outcome:
 
 
 class _Fold:
-    """One call of `fold`. It asks the caller's function, and sees to it that all writes are of one entity."""
+    """One call of `fold`. It calls the caller's function, and checks that all writes are of one entity."""
 
     def __init__(self, engine: Engine, function: Function) -> None:
         self._engine, self._function = engine, function
         self._entity: object = ABSENT
-        self._native: Native = {}  # what the caller's function has returned last, without `emit` and `missing_ok`
+        self._native: Native = {}  # the last result of the caller's function, without `emit` and `missing_ok`
         self._emit: object = None
         self._missing_ok = False
 
@@ -269,16 +269,16 @@ class _Fold:
         return entry
 
     def write_chunk(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | None]:
-        """Write the messages in one write; again with those that the ledger lets in, where it kept out others; or one by one.
+        """Write the messages in one write. If the ledger refuses some, write the others in one write, and if that fails, one by one.
 
-        None: one write of them is too much.
+        Return None if one write of them is too large.
         """
         refusal, asked_places = assume_refusal(chunk), set[int]()
         for _ in chunk:
             plan = make_plan(chunk, refusal)
             if not plan.moved:
                 return plan.outcomes
-            # If the ledger lets in all that were refused, the caller's condition kept them out: some may pass that alone.
+            # If the ledger accepts all refused messages, the caller's condition refused them. Alone, some of them may pass.
             fresh = {member.place for member in plan.fresh}
             if len(chunk) == 1 or (asked_places and (len(plan.moved) == 1 or asked_places <= fresh)):
                 break
@@ -321,7 +321,7 @@ class _Fold:
         return self._attempt(messages)
 
     def _write_one_by_one(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
-        """Write the messages in order, without those that the ledger refuses, given what was written since it was read."""
+        """Write the messages in order, without those that the ledger refuses after the earlier writes."""
         ledger, others_wrote = _LedgerAhead(fold_refusal.image.ledger), False
         outcomes: dict[int, Outcome] = {}
         for member in chunk:
@@ -357,7 +357,7 @@ class _Fold:
         if "finishes" in arguments:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
         if self._emit is not None:
-            check_causes(messages, self._emit)  # also of one message alone, so no mistake waits for a larger batch
+            check_causes(messages, self._emit)  # even for one message, so a mistake shows before a larger batch comes
         name, canonical = self._engine.entity_argument, self._engine.canonical
         if not arguments.get(name):
             raise InvalidUpdate(f"The function of a fold names the entity: return its {name} beside the update.")

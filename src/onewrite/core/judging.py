@@ -1,4 +1,4 @@
-"""What it means that an entity refused a guarded write, on any engine. Pure. Of several reasons the first of these counts:
+"""Why an entity refused a guarded write, on any engine. Pure. Of several reasons the first in this list counts:
 
     the write has landed           Applied, from an earlier attempt whose response was lost: shown by the token, on DynamoDB alone
     a step of the message is open  Busy, Uncertain; a delete is kept off by a step of any message
@@ -56,7 +56,9 @@ def judge_message(write: Write, image: Image) -> Outcome | None:
     if step is not None and not step.is_unsent:
         return judge_open_step(step, write.message, write.now, image.entity, write.key)
     refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
-    if step is not None and not isinstance(refusal, Deferred):  # its begin let the message in, and nobody is at work on it
+    if step is not None and not isinstance(
+        refusal, Deferred
+    ):  # its begin accepted the message, and no worker performs its effect
         refusal = None
     if refusal is None:
         check_emits(write, image)
@@ -64,7 +66,7 @@ def judge_message(write: Write, image: Image) -> Outcome | None:
 
 
 def end_unsent_steps(write: Write, image: Image) -> StepPart:
-    """Return the step part of a write whose message is let in. It ends the steps in its way, which were released before their effects were sent."""
+    """Return the step part of a write whose message is accepted. It ends steps that were released before their effects were sent."""
     if isinstance(write.step, NoStepAtAll):
         return NoStepAtAll(tuple(image.steps.items()))
     step = open_step(write, image)
@@ -74,7 +76,7 @@ def end_unsent_steps(write: Write, image: Image) -> StepPart:
 
 
 def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
-    """Return why a write could not finish its step. A `Finishes`: nothing prevents it, and the step is to be finished so.
+    """Return why a write could not finish its step, or a `Finishes` with which it can.
 
     The fence alone says that the effect is this worker's to record.
     """
@@ -104,7 +106,7 @@ def judge_begin(write: Write, image: Image) -> Step | Outcome:
     """Return the open step that refused the begin of a step, or why the message may have none."""
     step = open_step(write, image)
     if step is not None:
-        check_emits(write, image)  # whoever takes the step over must be able to finish it
+        check_emits(write, image)  # the worker that takes the step over must be able to finish it
         return step
     return judge(write, image)
 
@@ -123,14 +125,14 @@ def check_emits(write: Write, image: Image) -> None:
 
 
 def is_waited_for(write: Write, image: Image) -> bool:
-    """Whether the messages behind this one wait for the mark to move over it, which a ledger in also= holds."""
+    """Whether later messages wait until the mark moves over this message, which a ledger in also= holds."""
     entry = write.entry
     is_next = not image.is_gone and entry.own.judge(write.message, image.ledger, None) is None
     return is_next and entry.holds_before(write.message, image.ledger)
 
 
 def shows_effect(write: Write, image: Image) -> bool:
-    """Whether the entity may be one that this write has left, with later changes by other writers."""
+    """Whether the entity shows the effect of this write, even if other writers changed it later."""
     if write.burial is not None:
         tombstone: object = image.fields.get(TOMBSTONE)
         if (
@@ -143,14 +145,14 @@ def shows_effect(write: Write, image: Image) -> bool:
 
 
 def settle_missing(outcome: Outcome, write: Write, *, missing_ok: bool) -> Outcome:
-    """Return the outcome, settled if the entity is missing and that is an answer: except where messages wait for this one's mark."""
+    """Return the outcome. With `missing_ok`, a missing entity settles the message, unless later messages wait for its mark."""
     if missing_ok and isinstance(outcome, Missing) and not write.entry.own.requires_predecessor:
         return replace(outcome, settled=True)
     return outcome
 
 
 def judge_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome:
-    """Return the outcome of a creation, given this item, of which so many fields may be the key.
+    """Return the outcome of a creation of this item. `keys`: how many of its fields can be the key.
 
     If no entity exists, the caller's condition was false of that. If the entity has nothing but its key, `record` made it before
     the creation, and the message must be redelivered.

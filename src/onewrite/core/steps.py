@@ -1,4 +1,4 @@
-"""What beginning, performing and releasing a step take, request by request, on any engine. The rules are in onewrite/core/step.py."""
+"""The flows that begin, perform, finish and release a step, on any engine. The rules are in onewrite/core/step.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
 
-_MAX_ROUNDS = 6  # each after the second means that another worker has come in between
+_MAX_ROUNDS = 6  # each after the second means that another worker changed the step
 
 Effect: TypeAlias = Callable[[Begun], Any]
 Then: TypeAlias = Callable[[Any], Mapping[str, Any]]
@@ -80,7 +80,7 @@ def begin(
             step, old_fence = fresh.take_over(found), found.fence
         else:
             return judge_open_step(found, message, write.now, None, key)
-    return Busy(message, write.now)  # other workers begin the step and release it all the time
+    return Busy(message, write.now)  # other workers begin and release the step again and again
 
 
 def finish(
@@ -92,7 +92,7 @@ def finish(
     emit: object = None,
     attempt: Callable[[Write, Native], Attempt] | None = None,
 ) -> Flow[Outcome]:
-    """Write what finishes a step. `attempt`: where it is another one than that of an update."""
+    """Send the write that finishes a step. `attempt`: makes it, if it is not an update."""
     native = engine.keep(split_missing_ok(native)[0])
     key = engine.read_key(native)
     check_claim(claim, message, key, engine.canonical)
@@ -101,7 +101,7 @@ def finish(
 
 
 def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
-    """End the lease, if the step is still this worker's. One whose effect nobody can have sent is withdrawn.
+    """End the lease, if the step is still this worker's. Withdraw a step whose effect cannot have been sent.
 
     It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says then that the
     message is still to be done.
@@ -159,7 +159,7 @@ def perform(
 
 
 def open_steps(engine: Engine, native: Native) -> Flow[list[Busy | Uncertain]]:
-    """Read the steps of the store's ledger, and of those in its also=, those first that were begun first."""
+    """Return the open steps of the store's ledger and of those in its also=, the oldest first."""
     native = engine.keep(native)
     key = engine.read_key(native)
     image = yield from engine.read(key, native)

@@ -25,9 +25,9 @@ class NoStep(NamedTuple):
 
 
 class NoStepAtAll(NamedTuple):
-    """No step of any message may be open: a delete would take it along, and for a fold there is hardly ever one.
+    """No step of any message may be open. A delete would remove it, and a fold hardly ever meets one.
 
-    `unsent`: the steps, by their marks, that go with the entity, because they were released before their effects were sent.
+    `unsent`: steps, by their marks, that the write removes because they were released before their effects were sent.
     """
 
     unsent: tuple[tuple[str, Any], ...] = ()
@@ -40,7 +40,7 @@ class Begins(NamedTuple):
 
 
 class Finishes(NamedTuple):
-    """Ends the message's step, which has this fence. `ledger`: under which it was begun. `overtaken`: the ledger's mark has moved past the message.
+    """Ends the message's step, which has this fence, under this ledger. `overtaken`: the ledger's mark has moved past the message.
 
     `is_unsent`: the step was released before its effect was sent. So any write of the message ends it, and may have a condition.
     """
@@ -52,14 +52,14 @@ class Finishes(NamedTuple):
 
 
 class Withdraws(NamedTuple):
-    """Takes the begin of the message's step back, if the message could be done without it."""
+    """Withdraws the message's step, if the ledger would accept the message without it."""
 
     fence: str
     ledger: str
 
 
 class Burial(NamedTuple):
-    """Makes a tombstone of the entity. `removes`: what goes in the same request, where there is no room for a tombstone beside it."""
+    """Turns the entity into a tombstone. `removes`: attributes that the same request removes, if the entity has no room for a tombstone."""
 
     tombstone: Tombstone
     removes: tuple[str, ...] = ()
@@ -70,21 +70,21 @@ StepPart: TypeAlias = NoStep | NoStepAtAll | Begins | Finishes | Withdraws
 
 
 class Write(NamedTuple):
-    """One guarded write: of which message, to which entity, and the parts beside the caller's own call."""
+    """One guarded write: the message, the entity, and the parts that are added to the caller's own call."""
 
     message: Message
     key: Mapping[str, Any]  # names the entity, as the caller wrote it
     now: float
-    entry: Entry  # what the ledger asks, and what it gains
+    entry: Entry  # the ledger's conditions and changes
     step: StepPart
-    emission: Emission | None = None  # what the outbox gains, in a store that has one
-    token: bytes | None = None  # of the call, where the engine does not recognize its own retries
-    burial: Burial | None = None  # what it leaves of the entity
-    other_messages: tuple[Message, ...] = ()  # that it writes too
+    emission: Emission | None = None  # the events, in a store with an outbox
+    token: bytes | None = None  # of the call, if the engine does not recognize its own retries
+    burial: Burial | None = None  # of a delete
+    other_messages: tuple[Message, ...] = ()  # of a fold
 
     @property
     def asks_outbox(self) -> bool:
-        """Whether the write asks whose outbox the entity has. A begin asks too, so that a finish that emits is not the first to find another outbox."""
+        """Whether the entity's outbox must be the store's. A begin asks too, so that a finish that emits never finds another outbox."""
         return self.emission is not None and (bool(self.emission.events) or isinstance(self.step, Begins))
 
     def has_step(self, part: StepPart) -> bool:
@@ -101,23 +101,23 @@ class Write(NamedTuple):
 
 
 class Unreadable(dict[str, Any]):
-    """An entity without those of the caller's fields that the driver could not read. The verdict does not need them, and no outcome shows it."""
+    """An entity without the fields that the driver could not read. A verdict does not need them, and no outcome shows this entity."""
 
 
 class Image(NamedTuple):
-    """An entity, as it was when it refused a write, or when it was read to find out why."""
+    """An entity when it refused a write, or when it was read after the refusal."""
 
     exists: bool
-    is_gone: bool  # what is left of a deleted one
+    is_gone: bool  # it is a tombstone
     entity: Entity | None  # as the caller sees it
-    ledger: Lookup  # its ledger
-    steps: Mapping[str, Any]  # that are open, by their marks
-    fields: Mapping[str, Any]  # at its top
-    null_is_absent: bool  # as for the filters of the engine
+    ledger: Lookup
+    steps: Mapping[str, Any]  # open steps, by their marks
+    fields: Mapping[str, Any]  # its top-level attributes or fields
+    null_is_absent: bool  # whether a filter of the engine takes null for an absent field
 
 
 class Size(NamedTuple):
-    """The bytes of an entity, in `total`, and what they are. `new_events` would come with this write."""
+    """The bytes of an entity, by their owner. `new_events`: the bytes of the events that this write would add."""
 
     total: int
     caller: int  # its own attributes or fields

@@ -1,4 +1,4 @@
-"""The requests of a guarded write on DynamoDB: the caller's own call, with what each part of the write asks of the item and changes in it. Pure.
+"""The requests of a guarded write on DynamoDB: the caller's own call, with the conditions and changes of each part of the write. Pure.
 
 `add_parts` is the list of the parts, and each has its condition, its change and its values in one place. A new part is one function here, one in the
 dialect of the other engine, and a field of `Write`.
@@ -56,14 +56,14 @@ TOKEN_VALUE, STEP_VALUE = ":ow_token", ":ow_step"
 Read: TypeAlias = Callable[[Write], Any]
 """Reads what differs between two writes of one shape: a value, or the name of an attribute."""
 Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
-"""Builds the request of a write: one of the four functions that follow."""
+"""Builds the request of a write: one of the functions that follow."""
 
 
 # --- the requests ------------------------------------------------------------------------------------------------------
 
 
 def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sendable, *, exists: bool = False) -> Call:
-    """Build the caller's update with our parts beside it. `exists`: only where the item is there."""
+    """Build the caller's update with our parts. `exists`: the item must exist."""
     plan, kwargs = _merge(write, native, convert, _Frame(Draft, tuple(read_mapping(native, "Key")) if exists else ()))
     kwargs["UpdateExpression"] = plan.update
     if "Key" in native:  # without it, the driver says what is missing
@@ -80,11 +80,6 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
     plan, kwargs = _merge(write, native, convert, _Frame(PutDraft, tuple(possible_keys(item))))
     kwargs["Item"] = convert({**item, **cast("PutDraft", plan.draft).read_item(write)})
     return Call("put_item", (), kwargs)
-
-
-def build_record(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
-    """Build an update of an existing item that changes nothing but its ledger."""
-    return build_update(write, {"Key": native["Key"]} if "Key" in native else {}, convert, exists=True)
 
 
 def build_begin(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
@@ -106,14 +101,14 @@ def possible_keys(item: Mapping[str, Any]) -> list[str]:
 
 
 class _Frame(NamedTuple):
-    """What kind of a draft a write is, and the attributes that must be there; or must not be, if it creates the item."""
+    """The type of a draft, and the attributes that must exist, or must not if the write creates the item."""
 
     draft: type[Draft]
     keys: tuple[str, ...]
 
 
 class _Plan(NamedTuple):
-    """What all writes of one shape have in common: the draft of their parts, and its texts merged with the caller's."""
+    """The common part of all writes of one shape: the draft, and its texts merged with the caller's."""
 
     draft: Draft
     update: str
@@ -176,7 +171,7 @@ def _merge(
 
 
 def _describe_shape(write: Write) -> tuple[object, ...]:
-    """Return what decides the text of our parts. It has no hash if no other write has the same text."""
+    """Return the values on which the text of our parts depends. They have no hash if no other write has the same text."""
     entry, step, emission, burial = write.entry, write.step, write.emission, write.burial
     if type(entry.own) is not Remember or entry.also or entry.more:
         ledger: object = (len(entry.more), *map(_describe_change, entry.changes))
@@ -202,7 +197,7 @@ def _describe_change(change: Change) -> tuple[object, ...]:
 
 
 def _make_plan(write: Write, native: Mapping[str, Any], frame: _Frame) -> _Plan:
-    """Refuse what would touch what is ours or cannot be merged with it, and merge the rest."""
+    """Merge the caller's expressions with our parts. Raise for an expression that touches our names or cannot be merged."""
     creates = frame.draft is PutDraft
     if "Item" in native and not creates:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
@@ -232,11 +227,15 @@ def _make_plan(write: Write, native: Mapping[str, Any], frame: _Frame) -> _Plan:
     return _Plan(draft, merged_update, merged_condition)
 
 
-# --- what the parts put together ---------------------------------------------------------------------------------------
+# --- drafts ---------------------------------------------------------------------------------------
 
 
 class Draft:
-    """An update as the parts of a write put it together. `exclusions`: what no item may hold. `constants`: values that all writes of the shape have."""
+    """An update that the parts of a write build together.
+
+    - `exclusions`: terms of which none may hold
+    - `constants`: values that are the same in all writes of the shape
+    """
 
     __slots__ = ("adds", "conditions", "constants", "deletes", "exclusions", "names", "removes", "repeats", "sets", "values")
 
@@ -320,7 +319,7 @@ class Draft:
 
 
 class PutDraft(Draft):
-    """A put as the parts of a write put it together: what an update would change is in the item itself."""
+    """A put that the parts of a write build together. The changes are in the item itself."""
 
     __slots__ = ("item",)
 
@@ -337,7 +336,7 @@ class PutDraft(Draft):
     append = add = set_once
 
     def remove(self, *attributes: str | Read) -> None:
-        """There is nothing to remove."""
+        """Do nothing: a new item has nothing to remove."""
 
     def read_item(self, write: Write) -> dict[str, Any]:
         return {
@@ -349,7 +348,7 @@ class PutDraft(Draft):
 
 
 def add_parts(write: Write, draft: Draft) -> None:
-    """Add what each part asks and changes."""
+    """Add the conditions and changes of each part."""
     add_step(write, draft)
     add_labels(write, draft)
     add_ledger(write, draft)
@@ -416,7 +415,7 @@ def _read_step(write: Write) -> dict[str, Any]:
 
 
 def add_labels(write: Write, draft: Draft) -> None:
-    """The ledger must be kept as this store keeps it."""
+    """Ask that the ledger is kept as this store keeps it."""
     for label in write.entry.terms.labels:
         attribute = locate_slot(label.slot)
         name, accepted = draft.name(attribute), [draft.constant(text) for text in label.accepts]
@@ -509,7 +508,7 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
 
 
 def add_token(write: Write, draft: Draft) -> None:
-    """A call whose response is lost recognizes its own write by the token."""
+    """Set the token, by which a call recognizes its own write after a lost response."""
     if write.token is None:
         return
     read_token = attrgetter("token")
@@ -546,7 +545,7 @@ def stored_outbox(write: Write) -> dict[str, Any]:
 
 
 def check_looks(entry: Entry) -> None:
-    """Refuse a message of which a write would look for a mark that cannot be stored, where this write does not look for it."""
+    """Raise if another write of the message would look for a mark that cannot be stored."""
     for change in entry.also:
         if type(change) is Advance:
             _check_number(change.mark)

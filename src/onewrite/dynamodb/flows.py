@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, NoReturn, cast
 
 from botocore.exceptions import ClientError
@@ -27,7 +28,7 @@ from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
-from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update, check_looks
+from onewrite.dynamodb.dialect import Guard, build_begin, build_update, check_looks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, names_table, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
@@ -49,14 +50,14 @@ _CONFLICT = "TransactionConflictException"
 _REFUSED = "ConditionalCheckFailedException"
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 KEY_ATTRIBUTES = 2  # at most
-# Messages of one write. Beside the conditions for so many ids, a usual condition of the caller's has room. A source's mark takes the same room
-# for any number of its messages, but a function that makes something of each would not get more of them into one item.
+# The maximum number of messages in one write. The conditions for so many ids leave room for a usual condition of the caller. A source's mark
+# needs the same room for any number of messages, but the caller's update may not.
 _MAX_IDS, _MAX_NUMBERED = 40, 1000
-_MAX_REMOVED = 100  # attributes that the first request of a delete removes, which has the ledger's part too
+_MAX_REMOVED = 100  # attributes that the first request of a delete removes, in addition to the ledger's part
 
 
 class Flows(Engine):
-    """A guarded table without its client: the flows of its verbs, and its requests."""
+    """A guarded table without its client: the flows of its methods, and its requests."""
 
     final_write = FinalWrite(
         "update_item",
@@ -69,7 +70,7 @@ class Flows(Engine):
     has_token = True
     entity_argument = "Key"
     too_much = (ExpressionTooLong, EntityTooLarge)
-    # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
+    # Hardly any entity has an open step, and a condition for the step of each message would leave room for fewer messages.
     fold_step = NoStepAtAll()
 
     def __init__(
@@ -195,15 +196,15 @@ class Flows(Engine):
         return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
-        """Return the item that refused a write. If nobody can read it, the error is raised here."""
+        """Return the item that refused a write. Raise the error if the item cannot be read."""
         if read_error_code(error) == _REFUSED:
             return Refusal(write, self.read_image(_read_refusing_item(error)))
         is_mistyped = read_error_code(error) == "ValidationException" and says_mistyped(read_error_text(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
-        if "Item" not in call.kwargs:  # a put does not say which part of it is the key
-            with suppress(ClientError):  # the failure of the write says more
+        if "Item" not in call.kwargs:  # a put does not name its key
+            with suppress(ClientError):  # the error of the write is more useful
                 return Refusal(write, self.read_image((yield from self.look(call.kwargs["Key"]))), error)
         self.raise_failure(error, write, call, self.read_image(None))
 
@@ -228,7 +229,7 @@ class Flows(Engine):
         return readable_values(item) if item is not None and self.is_typed else item
 
     def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
-        """Return the item as it is now, to who may write it and not read it: an update that no item meets is refused with the item."""
+        """Return the item as it is now. This needs no permission to read: an update whose condition is never true is refused with the item."""
         request = {
             **self.table,
             "Key": key,
@@ -241,10 +242,10 @@ class Flows(Engine):
             if read_error_code(error) != _REFUSED:
                 raise
             return _read_refusing_item(error)
-        return None  # no server does it
+        return None  # the condition is never true
 
     def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
-        """Return what of the item is its key, which the table is asked for."""
+        """Return the key of the item. The table says which attributes that is."""
         if not self._key_names:
             self._key_names = yield from ask_key_names(self.table)
         return {name: item[name] for name in self._key_names}
@@ -287,7 +288,7 @@ class TableAttempt:
         watch, now = flows.watch, write.now
         if not watch.since < now < watch.until and watch.wants_clock(now):
             date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-            with suppress(TypeError, ValueError):  # no date, or none that can be read: the write is made all the same
+            with suppress(TypeError, ValueError):  # an unreadable date must not fail the write
                 watch.clock(now, parsedate_to_datetime(date).timestamp())
         return Landed(flows.returned_entity(response) if "Attributes" in response else None, response)
 
@@ -305,7 +306,7 @@ class TableAttempt:
             burial = self.write.burial
             if burial is None or burial.removes:
                 raise
-            # An item that is full has no room for a tombstone: so the first request of the delete removes something already.
+            # A full item has no room for a tombstone, so the first request of the delete already removes some attributes.
             keys = {*self.write.key, burial.tombstone.ttl}
             attributes = self.flows.without_ledger(refusal.image.fields)
             sizes = {name: value_size(value) for name, value in attributes.items() if name not in keys}
@@ -327,7 +328,7 @@ class TableAttempt:
         write = new_write(flows, self.write.message, key)
         if passes:
             write = write._replace(entry=self.write.entry.passing, other_messages=self.write.other_messages)
-        return TableAttempt(flows, write, flows.name_entity(key), build_record)
+        return TableAttempt(flows, write, flows.name_entity(key), partial(build_update, exists=True))
 
     def show(self, outcome: Outcome) -> Outcome:
         """Return the outcome with as much of the entity as the caller's `ReturnValues` asks for."""
@@ -338,14 +339,14 @@ class TableAttempt:
         return_values = kwargs.get("ReturnValues")
         if isinstance(outcome, Applied) and return_values != "ALL_NEW":
             return replace(outcome, entity=None)
-        # Who asks for what the write has changed alone is shown no more by a refusal.
+        # UPDATED_NEW and UPDATED_OLD ask for changed attributes, and a refused write changed none.
         if return_values in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(outcome, Missing | Gone):
             return replace(outcome, entity=None)
         return outcome
 
 
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the caller's choice of attributes, which would otherwise hide that the item was deleted."""
+    """Return the caller's projection with the tombstone, so that a deleted item is recognized."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
     projection, attributes = native.get("ProjectionExpression"), native.get("AttributesToGet")
     roots = [re.split(r"[.\[]", path.strip())[0] for path in projection.split(",")] if isinstance(projection, str) else []
@@ -379,7 +380,7 @@ def _check_wiring(table: object, table_name: str | None, *, is_async: bool) -> N
 
 
 def send(call: Call, table_client: Any = None) -> Flow[Mapping[str, Any]]:
-    """Send the request. `table_client`: that of a Table, if an item comes back, which must not be hidden by one number for which boto3 raises."""
+    """Send the request. `table_client`: the client of a Table, if an item may come back: boto3 raises for some numbers in it."""
     try:
         return cast("Mapping[str, Any]", (yield call))
     except (ClientError, ArithmeticError) as error:
@@ -387,7 +388,7 @@ def send(call: Call, table_client: Any = None) -> Flow[Mapping[str, Any]]:
 
 
 def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[str, Any]]:
-    """Send the request again after a conflict with a transaction, or a number for which a Table's client raises. Raise any other error."""
+    """Send the request again after a conflict with a transaction, or after boto3 raised for a number. Raise any other error."""
     waits = iter(_CONFLICT_WAITS)
     while True:
         wait = next(waits, None) if isinstance(error, ClientError) and read_error_code(error) == _CONFLICT else None
@@ -405,7 +406,7 @@ def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[
 
 
 def lands(call: Call) -> Flow[bool]:
-    """Send a conditional write. Did the item meet its condition?"""
+    """Send a conditional write. Return whether the item met its condition."""
     try:
         yield from send(call)
     except ClientError as error:

@@ -1,8 +1,8 @@
-"""Several guarded writes as one: all of them or none, and one answer.
+"""Several guarded writes as one: all of them or none, with one outcome.
 
-DynamoDB cancels a transaction with a reason for each of its writes, by position, and with the item as it was. Whatever is
-decided here is decided from these. A transaction that is sent again while nobody knows what became of it has the same bytes and
-the same token, so it is done once; after a cancellation it is another one, with a new token.
+DynamoDB cancels a transaction with a reason for each write, by position, and with the item as it was. These decide the outcome. A
+transaction whose result is unknown is sent again with the same bytes and the same token, so it takes effect once. After a cancellation,
+the next attempt has a new token.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Unmet
 
-_MAX_ACTIONS = 100  # of one TransactWriteItems
+_MAX_ACTIONS = 100  # writes in one TransactWriteItems
 _MAX_BYTES = 4 * 1024 * 1024
 _SURELY_SMALL = 10
-# Reasons that go away by themselves. The second is what AWS calls it for a table, the others come from its request router.
+# Reasons that do not last. The second is what AWS says for a table, and the others come from its request router.
 _DELAYS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
-# The whole request got no verdict. Under the same token it may be sent again whatever became of it.
+# The result of the whole request is unknown. Under the same token, it can safely be sent again.
 _UNDECIDED_CODES = frozenset(
     {
         "TransactionInProgressException",
@@ -101,7 +101,7 @@ async def atransact(
 
 
 def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
-    """Return the outcome with the entity as the participant's store shows it."""
+    """Return the outcome with an entity in the values of the participant's store, plain or typed."""
     place: int | None = getattr(outcome, "participant", None)
     return typed_result(outcome) if participants[place or 0].store.typed else outcome
 
@@ -109,7 +109,7 @@ def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
 let_flow_refuse(transact, atransact)
 
 
-# --- what takes part ----------------------------------------------------------------------------------------------------
+# --- the participants ----------------------------------------------------------------------------------------------------
 
 
 class Prepared(PreparedWrite[Flows]):
@@ -143,7 +143,7 @@ class Prepared(PreparedWrite[Flows]):
 
 
 def prepare(flows: Flows, method: str, native: Mapping[str, Any], emit: Emit) -> Prepared:
-    """Return the write, with all that its transaction needs."""
+    """Return the prepared write. Raise for arguments that a transaction does not take."""
     native, missing_ok = split_missing_ok(native)
     check_prepared(method, native, _ARGUMENTS[method], _REASONS)
     for name in ("Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"):
@@ -166,7 +166,7 @@ class _Action(TransactionWrite[TableAttempt]):
         return {kind: {"TableName": self.flows.full_name, **call.kwargs}}
 
     def judge_image(self, image: Image) -> Outcome | None:
-        """Return why its condition failed, given the item as it was then. None: it is to be sent again."""
+        """Return why its condition failed, given the item as it was then. None: send it again."""
         if self.place is None:
             return Duplicate(self.write.message) if image.exists else None
         return self.judge(image, self.write.now)
@@ -181,7 +181,7 @@ class _Action(TransactionWrite[TableAttempt]):
         return (yield from pass_over(self.attempt, image))
 
     def shows_effect(self, image: Image) -> bool:
-        """Whether the item is one that this write may have left."""
+        """Whether the item shows the effect of this write."""
         return self.write.token is not None and image.exists and shows_effect(self.write, image)
 
 
@@ -236,7 +236,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
     def make(
         self, actions: Sequence[_Action], name: str, round_number: int, backoff: Backoff
     ) -> Flow[Applied | ClientError]:
-        """Send the transaction until DynamoDB says what became of it."""
+        """Send the transaction until its result is known."""
         token = blake2b(f"{round_number} {name}".encode(), digest_size=16).hexdigest()
         request = {"TransactItems": [action.request for action in actions], "ClientRequestToken": token}
         while True:
@@ -258,7 +258,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         outcomes: list[Outcome] = []
         failures: list[Exception] = []
         images: list[tuple[_Action, Image]] = []
-        has_expired = False  # an item was in the way, and is no more
+        has_expired = False  # an item refused a write, and no longer would
         for reason in reasons:
             if reason.code in _DELAYS:
                 continue
@@ -285,16 +285,16 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
             images={action.place: image for action, image in images if image.exists},
         )
 
-    def give_up(self, actions: Sequence[_Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
+    def give_up(self, actions: Sequence[_Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # the error names the write
         yield from ()
         raise refusal
 
 
-# --- what DynamoDB answers ---------------------------------------------------------------------------------------------
+# --- the reasons of a cancelled transaction ---------------------------------------------------------------------------------------------
 
 
 def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reason]:
-    """Return the reasons of those writes that have one."""
+    """Return the reasons, without the writes that have none."""
     text = read_error_text(error)
     if read_error_code(error) == "ValidationException":
         if _TWICE in text:
@@ -319,7 +319,7 @@ def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reaso
 
 
 def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outcome | Exception | None]]:
-    """Return the item that refused, and what that means."""
+    """Return the item that refused the write, and the outcome or the failure. None: the write can be sent again."""
     action, image = reason.action, reason.action.flows.read_image(reason.item)
     if reason.code == "ConditionalCheckFailed":
         return image, action.judge_image(image)
@@ -327,8 +327,8 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outc
         return image, error
     # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
     outcome: Outcome | None = None
-    if action.write.key:  # a put does not say what to read
-        with suppress(ClientError):  # the caller may be allowed to write only
+    if action.write.key:  # a put does not name its key
+        with suppress(ClientError):  # the caller may lack the permission to read
             image = action.flows.read_image((yield from action.flows.look(action.flows.convert(action.write.key))))
             outcome = action.judge_image(image)
     if not isinstance(outcome, Unmet | None):
@@ -340,7 +340,7 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outc
     return image, failure
 
 
-# --- what cannot be sent -----------------------------------------------------------------------------------------------
+# --- limits -----------------------------------------------------------------------------------------------
 
 
 def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
