@@ -88,6 +88,7 @@ class Flows(Engine):
     ) -> None:
         _check_wiring(table, table_name, is_async=is_async)
         super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
+        self.read_image = partial(read_image, self.ledger.terms)
         self.target, self.table = find_client(table, table_name)
         self.full_name: str = table_name or table.name
         self._key_names: tuple[str, ...] = ()
@@ -207,9 +208,6 @@ class Flows(Engine):
             with suppress(ClientError):  # the error of the write is more useful
                 return Refusal(write, self.read_image((yield from self.look(call.kwargs["Key"]))), error)
         self.raise_failure(error, write, call, self.read_image(None))
-
-    def read_image(self, item: Entity | None) -> Image:
-        return read_image(self.ledger.terms, item)
 
     def raise_failure(self, error: ClientError, write: Write, call: Call, image: Image) -> NoReturn:
         if _is_too_large(error):
