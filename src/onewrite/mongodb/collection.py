@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from datetime import timedelta
 from typing import Any, ClassVar, NoReturn, Unpack, cast
 
@@ -106,8 +107,7 @@ class _Store:
         unique_index = {"key": [(name, 1) for name in self._flows.fields], "unique": True}
         assumed: dict[str, Any] = {"index_information": {"key": unique_index}, "database.list_collection_names": []}
         client = SilentClient(assumed, is_async=self._is_async)
-        flows = with_attributes(self._flows, raw_target=None if self._flows.raw_target is None else client)
-        store = with_attributes(self, _collection=client, _target=client, _flows=flows)
+        store = with_attributes(self, _collection=client, _target=client, _flows=copy(self._flows))
         return first_request(store, VERBS, verb, args, arguments)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -66,7 +65,7 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
 
 def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """Return the stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
-    rest = _fields_where({"$not": _named(_match_any([OUTBOX.events, OUTBOX.due, *counts]))})
+    rest = _fields_where({"$not": {"$or": _match_names([OUTBOX.events, OUTBOX.due, *counts])}})
     return _build_document([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
 
@@ -88,17 +87,19 @@ def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields that stay: the key, the set of the store's own ledger, and all that is ours."""
-    return _fields_where(_named(f"{OURS}|{_match_any([*key, *sorted(terms.plain_sets)])}"))
+    return _fields_where({"$or": [_match_name(f"\0{OURS}"), *_match_names([*key, *sorted(terms.plain_sets)])]})
 
 
-def _named(pattern: str) -> dict[str, Any]:
-    """Return the condition that a field's name matches. A collation takes part in every comparison, but not in this."""
-    return {"$regexMatch": {"input": "$$field.k", "regex": f"^(?:{pattern})"}}
+def _match_names(names: Iterable[str]) -> list[dict[str, Any]]:
+    return [_match_name(f"\0{name}\0") for name in names]
 
 
-def _match_any(names: Iterable[str]) -> str:
-    # A "$" alone also matches in front of a last line break.
-    return f"(?:{'|'.join(map(re.escape, names))})$(?!\\n)"
+def _match_name(text: str) -> dict[str, Any]:
+    """Return the condition that a field's name contains this text. "\\0" is its start and its end, because no name contains that.
+
+    $split finds bytes. A collation changes a comparison of strings, and a regular expression fails for a name that isn't valid UTF-8.
+    """
+    return {"$gt": [{"$size": {"$split": [{"$concat": ["\0", "$$field.k", "\0"]}, text]}}, 1]}
 
 
 def _fields_where(condition: Document) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 from bson import ObjectId
+from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
 from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Entry, Remember, Terms
 from onewrite.errors import InvalidUpdate
-from onewrite.mongodb.layout import Document
+from onewrite.mongodb.layout import Document, split_elements
 
 Update: TypeAlias = Document | Sequence[Document]
 
@@ -139,11 +140,18 @@ def _one_value(name: str, value: Any) -> Any:
 def _has_operators(value: object) -> bool:
     if isinstance(value, re.Pattern | Regex):
         return True
-    return isinstance(value, Mapping) and any(str(key).startswith("$") for key in cast("Document", value))
+    return any(str(name).startswith("$") for name in _names(value))
 
 
 def _is_eq(value: object) -> bool:
-    return isinstance(value, Mapping) and list(cast("Document", value)) == ["$eq"]
+    return _names(value) == ["$eq"]
+
+
+def _names(value: object) -> list[str]:
+    """Return the names in a document, and of a raw one without its values, which the driver may be unable to read."""
+    if isinstance(value, RawBSONDocument):
+        return [name for name, _ in split_elements(value)]
+    return [*cast("Document", value)] if isinstance(value, Mapping) else []
 
 
 def _queried_paths(query: Document) -> Iterator[str]:

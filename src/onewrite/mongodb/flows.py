@@ -14,6 +14,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
+from bson import BSON
+from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import (
@@ -29,7 +31,7 @@ from pymongo.read_concern import ReadConcern
 from onewrite.core.clock import random_name
 from onewrite.core.engine import Engine, Landed, Native, Refusal
 from onewrite.core.event import Emission, Outbox, copy_value
-from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
+from onewrite.core.flow import MISSING_OK, Call, Flow, check_awaited, split_missing_ok
 from onewrite.core.judging import check_emits, judge, judge_creation, shows_effect
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
@@ -40,7 +42,7 @@ from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Unreadable, Write, too_large
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, OnewriteError
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import (
     GuardedUpdate,
@@ -67,11 +69,10 @@ from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, chec
 from onewrite.mongodb.layout import (
     Document,
     canonical,
-    has_codec,
     measure_size,
-    raw,
     read_codec,
     read_image,
+    read_late,
     read_raw,
     without_ledger,
 )
@@ -120,9 +121,8 @@ class Flows(Engine):
         check_awaited(collection, "update_one", is_async=is_async)
         self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
         super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
-        self.target, self.full_name = make_durable(collection, durability), getattr(collection, "full_name", "")
-        self._codec = read_codec(self.target)
-        self.raw_target = raw(self.target, self._codec) if has_codec(self.target) else None
+        self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
+        self.target = read_late(make_durable(collection, durability), self._codec)
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
 
     @property
@@ -277,17 +277,11 @@ class Flows(Engine):
             if writer == "find_one_and_update":
                 if reply is None and not upsert:  # with upsert, None is a new document's state before
                     return None
-                return Landed(None if reply is None else self.without_ledger(reply))
-        except (OperationFailure, DocumentTooLarge) as error:
+                return Landed(None if reply is None else self.read_entity(reply))
+        except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
             # The ledger may have refused the message, and something else has failed for a document that nobody would have written: no verdict yet.
-            if in_transaction(request.native) or not says_nothing_was_done(error):
+            if in_transaction(request.native) or not leaves_verdict_open(error):
                 yield from self.raise_failure(error, request)
-            return error
-        except (PyMongoError, OnewriteError):
-            raise
-        except Exception as error:  # a client's types raise anything for the document that was returned
-            if writer == "update_one" or self.raw_target is None:
-                raise
             return error
         server_reply, watch, now = reply.raw_result, self.watch, request.write.now
         if not server_reply["n"]:  # how many documents it has matched or created
@@ -339,10 +333,7 @@ class Flows(Engine):
         return read_raw(self.ledger.terms, document, self._codec) if isinstance(document, RawBSONDocument) else document
 
     def _find(self, query: Document, options: dict[str, Any]) -> Flow[Document | None]:
-        """Return a document as it is stored, which no value in it can keep from being returned."""
-        if self.raw_target is None:
-            return cast("Document | None", (yield Call("find_one", (query,), options)))
-        return cast("Document | None", (yield Do(self.raw_target.find_one, (query,), options, sends=True)))
+        return cast("Document | None", (yield Call("find_one", (query,), options)))
 
     def holds(self, request: GuardedUpdate) -> Flow[bool]:
         """Whether the caller's own condition holds by now. Then something other than the condition has refused the write."""
@@ -368,6 +359,15 @@ class Flows(Engine):
         except Exception:  # what the driver raises before it sends anything
             return False
         return True
+
+    def read_entity(self, response: Document) -> Entity | None:
+        """Return the document that a write returned, as the client reads it. None: the client cannot read it."""
+        if not isinstance(response, RawBSONDocument):
+            return self.without_ledger(response)
+        try:
+            return self.without_ledger(BSON(response.raw).decode(self._codec))
+        except Exception:  # a client's types raise anything
+            return None
 
     def read_image(self, document: Document | None) -> Image:
         return read_image(self.ledger.terms, document)
@@ -514,8 +514,8 @@ class InsertAttempt(NamedTuple):
         if not self.write.entry.follows_gap:  # such a message creates nothing
             try:
                 return Landed(response=(yield Call("insert_one", (self.new_document,), dict(native))))
-            except (OperationFailure, DocumentTooLarge) as error:
-                if not says_nothing_was_done(error):
+            except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
+                if not leaves_verdict_open(error):
                     raise
                 failure = error
         write, image = self.write._replace(now=flows.clock()), flows.read_image((yield from flows.look(key, native)))
@@ -595,9 +595,11 @@ _UNCERTAIN_CODES = frozenset({13, 18, 462, 16500})
 _CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
 
-def says_nothing_was_done(error: Exception) -> bool:
-    """Whether the write certainly had no effect. That is uncertain if only its durability failed, or its time was up."""
-    if isinstance(error, DocumentTooLarge):  # which the driver does not send
+def leaves_verdict_open(error: Exception) -> bool:
+    """Whether the entity can tell the verdict after this failure. It cannot if only the durability failed, or the time was up."""
+    # The driver does not send a document that is too large. A response that it cannot decode quotes a key: of the new document, or of
+    # another that has it.
+    if isinstance(error, DocumentTooLarge | InvalidBSON):
         return True
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
         return False
@@ -606,17 +608,19 @@ def says_nothing_was_done(error: Exception) -> bool:
 
 def may_have_written(error: Exception, native: Document) -> bool:
     """Whether the failure may be that of the document that the write returns. The server reports a failed projection after the write, with any code."""
-    if isinstance(error, PyMongoError):
-        return computes(native.get("projection")) and not isinstance(error, DuplicateKeyError)
-    return not isinstance(error, DocumentTooLarge)
+    return (
+        isinstance(error, OperationFailure)
+        and not isinstance(error, DuplicateKeyError)
+        and computes(native.get("projection"))
+    )
 
 
 def is_entity_taken(error: Exception, entity: Mapping[str, Any]) -> bool:
     """Whether this is a duplicate key of the entity itself. A unique index of the caller's is the caller's business."""
     if not isinstance(error, DuplicateKeyError):
-        return False
+        return isinstance(error, InvalidBSON)  # the driver cannot decode which key it is: then the entity itself must tell
     pattern = (error.details or {}).get("keyPattern")
-    # Servers before MongoDB 4.2, and Amazon DocumentDB, do not say which index refused: then the entity itself must tell.
+    # Servers before MongoDB 4.2, and Amazon DocumentDB, do not say which index refused.
     return pattern is None or set(pattern) <= set(entity)
 
 

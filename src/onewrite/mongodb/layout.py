@@ -129,6 +129,10 @@ def read_codec(collection: Any) -> CodecOptions[Any]:
 
 _NO_BSON = (BSONError, TypeError, ValueError, OverflowError)  # what the driver raises for a value that it cannot write
 _NO_TYPES = TypeRegistry()
+_LENIENT: dict[str, Any] = {
+    "unicode_decode_error_handler": "replace",
+    "datetime_conversion": DatetimeConversion.DATETIME_AUTO,
+}
 
 
 def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
@@ -136,9 +140,45 @@ def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
     return collection.with_options(codec_options=codec) if has_codec(collection) else collection
 
 
-def raw(collection: Any, codec: CodecOptions[Any]) -> Any:
-    """Return the collection with documents that are read as they are stored. What is asked of it is written by these options."""
-    return with_codec(collection, codec.with_options(document_class=RawBSONDocument))
+class Reply(RawBSONDocument):
+    """A document of a response, whose values are decoded one level at a time and not before they are asked for.
+
+    A response quotes the caller's values: the document, and the key that a new one would have shared with another. Whether the write was done
+    must not depend on whether the driver can decode them.
+    """
+
+    __slots__ = ()
+
+    def update(self, fields: Document) -> None:
+        """Add fields: pymongo adds the labels of a failed write to the part of the response that it raises."""
+        super().__init__(encode({**self, **fields}))
+
+    def __repr__(self) -> str:
+        try:
+            return repr({**self})
+        except BSONError:
+            return super().__repr__()
+
+
+def read_late(collection: Any, codec: CodecOptions[Any]) -> Any:
+    """Return the collection with responses that are read as `Reply`. Requests are written by these options."""
+    lenient = (
+        {**_LENIENT}
+        if codec.datetime_conversion is DatetimeConversion.DATETIME
+        else {"unicode_decode_error_handler": "replace"}
+    )
+    return with_codec(collection, codec.with_options(document_class=Reply, type_registry=_encode_only(codec), **lenient))
+
+
+def _encode_only(codec: CodecOptions[Any]) -> TypeRegistry:
+    """Return the client's own types for what is written: its decoders can fail for any value of a response."""
+    if codec.type_registry == _NO_TYPES:
+        return _NO_TYPES
+
+    def encode_value(value: Any) -> Any:
+        return BSON.encode({"": value}, codec_options=codec).decode(_NEUTRAL)[""]
+
+    return TypeRegistry(fallback_encoder=encode_value)
 
 
 def has_codec(collection: Any) -> bool:
@@ -148,7 +188,7 @@ def has_codec(collection: Any) -> bool:
 
 def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) -> Document:
     """Return the document as the client reads it, but what is ours as it is stored. An `Unreadable` lacks what the client cannot read."""
-    values: dict[str, bytes] = dict(_elements(bytes(document.raw)))
+    values: dict[str, bytes] = dict(split_elements(document))
     names = [name for name in values if name.startswith(OURS) or name in terms.plain_sets]
     ours_codec = codec.with_options(document_class=dict, type_registry=_NO_TYPES, **_LENIENT)
     try:
@@ -161,12 +201,6 @@ def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) 
         return {**_decode(values.values(), codec), **ours}
     except Exception:  # a client's types raise anything
         return Unreadable({**_readable_part(values, codec), **ours})
-
-
-_LENIENT: dict[str, Any] = {
-    "unicode_decode_error_handler": "replace",
-    "datetime_conversion": DatetimeConversion.DATETIME_AUTO,
-}
 
 
 def _readable_part(values: Mapping[str, bytes], codec: CodecOptions[Any]) -> dict[str, Any]:
@@ -188,9 +222,9 @@ _SIZES = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 
 _MORE = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5, 0x0C: 16, 0x0D: 4, 0x0E: 4, 0x0F: 0}
 
 
-def _elements(document: bytes) -> Iterator[tuple[str, bytes]]:
+def split_elements(raw_document: RawBSONDocument) -> Iterator[tuple[str, bytes]]:
     """Yield the names at the top of a document, each with its whole element. No value is read, because any may be one that no driver reads."""
-    start = 4
+    document, start = bytes(raw_document.raw), 4
     while kind := document[start]:
         end = document.index(0, start) + 1
         name = document[start + 1 : end - 1].decode(errors="replace")

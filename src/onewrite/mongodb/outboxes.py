@@ -28,7 +28,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.mongodb.deletes import empty_outbox
 from onewrite.mongodb.expression import read_entity_key
 from onewrite.mongodb.flows import require_majority
-from onewrite.mongodb.layout import UUIDS, Document, canonical, raw, read_codec, with_codec
+from onewrite.mongodb.layout import UUIDS, Document, canonical, read_codec, read_late, with_codec
 
 _MAX_EVENTS = 2**31 - 1  # more than an array can have: $slice wants a number
 
@@ -38,7 +38,7 @@ class Outboxes:
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = require_majority(collection)
-        self.target, self.raw_target = with_codec(majority, STORED_CODEC), raw(majority, STORED_CODEC)
+        self.target, self.raw_target = with_codec(majority, STORED_CODEC), read_late(majority, STORED_CODEC)
         # A document of somebody else's, whose _id no driver should have written, must not end the stream at each try.
         self.watched = with_codec(majority, LENIENT_CODEC)
         self.outbox = outbox

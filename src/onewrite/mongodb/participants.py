@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pymongo.errors import DuplicateKeyError
-
 from onewrite.core.event import Emit, copied_events, copy_value
 from onewrite.core.flow import Do, Flow, redirect_calls, split_missing_ok
 from onewrite.core.label import TOKEN
@@ -91,7 +89,7 @@ class Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         reply = yield Do(self.target.update_one, (request.filter, request.update), options, sends=True)
         return bool(reply.matched_count == 1)
 
-    def has_met(self, error: DuplicateKeyError) -> bool:
+    def has_met(self, error: Exception) -> bool:
         """Whether an insert has met its own entity. A unique index of the caller's is the caller's business."""
         return isinstance(self.attempt, InsertAttempt) and is_entity_taken(error, self.entity)
 

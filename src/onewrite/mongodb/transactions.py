@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
 from typing import Any, NamedTuple, cast
 
+from bson.errors import InvalidBSON
 from pymongo import ReadPreference
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
@@ -74,7 +75,7 @@ class _Refusal(NamedTuple):
     """A write that was not done, so nothing was."""
 
     action: Action
-    error: DuplicateKeyError | None
+    error: DuplicateKeyError | InvalidBSON | None
 
 
 class _Transaction(Transaction[Prepared, Action, _Refusal]):
@@ -197,7 +198,7 @@ def _write(session: Any, actions: Sequence[Action]) -> Flow[_Refusal | None]:
     for action in actions:
         try:
             is_done = yield from action.send(session)
-        except DuplicateKeyError as error:
+        except (DuplicateKeyError, InvalidBSON) as error:
             if not action.has_met(error):
                 raise
             yield from _abort(session)
