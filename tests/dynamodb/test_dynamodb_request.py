@@ -18,8 +18,10 @@ from onewrite import (
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import make_token
 from onewrite.core.write import NO_STEP, Write
-from onewrite.dynamodb.dialect import build_begin, build_put, build_update
+from onewrite.dynamodb.dialect import build_put, build_update
+from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.values import typed_values
+from tests.support.driven import Table
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -211,4 +213,4 @@ def test_item_too_wide_to_put_is_told_the_remedy() -> None:
 def test_a_begin_takes_nothing_that_belongs_to_its_finish(native: dict[str, Any]) -> None:
     (name,) = native
     with pytest.raises(InvalidUpdate, match=rf"begin .* leave out {name}"):
-        build_begin(write(), {**KEY, **native})
+        Flows(Table(), MARK, None, lambda: NOW, lambda: "try", is_async=False).attempt_begin(write(), {**KEY, **native})

@@ -64,7 +64,7 @@ Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 
 def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sendable, *, exists: bool = False) -> Call:
     """Build the caller's update with our parts. `exists`: the item must exist."""
-    plan, kwargs = _merge(write, native, convert, _Frame(Draft, tuple(read_mapping(native, "Key")) if exists else ()))
+    plan, kwargs = _merge(write, native, convert, tuple(read_mapping(native, "Key")) if exists else ())
     kwargs["UpdateExpression"] = plan.update
     if "Key" in native:  # without it, the driver says what is missing
         kwargs["Key"] = convert(native["Key"] or {})
@@ -77,18 +77,13 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     check_roots(write.entry.terms, {}, item)
-    plan, kwargs = _merge(write, native, convert, _Frame(PutDraft, tuple(possible_keys(item))))
+    plan, kwargs = _merge(write, native, convert, tuple(possible_keys(item)), creates=True)
     kwargs["Item"] = convert({**item, **cast("PutDraft", plan.draft).read_item(write)})
     return Call("put_item", (), kwargs)
 
 
-def build_begin(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
-    """Build the begin of a step, in an item that is there."""
-    for name in ("UpdateExpression", "ReturnValues", "Item"):
-        if name in native:
-            raise InvalidUpdate(
-                f"begin changes nothing but the step: leave out {name}, which is for the write that finishes it."
-            )
+def build_change(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """Build an update of an item that must exist: the record of a message, or the begin of a step."""
     return build_update(write, native, convert, exists=True)
 
 
@@ -98,13 +93,6 @@ def possible_keys(item: Mapping[str, Any]) -> list[str]:
     An item that is there has its key: so the condition asks that none of these attributes is there.
     """
     return [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
-
-
-class _Frame(NamedTuple):
-    """The type of a draft, and the attributes that must exist, or must not if the write creates the item."""
-
-    draft: type[Draft]
-    keys: tuple[str, ...]
 
 
 class _Plan(NamedTuple):
@@ -122,9 +110,14 @@ def _merge(
     write: Write,
     native: Mapping[str, Any],
     convert: Convert,
-    frame: _Frame,
+    keys: tuple[str, ...],
+    *,
+    creates: bool = False,
 ) -> tuple[_Plan, dict[str, Any]]:
-    """Return the plan of the write, and the caller's arguments with our condition, names and values in them."""
+    """Return the plan of the write, and the caller's arguments with our condition, names and values in them.
+
+    `keys`: attributes that must exist, or that must not if the write creates the item.
+    """
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = with_condition_text(native)
     key: Any = native.get("Key") or {}
@@ -134,7 +127,8 @@ def _merge(
     try:
         shape = (
             _describe_shape(write),
-            frame,
+            creates,
+            keys,
             tuple(native),
             tuple(key.keys()),
             native.get("UpdateExpression"),
@@ -146,7 +140,7 @@ def _merge(
     except (TypeError, AttributeError):  # no shape; or an argument of another type, which is refused here
         plan = shape = None
     if plan is None:
-        plan = _make_plan(write, native, frame)
+        plan = _make_plan(write, native, keys, creates=creates)
         if len(_plans) >= _MAX_PLANS:
             _plans.clear()
         if shape is not None:
@@ -196,9 +190,8 @@ def _describe_change(change: Change) -> tuple[object, ...]:
     return change.rule, type(change.mark) is str and change.has_digits, change.last is not None
 
 
-def _make_plan(write: Write, native: Mapping[str, Any], frame: _Frame) -> _Plan:
+def _make_plan(write: Write, native: Mapping[str, Any], keys: tuple[str, ...], *, creates: bool) -> _Plan:
     """Merge the caller's expressions with our parts. Raise for an expression that touches our names or cannot be merged."""
-    creates = frame.draft is PutDraft
     if "Item" in native and not creates:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     terms, names = write.entry.terms, read_mapping(native, "ExpressionAttributeNames")
@@ -213,8 +206,8 @@ def _make_plan(write: Write, native: Mapping[str, Any], frame: _Frame) -> _Plan:
     user_update = None if update is None else read_update(update)
     if user_update is not None:
         check_roots(terms, names, user_update.roots)
-    draft = frame.draft(repeats=bool(write.other_messages))
-    draft.ask(*[f"attribute_{'not_' if creates else ''}exists({draft.name(key)})" for key in frame.keys])
+    draft = (PutDraft if creates else Draft)(repeats=bool(write.other_messages))
+    draft.ask(*[f"attribute_{'not_' if creates else ''}exists({draft.name(key)})" for key in keys])
     add_parts(write, draft)
     merged_condition = draft.condition
     if condition is not None:

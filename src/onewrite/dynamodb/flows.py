@@ -28,7 +28,7 @@ from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
-from onewrite.dynamodb.dialect import Guard, build_begin, build_update, check_looks
+from onewrite.dynamodb.dialect import Guard, build_change, build_update, check_looks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, names_table, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
@@ -157,7 +157,12 @@ class Flows(Engine):
         check_looks(entry)
 
     def attempt_begin(self, write: Write, native: Native) -> TableAttempt:
-        return TableAttempt(self, write, native, build_begin)
+        for name in ("UpdateExpression", "ReturnValues", "Item"):
+            if name in native:
+                raise InvalidUpdate(
+                    f"begin changes nothing but the step: leave out {name}, which is for the write that finishes it."
+                )
+        return TableAttempt(self, write, native, build_change)
 
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
@@ -179,7 +184,7 @@ class Flows(Engine):
             "ExpressionAttributeValues": self.convert(values),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        return TableAttempt(self, write, native, build_begin, Call("update_item", (), request))
+        return TableAttempt(self, write, native, build_change, Call("update_item", (), request))
 
     def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:  # noqa: ARG002  # the call names the item
         for name in ("ProjectionExpression", "AttributesToGet"):
@@ -326,7 +331,7 @@ class TableAttempt:
         write = new_write(flows, self.write.message, key)
         if passes:
             write = write._replace(entry=self.write.entry.passing, other_messages=self.write.other_messages)
-        return TableAttempt(flows, write, flows.name_entity(key), partial(build_update, exists=True))
+        return TableAttempt(flows, write, flows.name_entity(key), build_change)
 
     def show(self, outcome: Outcome) -> Outcome:
         """Return the outcome with as much of the entity as the caller's `ReturnValues` asks for."""
