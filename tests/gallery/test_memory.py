@@ -66,7 +66,15 @@ def test_what_goes_wrong_by_memory_is_found(explore: Any, worlds: Worlds, engine
     assert report.nondeterministic is None
 
 
-@pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in RIGHT.items() for engine in case.engines])
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        # Each of these takes ten seconds and more on mongomock, and three on moto.
+        pytest.param(name, engine, marks=[pytest.mark.slow] if "breaker" in name and engine != "dynamodb" else [])
+        for name, case in RIGHT.items()
+        for engine in case.engines
+    ],
+)
 @pytest.mark.few(2)
 def test_memory_by_which_nothing_goes_wrong_is_no_alarm(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, right_memory, name, RIGHT[name])

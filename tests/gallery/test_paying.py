@@ -81,7 +81,14 @@ def test_a_charge_that_is_doubled_or_lost_is_found(explore: Any, worlds: Worlds,
 @pytest.mark.parametrize(
     ("engine", "name", "work"),
     [
-        pytest.param(engine, name, work, id=f"{engine}-{name}-{number}")
+        # It takes ten seconds on mongomock, and four on moto.
+        pytest.param(
+            engine,
+            name,
+            work,
+            id=f"{engine}-{name}-{number}",
+            marks=[pytest.mark.slow] if (engine, name) == ("mongodb", "performed") else [],
+        )
         for name, works in WORKS.items()
         for number, work in enumerate(works)
         for engine in work.engines

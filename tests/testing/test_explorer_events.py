@@ -276,7 +276,7 @@ def test_a_kafka_handler_that_raises_loses_no_record(options: Any, wrapped: bool
 
         return outer
 
-    report = explored(build, [KAFKA])
+    report = explored(build, [KAFKA], concurrency=1)
     report.assert_effectively_once()
     assert report.exhausted
 
