@@ -32,7 +32,8 @@ class Work:
     messages: tuple[Any, ...] = TWO
     reorder: bool = True
     accept: tuple[str, ...] = ()
-    only: str | None = None  # the kind of store, where one takes seconds: slow
+    only: str | None = None  # the kind of store, if one is enough
+    is_slow: bool = False
 
 
 WORKS = {
@@ -43,15 +44,15 @@ WORKS = {
     "mark in order": Work("added", HighWaterMark(), reorder=False),
     "mark in any order": Work("replaced", HighWaterMark()),
     "several entities": Work("transferred", SeenIds(), ONE),
-    "several entities, two messages": Work("transferred", SeenIds(), only="table"),
-    "a transaction": Work("transacted", SeenIds(), ONE),
-    "transactions of two messages": Work("transacted", SeenIds(), only="table"),
+    "several entities, two messages": Work("transferred", SeenIds(), only="table", is_slow=True),
+    "a transaction": Work("transacted", SeenIds(), ONE, is_slow=True),
+    "transactions of two messages": Work("transacted", SeenIds(), only="table", is_slow=True),
     "refusals": Work("refused_for_good", SeenIds(), (deposit(1), WITHDRAWAL)),
     "deletion": Work("closed", SeenIds(), (deposit(1), CLOSE), accept=("cancelled",)),
     "creation": Work("opened", SeenIds()),
     "a batch": Work("folded", SeenIds(), (sqs_event("1", "2"),)),
-    "two batches": Work("folded", SeenIds(), (sqs_event("1", "2"), sqs_event("3")), only="collection"),
-    "three messages": Work("added", SeenIds(), (*TWO, deposit(3)), only="table"),
+    "two batches": Work("folded", SeenIds(), (sqs_event("1", "2"), sqs_event("3")), only="collection", is_slow=True),
+    "three messages": Work("added", SeenIds(), (*TWO, deposit(3)), only="table", is_slow=True),
 }
 HANDLERS: dict[str, ModuleType] = {
     "table": right_dynamodb,
@@ -87,7 +88,7 @@ def world(kind: str, moto_table: Any, mongomock_collection: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "work"),
     [
-        pytest.param(kind, work, id=f"{kind}-{name}", marks=[pytest.mark.slow] if kind == "client" or work.only else [])
+        pytest.param(kind, work, id=f"{kind}-{name}", marks=[pytest.mark.slow] if kind == "client" or work.is_slow else [])
         for kind, handlers in HANDLERS.items()
         for name, work in WORKS.items()
         if hasattr(handlers, work.handler) and work.only in (None, kind)

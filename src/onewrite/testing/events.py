@@ -205,26 +205,8 @@ def _typed_images(images: Mapping[str, Item]) -> Record:
         from onewrite.dynamodb.size import item_size  # noqa: PLC0415  # A test without DynamoDB may run without boto3.
         from onewrite.dynamodb.values import plain_values, typed_values  # noqa: PLC0415  # the same
     items = {name: typed_values(image) for name, image in images.items()}
-    as_json = {name: {field: _in_json(value) for field, value in item.items()} for name, item in items.items()}
+    as_json = json.loads(json.dumps(items, default=_base64))  # with bytes as base64
     return {**as_json, "SizeBytes": sum(item_size(plain_values(item)) for item in items.values())}
-
-
-def _in_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a typed value with bytes as base64, and with the members of sets sorted, so the event is always the same."""
-    ((kind, content),) = value.items()
-    match kind:
-        case "B":
-            return {kind: _base64(content)}
-        case "BS":
-            return {kind: sorted(_base64(member) for member in content)}
-        case "SS" | "NS":
-            return {kind: sorted(content)}
-        case "M":
-            return {kind: {name: _in_json(member) for name, member in content.items()}}
-        case "L":
-            return {kind: [_in_json(member) for member in content]}
-        case _:
-            return {kind: content}
 
 
 # ---------------------------------------------------------------- Kafka

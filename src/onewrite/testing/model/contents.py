@@ -153,26 +153,20 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
 
 
 def restore(store: Store, table: str, present: Contents, target: Contents) -> StoreCalls[None]:
-    """Make the table hold what is wanted. Only the entities that differ are deleted and written."""
-
-    def removal(key: Entity) -> Request:
-        if is_collection:
-            return _request("delete_one", {"filter": key}, table)
-        return _request("DeleteItem", {"TableName": table, "Key": key}, table)
-
-    def addition(entity: Entity) -> Request:
-        if is_collection:
-            return _request("insert_one", {"document": entity}, table)
-        return _request("PutItem", {"TableName": table, "Item": entity}, table)
-
+    """Make the table hold the target. Only the entities that differ are deleted and written."""
     is_collection = kind_of(store) == "collection"
+    if is_collection:
+        remove, add, common = ("delete_one", "filter"), ("insert_one", "document"), dict[str, Any]()
+    else:
+        remove, add, common = ("DeleteItem", "Key"), ("PutItem", "Item"), {"TableName": table}
     for name, entity in present.entities.items():
         is_replaced = name in target.forms and not is_collection  # by a put
         if present.forms[name] != target.forms.get(name) and not is_replaced:
-            yield partial(send, store, removal({part: entity[part] for part in present.key}))
+            key = {part: entity[part] for part in present.key}
+            yield partial(send, store, _request(remove[0], {**common, remove[1]: key}, table))
     for name, entity in target.entities.items():
         if target.forms[name] != present.forms.get(name):
-            yield partial(send, store, addition(entity))
+            yield partial(send, store, _request(add[0], {**common, add[1]: entity}, table))
 
 
 def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Contents:

@@ -193,8 +193,8 @@ def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str,
     """Return an API call as a request. `key_names` has the attributes that are the key of each table."""
     entities = _entities(method, arguments)
     keys = [
-        _key(table, key_names.get(table) or (), item or {}) if key is None else _key(table, key, key)
-        for table, key, item in entities or ()
+        _key(table, (key_names.get(table) or ()) if is_whole else values, values)
+        for table, values, is_whole in entities or ()
     ]
     whole_table = [_table(arguments["TableName"])] if entities is None and "TableName" in arguments else []
     tables = dict.fromkeys([*whole_table, *[table for table, _, _ in entities or ()]])
@@ -218,8 +218,11 @@ def _table(name: object) -> str:
     return str(name).rpartition(":table/")[2]
 
 
-def _entities(method: str, arguments: Item) -> list[tuple[str, Item | None, Item | None]] | None:
-    """Return each entity of a call as its table, its key and the whole item, one of which is None. Return None if it may touch any entity."""
+_Entity: TypeAlias = tuple[str, Item, bool]  # its table, and its key or the whole item
+
+
+def _entities(method: str, arguments: Item) -> list[_Entity] | None:
+    """Return the entities that a call names, or None if it may touch any entity."""
     try:
         if method in _ITEM_METHODS:
             return [_entity(arguments)]
@@ -230,17 +233,17 @@ def _entities(method: str, arguments: Item) -> list[tuple[str, Item | None, Item
             return list(_batch(arguments["RequestItems"]))
         if method == "BatchGetItem":
             items: Mapping[str, Any] = arguments["RequestItems"]
-            return [(_table(table), key, None) for table, batch in items.items() for key in batch["Keys"]]
+            return [(_table(table), key, False) for table, batch in items.items() for key in batch["Keys"]]
     except (KeyError, TypeError, AttributeError):
         pass  # the request is malformed, and botocore will refuse it
     return None
 
 
-def _entity(action: Item) -> tuple[str, Item | None, Item | None]:
-    return _table(action["TableName"]), action.get("Key"), action["Item"] if "Key" not in action else None
+def _entity(action: Item) -> _Entity:
+    return _table(action["TableName"]), action["Key" if "Key" in action else "Item"], "Key" not in action
 
 
-def _batch(tables: Mapping[str, Sequence[Item]]) -> Iterator[tuple[str, Item | None, Item | None]]:
+def _batch(tables: Mapping[str, Sequence[Item]]) -> Iterator[_Entity]:
     for table, writes in tables.items():
         for write in writes:
             for change in write.values():
