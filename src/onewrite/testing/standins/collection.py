@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import wraps
@@ -33,7 +33,8 @@ from pymongo.results import BulkWriteResult, UpdateResult
 
 from onewrite.mongodb.flows import MAX_DOCUMENT_BYTES
 from onewrite.testing.errors import UnsupportedByStandIn
-from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, required_names
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, is_condition, required_names
+from onewrite.testing.taps.traffic import walk
 
 _REMEDY = "Run this test on mongod()"
 
@@ -114,7 +115,7 @@ DIFFERENCES: Mapping[str, Callable[[str, Any], bool]] = {
 }
 # The same for the filter of an upsert.
 DIFFERENCES_OF_UPSERTS: Mapping[str, Callable[[Document], bool]] = {
-    "accepts $expr in the filter of an upsert": lambda query: any(name == "$expr" for name, _ in _pairs(query)),
+    "accepts $expr in the filter of an upsert": lambda query: any(name == "$expr" for name, _ in walk(query)),
     "makes an _id of its own where $and, $or or $in has it": lambda query: (
         (is_condition(query.get("_id")) and "$eq" not in query["_id"])
         or any("_id" in part for name in ("$and", "$or") for part in query.get(name, ()))
@@ -122,13 +123,8 @@ DIFFERENCES_OF_UPSERTS: Mapping[str, Callable[[Document], bool]] = {
 }
 
 
-def is_condition(value: Any) -> bool:
-    """Whether this is a document of operators, for example {"$gt": 1}."""
-    return isinstance(value, Mapping) and str(next(iter(cast("Document", value)), "")).startswith("$")
-
-
 def _refuse_differences(part: Any) -> None:
-    for name, value in _pairs(part):
+    for name, value in walk(part):
         for difference, is_asked_for in DIFFERENCES.items():
             if is_asked_for(name, value):
                 _refuse(difference)
@@ -143,18 +139,6 @@ def _refuse_computed_fields(projection: Any) -> None:
 
 def _refuse(difference: str) -> NoReturn:
     raise UnsupportedByStandIn(f"mongomock {difference}, and MongoDB does not. {_REMEDY}.")
-
-
-def _pairs(part: Any) -> Iterator[tuple[str, Any]]:
-    """Yield all names in a document and in the documents in it, each with its value."""
-    if isinstance(part, Mapping):
-        for name, value in cast("Document", part).items():
-            yield name, value
-            if name != "$literal":
-                yield from _pairs(value)
-    elif isinstance(part, list):
-        for member in cast("list[Any]", part):
-            yield from _pairs(member)
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------

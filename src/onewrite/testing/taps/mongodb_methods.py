@@ -12,7 +12,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any, TypeAlias, cast
 
-from onewrite.testing.taps.traffic import Key, Request
+from onewrite.testing.taps.traffic import Key, Request, walk
 
 # --- signatures -------------------------------------------------------------------------------------------------------
 #
@@ -95,7 +95,7 @@ def request_of(
     if method in DATABASE_REQUESTS:
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
-    stores = any(name in _STORING for name in _names(pipeline))
+    stores = any(name in _STORING for name, _ in walk(pipeline))
     tables = (collection, *_other_collections(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
@@ -115,11 +115,12 @@ def asks_for_nothing_but(query: object, fields: Sequence[str]) -> bool:
     """Whether a filter is an equality for each of these fields. MongoDB tries such an upsert again itself if a unique index refuses it."""
     if not isinstance(query, Mapping) or set(cast("Mapping[str, Any]", query)) != set(fields):
         return False
-    values = cast("Mapping[str, object]", query).values()
-    return not any(
-        isinstance(value, Mapping) and any(str(name).startswith("$") for name in cast("Mapping[Any, Any]", value))
-        for value in values
-    )
+    return not any(map(is_condition, cast("Mapping[str, object]", query).values()))
+
+
+def is_condition(value: object) -> bool:
+    """Whether this is a document of operators, for example {"$gt": 1}."""
+    return isinstance(value, Mapping) and any(str(name).startswith("$") for name in cast("Document", value))
 
 
 def is_about_server(command: object) -> bool:
@@ -128,21 +129,11 @@ def is_about_server(command: object) -> bool:
     return str(name).lower() in _ABOUT_SERVER
 
 
-def _names(pipeline: object) -> Iterator[str]:
-    for stage in cast("Sequence[object]", pipeline) if isinstance(pipeline, list | tuple) else ():
-        yield from cast("Document", stage) if isinstance(stage, Mapping) else ()
-
-
-def _other_collections(value: object) -> Iterator[str]:
+def _other_collections(pipeline: object) -> Iterator[str]:
     """Yield the other collections that a pipeline names, however deep."""
-    if isinstance(value, Mapping):
-        for name, inner in cast("Document", value).items():
-            if name in _NAMING_STAGES:
-                yield from _collections_of(inner)
-            yield from _other_collections(inner)
-    elif isinstance(value, list | tuple):
-        for inner in cast("Sequence[object]", value):
-            yield from _other_collections(inner)
+    for name, inner in walk(pipeline):
+        if name in _NAMING_STAGES:
+            yield from _collections_of(inner)
 
 
 def _collections_of(value: object) -> Iterator[str]:
@@ -217,7 +208,7 @@ def _equal(condition: object) -> object:
     query = cast("Document", condition)
     if list(query) == ["$eq"]:
         return query["$eq"]
-    return None if any(str(name).startswith("$") for name in query) else query
+    return None if is_condition(query) else query
 
 
 def _key(value: object) -> Hashable:

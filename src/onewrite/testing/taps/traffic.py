@@ -153,7 +153,19 @@ def is_dynamodb(request: Request) -> bool:
 
 def is_guarded(request: Request) -> bool:
     """Whether a guarded store made the request, which then names attributes or placeholders of a ledger."""
-    return any(name.startswith(_LEDGER_PREFIXES) for name in _names(request.arguments))
+    return any(name.startswith(_LEDGER_PREFIXES) for name, _ in walk(request.arguments))
+
+
+def walk(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield all names in a document and in the documents in it, each with its value."""
+    if isinstance(value, Mapping):
+        for name, inner in cast("Mapping[Any, Any]", value).items():
+            yield str(name), inner
+            if name != "$literal":
+                yield from walk(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("Sequence[object]", value):
+            yield from walk(inner)
 
 
 def _failure(error: BaseException) -> str:
@@ -186,13 +198,3 @@ def _change(request: Request, answer: object) -> str:
         return "sent"
     counts = [getattr(answer, name) for name in _COUNTS if hasattr(answer, name)]
     return "refused" if counts and not any(counts) and getattr(answer, "upserted_id", None) is None else "applied"
-
-
-def _names(value: object) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for name, inner in cast("Mapping[Any, object]", value).items():
-            yield str(name)
-            yield from _names(inner)
-    elif isinstance(value, list | tuple):
-        for inner in cast("Sequence[object]", value):
-            yield from _names(inner)
