@@ -10,11 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum, auto
 from functools import partial
 from importlib import import_module
 from itertools import islice
-from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
@@ -232,14 +231,8 @@ _BUSY = "SystemOverloadedError"
 _UNKNOWN, _TRANSIENT = "UnknownTransactionCommitResult", "TransientTransactionError"
 
 
-class _State(Enum):
-    """The states of pymongo's own sessions."""
-
-    NONE = auto()
-    STARTING = auto()
-    IN_PROGRESS = auto()
-    COMMITTED = auto()
-    ABORTED = auto()
+# The states of pymongo's own sessions.
+_State: TypeAlias = Literal["none", "starting", "in progress", "committed", "aborted"]
 
 
 class AnySession:
@@ -252,7 +245,7 @@ class AnySession:
         self.has_ended = False
         self._gate = gate
         self._store = store
-        self._state = _State.NONE
+        self._state: _State = "none"
         self._transaction: TransactionKey | None = None
         self._unsure: TransactionKey | None = None  # its commit has failed, so it may still be open
         self._is_lost = False  # the server has answered with an error, and has aborted the transaction
@@ -261,7 +254,7 @@ class AnySession:
 
     @property
     def in_transaction(self) -> bool:
-        return self._state in (_State.STARTING, _State.IN_PROGRESS)
+        return self._state in ("starting", "in progress")
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
@@ -296,12 +289,12 @@ class AnySession:
         """Return the request as part of the transaction in progress, if there is one."""
         self._check_open()
         if not self.in_transaction:
-            self._state = _State.NONE
+            self._state = "none"
             return request
-        starts = self._state is _State.STARTING
+        starts = self._state == "starting"
         if starts:
             self._transaction, self._unsure = current_owner.get().next_transaction(self._unsure), None
-            self._state = _State.IN_PROGRESS
+            self._state = "in progress"
         if request.writes:
             self._keys = None if self._keys is None or request.keys is None else (*self._keys, *request.keys)
             self._tables = tuple(dict.fromkeys([*self._tables, *request.tables]))
@@ -328,16 +321,16 @@ class AnySession:
         self._check_open()
         if self.in_transaction:
             _misuse("Transaction already in progress")
-        self._state, self._transaction, self._is_lost = _State.STARTING, None, False
+        self._state, self._transaction, self._is_lost = "starting", None, False
         self._keys, self._tables = (), ()
 
     def _commit(self) -> StoreCalls[None]:
         from pymongo.errors import ConnectionFailure, PyMongoError, WTimeoutError  # noqa: PLC0415  # the same
 
         self._check_open()
-        if self._state in (_State.NONE, _State.ABORTED):
+        if self._state in ("none", "aborted"):
             _misuse("No transaction started")
-        self._state = _State.COMMITTED
+        self._state = "committed"
         if self._transaction is None:  # nothing was sent, so there is nothing to commit
             return
         self._unsure = self._transaction
@@ -359,7 +352,7 @@ class AnySession:
         self._check_open()
         if not self.in_transaction:
             _misuse("No transaction started")
-        was_sent, self._state = self._state is _State.IN_PROGRESS, _State.ABORTED
+        was_sent, self._state = self._state == "in progress", "aborted"
         if self._is_lost:
             self._unsure = self._transaction  # it is gone, unless the error was a made one
         elif was_sent:

@@ -178,12 +178,11 @@ def runs_of(arguments: Mapping[str, Any]) -> list[list[int]]:
 
     Without order it sends all insertions, then all updates, and then all deletions.
     """
-    kinds = ["Insert", "Update", "Replace", "Delete"]
-    names = [type(operation).__name__ for operation in arguments["requests"]]
-    numbers = [next((number for number, kind in enumerate(kinds) if name.startswith(kind)), -1) for name in names]
-    numbers = [1 if number == kinds.index("Replace") else number for number in numbers]  # a replacement is an update
-    places = range(len(numbers)) if arguments.get("ordered", True) else sorted(range(len(numbers)), key=numbers.__getitem__)
-    return [list(run) for _, run in groupby(places, numbers.__getitem__)]
+    kinds = ("Insert", "Update", "Delete")  # a replacement is an update
+    names = [type(operation).__name__.replace("Replace", "Update") for operation in arguments["requests"]]
+    ranks = [next((rank for rank, kind in enumerate(kinds) if name.startswith(kind)), -1) for name in names]
+    places = range(len(ranks)) if arguments.get("ordered", True) else sorted(range(len(ranks)), key=ranks.__getitem__)
+    return [list(run) for _, run in groupby(places, ranks.__getitem__)]
 
 
 def _matches_nothing(query: object) -> bool:
