@@ -77,7 +77,7 @@ def with_unreturned(
     """
     ends: list[End] = []
     for message, of_message in zip(messages, answers, strict=True):
-        notes = () if of_message else call.notes_of(message)
+        notes = () if of_message else call.read_notes(message)
         errors = [note.outcome for note in notes if isinstance(note.outcome, BaseException)]
         end: End = errors[0] if errors else of_message
         if notes and not errors:

@@ -492,7 +492,7 @@ class Handler(Generic[R]):
                     with FunctionCall(messages) as call:
                         # Pass a new list: the function owns it and can change it.
                         end = self._check_return(self.each(messages[0] if is_single else [*messages]), messages)
-                        if call.notes:
+                        if call.guarded_calls:
                             end = with_unreturned(end, messages, call)
                 except Exception as error:
                     end = error
@@ -508,7 +508,7 @@ class Handler(Generic[R]):
                     with FunctionCall(messages) as call:
                         value: Any = self.each(messages[0] if is_single else [*messages])
                         end = self._check_return(await value if inspect.isawaitable(value) else value, messages)
-                        if call.notes:
+                        if call.guarded_calls:
                             end = with_unreturned(end, messages, call)
                 except BaseException as error:
                     if not isinstance(error, Exception) and not is_inner_cancellation(error):

@@ -23,7 +23,7 @@ from onewrite.batch.function import WrongReturn, home_of, innermost, line_of
 from onewrite.batch.source import Response, Source
 from onewrite.core.event import LAST_MOMENT, moment
 from onewrite.core.log import log, logger, logging_safely
-from onewrite.core.unreturned import Note
+from onewrite.core.unreturned import Note, UnfinishedWrite
 from onewrite.errors import ConfigurationError, InvalidMessage, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
@@ -314,7 +314,7 @@ def _reason(result: Result) -> str | None:
     error = result.error
     if error is None:
         return _describe_unsettled(result.unsettled)
-    if (isinstance(error, InvalidMessage) and result.message is None) or isinstance(error, WrongReturn):
+    if (isinstance(error, InvalidMessage) and result.message is None) or isinstance(error, WrongReturn | UnfinishedWrite):
         return printable(str(error), _MAX_REASON)  # these texts name an expression or a type, never a value
     try:
         code = cast("Any", error).response["Error"]["Code"]  # botocore's errors have this

@@ -124,6 +124,11 @@ class Engine(ABC):
         """Return the arguments of a call that name the entity with this key, and nothing else."""
         return {self.entity_argument: key}
 
+    @property
+    @abstractmethod
+    def identity(self) -> object:
+        """Equal for stores of one table or collection, and for no others."""
+
     @abstractmethod
     def canonical(self, key: Any, /) -> Hashable:
         """Return the same for two keys that name one entity."""

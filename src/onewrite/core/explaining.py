@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from inspect import iscoroutine
+from inspect import iscoroutine, unwrap
 from typing import Any, TypeVar
 
 from onewrite.core.flow import meter
@@ -58,7 +58,8 @@ def first_request(
         )
     counter = meter.set(None)
     try:
-        call = getattr(silent_store, verb)(*args, **arguments)
+        # Nothing is written, so no handler hears of it.
+        call = unwrap(getattr(type(silent_store), verb))(silent_store, *args, **arguments)
         if iscoroutine(call):
             call.send(None)  # it ends at once, unless a function of a fold waits
             call.close()

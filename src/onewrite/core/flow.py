@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction, unwrap
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.core.unreturned import hear, hear_failure
+from onewrite.core.unreturned import noted_async
 from onewrite.errors import ConfigurationError, InvalidUpdate
 
 P = ParamSpec("P")
@@ -121,60 +121,37 @@ async def _sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep, is_hint: bool = False) -> T:
-    """Drive a flow with a blocking client. `is_hint`: its outcome says only how a write would end."""
-    try:
-        result, last_step = drive_flow(flow, perform, target, sleep, meter.get())
-    except Exception as error:
-        hear_failure(error, is_hint=is_hint)
-        raise
-    hear(result, last_step, target, is_hint=is_hint)
-    return result
+def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
+    """Drive a flow with a blocking client."""
+    return drive(flow, perform, target, sleep, meter.get())
 
 
-async def arun(
-    flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep, is_hint: bool = False
-) -> T:
+async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
     """Drive a flow with a client whose methods are awaited."""
-    try:
-        result, last_step = await adrive_flow(flow, aperform, target, sleep, meter.get())
-    except Exception as error:
-        hear_failure(error, is_hint=is_hint)
-        raise
-    hear(result, last_step, target, is_hint=is_hint)
-    return result
+    return await adrive(flow, aperform, target, sleep, meter.get())
 
 
 class Run(Protocol):
     """`run`, or another function that a store drives its flows with. For an asynchronous store, the result must be awaited."""
 
-    def __call__(self, flow: Flow[T], target: object, *, is_hint: bool = False) -> T: ...
+    def __call__(self, flow: Flow[T], target: object) -> T: ...
 
 
 def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return the method of a blocking store for an asynchronous one, whose `Run` makes the method return an awaitable."""
+    function: Any = unwrap(method)
 
-    @wraps(method)
-    async def call(store: Any, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await cast("Awaitable[T]", method(store, *args, **kwargs))
+    @wraps(function)
+    async def plain_call(store: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await cast("Awaitable[T]", function(store, *args, **kwargs))
 
+    call = plain_call if function is method else noted_async(function)
     call.__qualname__ = f"Async{method.__qualname__}"
     return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", call)
 
 
-def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
-    """Perform each step that the generator yields, and send it the result."""
-    return drive_flow(steps, perform)[0]
-
-
-async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
-    """`drive`, for steps that are awaited."""
-    return (await adrive_flow(steps, perform))[0]
-
-
-def drive_flow(steps: Generator[S, Any, T], perform: Callable[..., Any], *context: Any) -> tuple[T, S | None]:
-    """Perform each step, given the `context` as well. Return the result, and the last step."""
-    step: S | None = None
+def drive(steps: Generator[S, Any, T], perform: Callable[..., Any], *context: Any) -> T:
+    """Perform each step that the generator yields, given the `context` as well, and send it the result."""
     try:
         step = next(steps)
         while True:
@@ -185,16 +162,13 @@ def drive_flow(steps: Generator[S, Any, T], perform: Callable[..., Any], *contex
             else:
                 step = steps.send(reply)
     except StopIteration as stop:
-        return stop.value, step
+        return cast("T", stop.value)
     finally:
         steps.close()  # without this, a flow that is abandoned keeps its frame until it is garbage-collected
 
 
-async def adrive_flow(
-    steps: Generator[S, Any, T], perform: Callable[..., Awaitable[Any]], *context: Any
-) -> tuple[T, S | None]:
-    """`drive_flow`, for steps that are awaited."""
-    step: S | None = None
+async def adrive(steps: Generator[S, Any, T], perform: Callable[..., Awaitable[Any]], *context: Any) -> T:
+    """`drive`, for steps that are awaited."""
     try:
         step = next(steps)
         while True:
@@ -205,7 +179,7 @@ async def adrive_flow(
             else:
                 step = steps.send(reply)
     except StopIteration as stop:
-        return stop.value, step
+        return cast("T", stop.value)
     finally:
         steps.close()
 

@@ -27,7 +27,7 @@ from onewrite.core.judging import (
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import UNGUARDED, check_message
 from onewrite.core.step import MOVED_BACK, Step
-from onewrite.core.unreturned import hear_begin
+from onewrite.core.unreturned import note_entity
 from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message
@@ -62,7 +62,7 @@ def new_write(
     others: tuple[Message, ...] = (),
 ) -> Write:
     """Return the parts of a write. `name` and `place`: the call, and the write's index in it. `others`: more messages, in a fold."""
-    hear_begin((message, *others))
+    note_entity(engine, key)
     now, outbox_part = engine.clock(), engine.empty_emission
     if entry is None:
         entry = engine.ledger.entry(message, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import unwrap
 from typing import Any, cast
 
 from onewrite.core.ledgers.entry import Terms
@@ -125,7 +126,7 @@ _NOTHING = Nothing()
 
 def let_flow_refuse(*functions: Any) -> None:
     """Let a call that lacks the message reach the flow, which says so. Python would say that the last argument is missing."""
-    for function in functions:
+    for function in map(unwrap, functions):
         code = function.__code__
         count = code.co_argcount - (code.co_varnames[0] == "self")
         function.__defaults__ = (_NOTHING,) * (count - 1)

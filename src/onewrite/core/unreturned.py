@@ -1,112 +1,237 @@
-"""Unsettled outcomes that the function of a handler has seen and might not return: without them its message would be lost.
+"""Guarded calls that have not settled their messages, and that the function of a handler might not report.
 
-While a handler calls its function, the messages of the call are in work. A guarded call that ends with an unsettled outcome for one of
-them leaves a note, wherever it runs. The note goes when a later call settles the same message in the same entity. A handler whose
-function returns None takes the notes that are left for what the function has returned.
+While a handler calls its function, every guarded call is listed from its beginning, wherever it runs. It leaves the list when it settles its
+message, or when another call settles the same message in the same entity. If the function returns None, the calls that are left say what it
+should have returned: an unsettled outcome, or an exception or a cancellation that it might not have seen, or that it did not wait.
+An exception that a call raises in the function's own thread and task is not listed, because the function has seen it.
 
-A guarded call that raises in another thread or task than that of the function leaves a note too, because nobody may look at what such a
-thread has raised. In its own thread and task, the function has seen the exception. A task that is cancelled leaves none: to cancel it is the
-word of the function, as where the quicker of two writes wins.
-
-A task, and a thread of `asyncio.to_thread`, inherit the call of their function. Any other thread does not: its notes go to all calls
-of the message that are in work, so two of them at once may both fail. That is safe.
+A task, and a thread of `asyncio.to_thread`, inherit the call of their function. No other thread does: its guarded calls are listed for
+all calls in which their messages are in work, so two of them at once may both fail. That is safe.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
-from threading import Lock, get_ident
+from functools import wraps
+from threading import get_ident
 from types import CodeType, FrameType, TracebackType
-from typing import Any, NamedTuple, Self, cast, get_args
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
 
+from onewrite.errors import OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import Answer
+from onewrite.outcome import Answer, Applied
 
-_ANSWERS: tuple[type, ...] = get_args(Answer)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class UnfinishedWrite(OnewriteError):
+    """The function of a handler returned before a guarded call of its message ended, so the outcome was unknown."""
+
+
+class Store(Protocol):
+    """What names an entity of a guarded store, among those of all stores."""
+
+    ledger: Any
+
+    @property
+    def identity(self) -> object: ...
+    def canonical(self, key: Any, /) -> Hashable: ...
 
 
 class WrittenEntity(NamedTuple):
-    """What a request was about. `fields`: those of the key, and maybe more, as text: the caller may use its own values again."""
+    """An entity under a ledger. `fields`: the canonical values of its key, and maybe of more fields."""
 
     store: object
-    table: object
-    fields: Mapping[str, str]
+    ledger: str
+    fields: Mapping[str, Hashable]
 
     def is_same(self, other: WrittenEntity) -> bool:
         """Whether both are certainly one entity. Each has all fields of the key, so it is enough that no field differs."""
         common = self.fields.keys() & other.fields.keys()
-        return (
-            bool(common)
-            and (self.store, self.table) == (other.store, other.table)
-            and all(self.fields[name] == other.fields[name] for name in common)
-        )
+        return bool(common) and self[:2] == other[:2] and all(self.fields[name] == other.fields[name] for name in common)
+
+    def is_in(self, entities: Iterable[WrittenEntity]) -> bool:
+        return any(self.is_same(entity) for entity in entities)
 
 
 class Note(NamedTuple):
-    """An unsettled outcome or an exception, and the line of the call that got it. No entity: it is that of a transaction, or not known."""
+    """How a guarded call left a message that is not settled, and the line of the call if it returned an outcome."""
 
-    message: Message
     outcome: Answer | BaseException
-    entity: WrittenEntity | None
-    code: CodeType | None
-    line: int
-
-    def is_about(self, message: Message, entity: WrittenEntity | None) -> bool:
-        if not is_same(self.message, message) or self.message.parts != message.parts:
-            return False
-        if isinstance(self.outcome, BaseException):
-            return True
-        return entity is self.entity if entity is None or self.entity is None else self.entity.is_same(entity)
+    code: CodeType | None = None
+    line: int = 0
 
 
 class FunctionCall:
-    """A call of a handler's function, in whose block the messages of the call are in work."""
+    """A call of a handler's function, in whose block the messages of the call are in work.
 
-    __slots__ = ("_messages", "_token", "notes", "place")
+    - `names`: of the messages
+    - `guarded_calls`: those that have not settled their messages
+    - `chain`: this call, then the one in whose function the handler was called, and so on
+    """
+
+    __slots__ = ("_token", "chain", "guarded_calls", "is_running", "names", "place")
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages, self.place = messages, find_place()
-        self.notes: tuple[Note, ...] = ()
+        self.names, self.place = {*map(_name, messages)}, find_place()
+        self.guarded_calls: dict[GuardedCall, None] = {}
 
     def __enter__(self) -> Self:
+        outer = _current.get()
+        self.chain: tuple[FunctionCall, ...] = (self,) if outer is None else (self, *outer.chain)
+        self.is_running = True
         _in_work.add(self)
         self._token: Token[FunctionCall | None] = _current.set(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _current.reset(self._token)
-        with _lock:  # a thread may have gone on after the function
-            _in_work.discard(self)
-            _noted.discard(self)
+        self.is_running = False  # a thread or a task may go on after the function
+        _in_work.discard(self)
 
-    def is_for(self, message: Message) -> bool:
-        return any(is_same(own, message) for own in self._messages)
-
-    def notes_of(self, message: Message) -> tuple[Note, ...]:
-        """Return what is left to be said about a message of the call."""
-        return tuple([note for note in self.notes if is_same(note.message, message)])
-
-    def hear(self, message: Message, entity: WrittenEntity | None, note: Note | None) -> None:
-        """Put the note in the place of what is known of the same message and entity. None: they are settled."""
-        self.notes = tuple([known for known in self.notes if not known.is_about(message, entity)])
-        if note is not None:
-            self.notes += (note,)
-        (_noted.add if self.notes else _noted.discard)(self)
+    def read_notes(self, message: Message) -> tuple[Note, ...]:
+        """Return what is left to be said about a message of the call, or about its parts."""
+        return tuple([note for call in tuple(self.guarded_calls) for note in call.read_notes(_name(message))])
 
 
-def is_same(message: Message, other: Message) -> bool:
-    """Whether both are one message, or parts of it."""
-    return message.id == other.id and message.source == other.source
+class GuardedCall:
+    """A guarded call that a handler's function has made.
+
+    - `messages`: those that it has not settled. None: they are not known, so any message of the function's call may be meant.
+    - `answers`: the unsettled ones with which it ended
+    - `error`: the one with which it ended
+    - `entities`: those that it has written to, once it has ended. Before, they are read from the `keys`, which the caller may use again later.
+    """
+
+    answers: Sequence[Answer] = ()
+    error: BaseException | None = None
+    entities: Sequence[WrittenEntity] | None = None
+    line: tuple[CodeType | None, int]
+
+    def __init__(self, messages: Sequence[Message] | None) -> None:
+        self.messages: Sequence[Message] | None = messages
+        self.keys: list[tuple[Store, Mapping[str, Any]]] = []
+        self._calls = _find_calls(messages)
+        for call in self._calls:
+            call.guarded_calls[self] = None
+        self._token = _guarded_call.set(self)
+
+    def end(self, result: Any) -> Any:
+        """Note the result, and return it."""
+        answers = cast("list[Answer]", result if isinstance(result, list) else [result])
+        unsettled = [answer for answer in answers if not getattr(answer, "settled", True)]
+        if unsettled:
+            self.answers, self.messages, self.line = unsettled, [answer.message for answer in unsettled], _find_caller_line()
+        for call in self._calls:
+            if not unsettled:
+                call.guarded_calls.pop(self, None)
+            if call.guarded_calls:
+                settled = [answer for answer in answers if getattr(answer, "settled", False)]
+                for other in tuple(call.guarded_calls):
+                    other.hear_settled(self, settled)
+        return cast("Any", result)
+
+    def fail(self, error: BaseException) -> None:
+        """Note the error, unless the function of the innermost handler has seen it, which may hide it from the functions around it."""
+        self.error, current = error, _current.get()
+        if current is not None and current in self._calls and current.place == find_place():
+            current.guarded_calls.pop(self, None)
+
+    def leave(self) -> None:
+        if self.answers or self.error is not None:
+            self.entities = self.read_entities()
+        try:
+            _guarded_call.reset(self._token)
+        except ValueError:  # a coroutine that nobody awaits to its end is closed in any context
+            return
+
+    def hear_settled(self, other: GuardedCall, settled: Iterable[Answer]) -> None:
+        """Forget the messages that another call has settled, if it has written to every entity of this one."""
+        if self is other or self.messages is None:
+            return
+        own, others = self.read_entities(), other.read_entities()
+        if not own or not all(entity.is_in(others) for entity in own):
+            return
+        has_all = all(
+            entity.is_in(own) for entity in others
+        )  # else a refusal may be that of an entity that this call has not written to
+        names = {_full_name(answer.message) for answer in settled if has_all or isinstance(answer, Applied)}
+        self.messages = [message for message in self.messages if _full_name(message) not in names]
+        self.answers = [answer for answer in self.answers if _full_name(answer.message) not in names]
+        if not self.messages:
+            for call in self._calls:
+                call.guarded_calls.pop(self, None)
+
+    def read_entities(self) -> Sequence[WrittenEntity]:
+        return [_read_entity(*key) for key in self.keys] if self.entities is None else self.entities
+
+    def read_notes(self, name: tuple[str, str]) -> list[Note]:
+        if self.answers:
+            return [Note(answer, *self.line) for answer in self.answers if _name(answer.message) == name]
+        if self.messages is None or name in map(_name, self.messages):
+            return [Note(self.error or UnfinishedWrite(_UNFINISHED))]
+        return []
 
 
+_UNFINISHED = (
+    "A guarded write of this message had not ended when the function returned, so its outcome is unknown. Wait for every thread and task "
+    "before you return."
+)
 _in_work: set[FunctionCall] = set()
-_noted: set[FunctionCall] = set()  # those that have notes
 _current: ContextVar[FunctionCall | None] = ContextVar("onewrite.function_call", default=None)
-_lock = Lock()  # for the notes of all calls
-_writing: ContextVar[Sequence[Message]] = ContextVar("onewrite.writing", default=())
-"""The messages of the guarded write that this thread or task has begun and not ended."""
+_guarded_call: ContextVar[GuardedCall | None] = ContextVar("onewrite.guarded_call", default=None)
+
+
+def noted(function: F) -> F:
+    """Return the function of a guarded call, which is noted while the function of a handler runs."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not _in_work:
+            return function(*args, **kwargs)
+        guarded_call = GuardedCall(_find_messages(args, kwargs))
+        try:
+            return guarded_call.end(function(*args, **kwargs))
+        except BaseException as error:
+            guarded_call.fail(error)
+            raise
+        finally:
+            guarded_call.leave()
+
+    return cast("F", call)
+
+
+def noted_async(function: Callable[..., Awaitable[Any]]) -> Any:
+    """`noted`, for a function whose result is awaited."""
+
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        if not _in_work:
+            return await function(*args, **kwargs)
+        guarded_call = GuardedCall(_find_messages(args, kwargs))
+        try:
+            return guarded_call.end(await function(*args, **kwargs))
+        except BaseException as error:
+            guarded_call.fail(error)
+            raise
+        finally:
+            guarded_call.leave()
+
+    return call
+
+
+def note_entity(store: Store, key: Mapping[str, Any]) -> None:
+    """Note the entity to which the guarded call of this thread or task is about to write. `key`: all fields of its key, and maybe others."""
+    if _in_work and (call := _guarded_call.get()) is not None and key:
+        call.keys.append((store, key))
+
+
+def _read_entity(store: Store, key: Mapping[str, Any]) -> WrittenEntity:
+    names = key if isinstance(cast("object", key), Mapping) else ()  # a wrong one, which the call refuses
+    fields = {name: store.canonical({name: key[name]}) for name in names}
+    return WrittenEntity(store.identity, store.ledger.attribute, fields)
 
 
 def find_place() -> tuple[int, object]:
@@ -119,70 +244,34 @@ def find_place() -> tuple[int, object]:
     return get_ident(), task
 
 
-def hear_begin(messages: Sequence[Message]) -> None:
-    """Keep in mind of which messages the guarded write is that begins now."""
-    if _in_work:
-        _writing.set(messages)
+def _name(message: Message) -> tuple[str, str]:
+    """Return the same for a message and its parts."""
+    return message.id, message.source
 
 
-def hear(result: object, step: object, target: object, *, is_hint: bool) -> None:
-    """Note what a guarded call has ended with, if anything may have to be said about it. `step` is the last one of its flow.
-
-    `is_hint`: the call has only asked how a write would end.
-    """
-    if is_hint or not _in_work:
-        return
-    _writing.set(())
-    answers = cast("list[object]", result) if isinstance(result, list) else (result,)
-    for answer in answers:
-        if (_noted or getattr(answer, "settled", True) is not True) and isinstance(answer, _ANSWERS):
-            _hear_answer(cast("Answer", answer), step, target)
+def _full_name(message: Message) -> tuple[str, str, tuple[str, ...]]:
+    return message.id, message.source, message.parts
 
 
-def _hear_answer(answer: Answer, step: object, target: object) -> None:
-    with _lock:
-        calls = _find_calls(answer.message)
-        if not calls:
-            return
-        entity = None if getattr(answer, "participant", None) is not None else _read_entity(step, target)
-        note = None if answer.settled else Note(answer.message, answer, entity, *_find_caller_line())
-        for call in calls:
-            call.hear(answer.message, entity, note)
+def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Message] | None:
+    """Return the messages of a guarded call. None: it has none that can be read without using them up."""
+    for argument in (*args[1::-1], kwargs.get("message"), kwargs.get("messages")):  # a method has its store before them
+        if isinstance(argument, Message):
+            return (argument,)
+        if isinstance(argument, Collection):
+            members = tuple(cast("Collection[object]", argument))
+            if members and all(isinstance(member, Message) for member in members):
+                return cast("Sequence[Message]", members)
+    return None
 
 
-def hear_failure(error: BaseException, *, is_hint: bool) -> None:
-    """Note that a guarded call has raised, unless the function of the handler has seen it. `is_hint`: as in `hear`."""
-    if is_hint or not _in_work:
-        return
-    place, messages = find_place(), _writing.get()
-    _writing.set(())
-    with _lock:
-        for message in messages:
-            for call in _find_calls(message):
-                if call.place != place:
-                    call.hear(message, None, Note(message, error, None, None, 0))
-
-
-def _find_calls(message: Message) -> list[FunctionCall]:
-    """Return the calls in which the message is in work: that of this thread or task alone, if it is one of them."""
-    calls, current = [call for call in _in_work.copy() if call.is_for(message)], _current.get()
-    return [current] if current is not None and current in calls else calls
-
-
-def _read_entity(step: object, target: object) -> WrittenEntity | None:
-    """Return the entity of a request. None: it is of a transaction."""
-    store = getattr(getattr(step, "function", None), "__self__", target)
-    args, kwargs = cast("tuple[Sequence[Any], Mapping[str, Any]]", (getattr(step, "args", ()), getattr(step, "kwargs", {})))
-    of_table = kwargs.get("Key", kwargs.get("Item"))
-    fields = of_table if of_table is not None else next(iter(args), None)
-    if not isinstance(fields, Mapping):
-        return None
-    plain_fields = {
-        name: repr(value)
-        for name, value in cast("Mapping[str, Any]", fields).items()
-        if not name.startswith(("$", "ow_"))  # a filter has more than the fields of the caller's
-    }
-    return WrittenEntity(store, kwargs.get("TableName"), plain_fields)
+def _find_calls(messages: Sequence[Message] | None) -> Sequence[FunctionCall]:
+    """Return the calls in which the messages are in work: that of this thread or task and those around it, if they are its messages."""
+    current = _current.get()
+    if current is not None and current.is_running and (messages is None or current.names.issuperset(map(_name, messages))):
+        return current.chain
+    names = {*map(_name, messages or ())}
+    return [call for call in _in_work.copy() if messages is None or not call.names.isdisjoint(names)]
 
 
 def _find_caller_line() -> tuple[CodeType | None, int]:

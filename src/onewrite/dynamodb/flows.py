@@ -27,6 +27,7 @@ from onewrite.core.pipeline import new_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
+from onewrite.core.unreturned import note_entity
 from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
 from onewrite.dynamodb.dialect import Guard, build_change, build_update, check_looks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, names_table, read_mapping
@@ -42,6 +43,7 @@ from onewrite.dynamodb.values import (
     typed_values,
 )
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.lean.insides import read_account
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 
@@ -143,6 +145,11 @@ class Flows(Engine):
     def read_key(self, native: Native) -> Mapping[str, Any]:
         key: Mapping[str, Any] = native.get("Key", {})
         return key
+
+    @property
+    def identity(self) -> object:
+        endpoint = getattr(getattr(self.target, "meta", None), "endpoint_url", None)
+        return (self.target if endpoint is None else endpoint), read_account(self.target), self.full_name
 
     def canonical(self, key: object) -> Hashable:
         return canonical(key)
@@ -273,6 +280,8 @@ class TableAttempt:
 
     def __init__(self, flows: Flows, write: Write, native: Native, guard: Guard, call: Call | None = None) -> None:
         self.flows, self.write, self.native, self.guard = flows, write, native, guard
+        if "Item" in native:  # the key is in it
+            note_entity(flows, native["Item"])
         self.call = call or guard(write, native, flows.convert)
         self.call.kwargs.update(flows.table)
 

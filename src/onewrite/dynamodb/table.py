@@ -17,6 +17,7 @@ from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
 from onewrite.core.targets import check_deletes, check_table, let_flow_refuse
 from onewrite.core.tombstone import Tombstones
+from onewrite.core.unreturned import noted, noted_async
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
@@ -124,14 +125,17 @@ class _Store:
         store = with_attributes(self, _target=SilentClient({}, is_async=self._flows.is_async))
         return first_request(store, VERBS, verb, args, arguments)
 
+    @noted
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""
         return prepare(self._flows, "updating", self._in(native), emit)
 
+    @noted
     def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
         """`put_item` for `transact`."""
         return prepare(self._flows, "putting", self._in(native), emit)
 
+    @noted
     def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`."""
         return prepare(self._flows, "recording", self._in(native), emit)
@@ -155,16 +159,19 @@ class GuardedTable(_Store):
     _is_async = False
     _runs = run, run_typed
 
+    @noted
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """Make the guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
         return self._run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
 
+    @noted
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return self._run(self._flows.write(message, self._in(native), build_put, emit=emit), self._target)
 
+    @noted
     def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
 
@@ -172,12 +179,14 @@ class GuardedTable(_Store):
         """
         return self._run(delete(self._flows, message, emit=emit, **self._in(native)), self._target)
 
+    @noted
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
         return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
 
+    @noted
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
@@ -186,6 +195,7 @@ class GuardedTable(_Store):
         """
         return self._run(fold(self._flows, messages, self._in_result(function)), self._target)
 
+    @noted
     def begin(
         self,
         message: Message,
@@ -204,6 +214,7 @@ class GuardedTable(_Store):
         flow = begin(self._flows, message, name, self._in(native), lease=lease, safe_for=safe_for, after=after)
         return self._run(flow, self._target)
 
+    @noted
     def perform(
         self,
         message: Message,
@@ -231,11 +242,11 @@ class GuardedTable(_Store):
         """Return the steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`. One that
         was released with `sent=False` is `Busy` until now: its message can be begun or written at once.
         """
-        return self._run(open_steps(self._flows, self._in(native)), self._target, is_hint=True)
+        return self._run(open_steps(self._flows, self._in(native)), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return self._run(look_up(self._flows, message, self._in(native)), self._target, is_hint=True)
+        return self._run(look_up(self._flows, message, self._in(native)), self._target)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""
@@ -257,6 +268,7 @@ class AsyncGuardedTable(_Store):
     record = awaited(GuardedTable.record)
     """Await `GuardedTable.record`."""
 
+    @noted_async
     async def fold(
         self,
         messages: Iterable[Message],

@@ -33,6 +33,7 @@ from onewrite.core.transaction import (
     TransactionWrite,
     check_prepared,
 )
+from onewrite.core.unreturned import noted, noted_async
 from onewrite.core.write import Image, Write
 from onewrite.dynamodb.dialect import build_put, build_update
 from onewrite.dynamodb.expression import read_mapping
@@ -72,6 +73,7 @@ _ARGUMENTS = {
 _REASONS = {"ReturnValues": "a transaction returns no items. Read them after it."}
 
 
+@noted
 def transact(
     message: Message,
     participants: Sequence[Prepared],
@@ -88,6 +90,7 @@ def transact(
     return _shown(run(transaction.answer_within(deadline), transaction.store.target), participants)
 
 
+@noted_async
 async def atransact(
     message: Message,
     participants: Sequence[Prepared],

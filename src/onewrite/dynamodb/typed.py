@@ -78,11 +78,11 @@ def typed_result(result: T) -> T:
     return result
 
 
-def run_typed(flow: Flow[T], target: object, *, is_hint: bool = False) -> T:
+def run_typed(flow: Flow[T], target: object) -> T:
     """`run`, with typed values in the result."""
-    return typed_result(run(flow, target, is_hint=is_hint))
+    return typed_result(run(flow, target))
 
 
-async def arun_typed(flow: Flow[T], target: object, *, is_hint: bool = False) -> T:
+async def arun_typed(flow: Flow[T], target: object) -> T:
     """`arun`, with typed values in the result."""
-    return typed_result(await arun(flow, target, is_hint=is_hint))
+    return typed_result(await arun(flow, target))

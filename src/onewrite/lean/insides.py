@@ -28,6 +28,12 @@ def read_credentials(client: Any) -> Any:
     return client._request_signer._credentials  # noqa: SLF001  # see above; this holds for the whole module
 
 
+def read_account(client: object) -> str | None:
+    """Return the account of the credentials, if their provider has told it, as one that assumes a role does."""
+    credentials = getattr(getattr(client, "_request_signer", None), "_credentials", None)
+    return getattr(credentials, "account_id", None)
+
+
 def read_session(client: Any) -> Any:
     """Return the HTTP session."""
     return client._endpoint.http_session  # noqa: SLF001

@@ -19,6 +19,7 @@ from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
 from onewrite.core.targets import check_collection, check_deletes, check_key, let_flow_refuse
 from onewrite.core.tombstone import Tombstones
+from onewrite.core.unreturned import noted, noted_async
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.deletes import delete
@@ -122,16 +123,19 @@ class _Store:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
 
+    @noted
     def updating(
         self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
     ) -> Prepared:
         """`update_one` for `transact`."""
         return prepare(self._flows, "updating", {"filter": filter, "update": update}, native, emit)
 
+    @noted
     def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
         """`insert_one` for `transact`."""
         return prepare(self._flows, "inserting", {"document": document}, native, emit)
 
+    @noted
     def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`, in a document that is there."""
         return prepare(self._flows, "recording", {"filter": filter}, native, emit)
@@ -157,6 +161,7 @@ class GuardedCollection(_Store):
 
     _is_async, _run = False, staticmethod(run)
 
+    @noted
     def update_one(
         self,
         message: Message,
@@ -171,6 +176,7 @@ class GuardedCollection(_Store):
         flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
         return self._run(flow, self._target)
 
+    @noted
     def find_one_and_update(
         self,
         message: Message,
@@ -187,18 +193,21 @@ class GuardedCollection(_Store):
         )
         return self._run(flow, self._target)
 
+    @noted
     def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
     ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return self._run(self._flows.insert_one(message, document, emit=emit, **native), self._target)
 
+    @noted
     def delete_one(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
     ) -> Outcome:
         """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
         return self._run(delete(self._flows, message, filter, writer="update_one", emit=emit, **native), self._target)
 
+    @noted
     def find_one_and_delete(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
     ) -> Outcome:
@@ -207,6 +216,7 @@ class GuardedCollection(_Store):
             delete(self._flows, message, filter, writer="find_one_and_update", emit=emit, **native), self._target
         )
 
+    @noted
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
@@ -215,6 +225,7 @@ class GuardedCollection(_Store):
         """
         return self._run(fold(self._flows, messages, function), self._target)
 
+    @noted
     def record(
         self,
         message: Message,
@@ -227,6 +238,7 @@ class GuardedCollection(_Store):
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
         return self._run(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
 
+    @noted
     def begin(
         self,
         message: Message,
@@ -246,6 +258,7 @@ class GuardedCollection(_Store):
         flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
         return self._run(flow, self._target)
 
+    @noted
     def perform(
         self,
         message: Message,
@@ -274,11 +287,11 @@ class GuardedCollection(_Store):
         """Return the steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`. One that
         was released with `sent=False` is `Busy` until now: its message can be begun or written at once.
         """
-        return self._run(open_steps(self._flows, {"filter": filter, **native}), self._target, is_hint=True)
+        return self._run(open_steps(self._flows, {"filter": filter, **native}), self._target)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return self._run(look_up(self._flows, message, {"filter": filter, **native}), self._target, is_hint=True)
+        return self._run(look_up(self._flows, message, {"filter": filter, **native}), self._target)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""
@@ -303,6 +316,7 @@ class AsyncGuardedCollection(_Store):
     record = awaited(GuardedCollection.record)
     """Await `GuardedCollection.record`."""
 
+    @noted_async
     async def fold(
         self,
         messages: Iterable[Message],

@@ -41,6 +41,7 @@ from onewrite.core.pipeline import MAX_ATTEMPTS, new_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
+from onewrite.core.unreturned import note_entity
 from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Unreadable, Write, too_large
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
@@ -181,6 +182,7 @@ class Flows(Engine):
             document, options = copy_value(document), _copy_options(options)
         write = new_write(self, message, {}, emit=emit)
         new_document = build_insert(write, document, options)
+        note_entity(self, document)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})
         return (yield from send_write(InsertAttempt(self, write, document, new_document, options)))
@@ -205,6 +207,10 @@ class Flows(Engine):
 
     def read_key(self, native: Native) -> Document:
         return read_entity_key(native["filter"], self.fields, self.ledger.terms)
+
+    @property
+    def identity(self) -> object:
+        return self.target
 
     def canonical(self, key: Document) -> Hashable:
         return canonical(key, self._codec)

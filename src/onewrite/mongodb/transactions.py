@@ -22,6 +22,7 @@ from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOKEN
 from onewrite.core.targets import let_flow_refuse
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
+from onewrite.core.unreturned import noted, noted_async
 from onewrite.core.write import Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -33,6 +34,7 @@ from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 _TRANSIENT, _UNKNOWN_RESULT = "TransientTransactionError", "UnknownTransactionCommitResult"
 
 
+@noted
 def transact(
     message: Message,
     participants: Sequence[Prepared],
@@ -52,6 +54,7 @@ def transact(
         return run(transaction.in_session(session, deadline), None)
 
 
+@noted_async
 async def atransact(
     message: Message,
     participants: Sequence[Prepared],

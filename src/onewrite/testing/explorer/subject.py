@@ -104,7 +104,7 @@ async def _deliver_awaited(answer: Awaitable[Any], message: Message) -> Any:
 
 
 def _answer_for(answer: Any, message: Message, call: FunctionCall) -> Any:
-    notes = call.notes_of(message) if answer is None or answer in ([], ()) else ()
+    notes = call.read_notes(message) if answer is None or answer in ([], ()) else ()
     for note in notes:
         if isinstance(note.outcome, BaseException):
             raise note.outcome

@@ -296,10 +296,10 @@ def _note_result(original: Function) -> Function:
     return drive
 
 
-def _note(result: tuple[Any, ...]) -> Any:
+def _note(result: Any) -> Any:
     listener = _listener()
     if listener is not None:
-        listener.note(result[0])
+        listener.note(result)
     return result
 
 
@@ -348,8 +348,8 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("asyncio.runners", "Runner", "run", _renew_context),
     ("asyncio", "", "as_completed", _order_tasks),
     ("asyncio.tasks", "", "as_completed", _order_tasks),
-    ("onewrite.core.flow", "", "drive_flow", _note_result),  # `run` and `arun` find these there
-    ("onewrite.core.flow", "", "adrive_flow", _note_result),
+    ("onewrite.core.flow", "", "drive", _note_result),  # `run` and `arun` find these there
+    ("onewrite.core.flow", "", "adrive", _note_result),
     ("onewrite.core.steps", "", "StepRequest", _note_step),
     ("onewrite.batch.handler", "", "log_batch", _note_failures),
 )

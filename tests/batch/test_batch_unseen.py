@@ -1,0 +1,473 @@
+"""A function that does not see how its guarded calls end, and returns None, loses no message."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import boto3
+import pytest
+from bson import Int64
+
+import onewrite.dynamodb
+import onewrite.mongodb
+from onewrite import Applied, Event, Message, Missing, SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.core.unreturned import UnfinishedWrite
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing import moto_table
+from onewrite.testing.standins.collection import AsyncStandInCollection
+from onewrite.testing.standins.stores import mongomock_collection
+from tests.support.batches import by_name, sqs
+
+STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+Act = Callable[["Shop", Any, Message], Any]
+
+
+class Gate:
+    """Keeps requests from a store: they raise the `error`, or wait for `opened` if the gate is closed."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.is_closed, self.entered, self.opened = False, threading.Event(), threading.Event()
+
+    def pass_through(self) -> None:
+        if self.error is not None:
+            raise self.error
+        if self.is_closed:
+            self.entered.set()
+            assert self.opened.wait(10)
+
+    async def apass_through(self) -> None:
+        if self.is_closed:
+            self.entered.set()
+            await asyncio.sleep(60)
+
+
+class Gated:
+    """A Table or collection behind a gate."""
+
+    def __init__(self, target: Any, gate: Gate) -> None:
+        self._target, self._gate = target, gate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def with_options(self, **_: Any) -> Gated:
+        return self
+
+    def update_item(self, **request: Any) -> Any:
+        self._gate.pass_through()
+        return self._target.update_item(**request)
+
+    def update_one(self, *args: Any, **options: Any) -> Any:
+        self._gate.pass_through()
+        return self._target.update_one(*args, **options)
+
+
+class GatedAwaited(Gated):
+    async def update_item(self, **request: Any) -> Any:
+        await self._gate.apass_through()
+        return self._target.update_item(**request)
+
+    async def update_one(self, *args: Any, **options: Any) -> Any:
+        await self._gate.apass_through()
+        return await self._target.update_one(*args, **options)
+
+
+@dataclass
+class Shop:
+    """The entities of an engine, of which only "here" and "there" exist, in stores that are blocking and asynchronous."""
+
+    engine: Any
+    store: Any
+    awaited: Any
+    client: Any
+    gate: Gate
+    make_arguments: Callable[[str], dict[str, Any]]
+
+    def update(self, store: Any, message: Any, name: str, **more: Any) -> Any:
+        method = store.update_one if hasattr(store, "update_one") else store.update_item
+        return method(message, **{**self.make_arguments(name), **more})
+
+    def name(self, name: str) -> dict[str, Any]:
+        return {key: value for key, value in self.make_arguments(name).items() if key in ("Key", "filter")}
+
+    def transact(self, store: Any, message: Message, writes: Any) -> Any:
+        return (self.engine.atransact if store is self.awaited else self.engine.transact)(message, writes)
+
+    def place(self, message: Message, name: str) -> Any:
+        if self.engine is onewrite.mongodb:
+            return self.store.insert_one(message, {"_id": name, "paid": 1})
+        return self.store.put_item(message, Item={"orderId": name, "paid": 1})
+
+    def with_ledger(self, ledger: SeenIds) -> Any:
+        return type(self.store)(self.client, ledger)
+
+
+def make_table_arguments(name: str) -> dict[str, Any]:
+    return {
+        "Key": {"orderId": name},
+        "UpdateExpression": "ADD paid :one",
+        "ConditionExpression": "attribute_exists(orderId)",
+        "ExpressionAttributeValues": {":one": 1},
+    }
+
+
+@pytest.fixture(params=["dynamodb", "mongodb"])
+def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    gate = Gate()
+    if request.param == "dynamodb":
+        with moto_table("orders") as table:
+            for name in ("here", "there"):
+                table.put_item(Item={"orderId": name})
+
+            class Table(Gated):
+                meta = None
+
+            class AwaitedTable(GatedAwaited):
+                meta = None
+
+            client = Table(table, gate)
+            awaited = AsyncGuardedTable(AwaitedTable(table, gate), SeenIds())
+            yield Shop(onewrite.dynamodb, GuardedTable(client, SeenIds()), awaited, client, gate, make_table_arguments)
+        return
+    collection = mongomock_collection("orders")
+    collection.insert_many([{"_id": "here", "paid": 0}, {"_id": "there", "paid": 0}])
+    change = {"$inc": {"paid": 1}}
+    documents: Any = Gated(collection, gate)
+    awaited_documents: Any = GatedAwaited(AsyncStandInCollection(collection), gate)
+    yield Shop(
+        onewrite.mongodb,
+        GuardedCollection(documents, SeenIds()),
+        AsyncGuardedCollection(awaited_documents, SeenIds()),
+        documents,
+        gate,
+        lambda name: {"filter": {"_id": name}, "update": change},
+    )
+
+
+def is_settled(handle: Any) -> bool:
+    return sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+# --- an exception that nobody sees ----------------------------------------------------------------------------------------
+
+
+def take_wrong_option(shop: Shop, store: Any, message: Message) -> Any:
+    return shop.update(store, message, "here", missing_ok="yes")
+
+
+def take_no_message(shop: Shop, store: Any, message: Message) -> Any:
+    return shop.update(store, message.id, "here")
+
+
+def emit_without_outbox(shop: Shop, store: Any, message: Message) -> Any:
+    return shop.update(store, message, "here", emit=[Event("Paid", {})])
+
+
+def begin_without_lease(shop: Shop, store: Any, message: Message) -> Any:
+    return store.begin(message, "charge", **shop.name("here"), lease=timedelta(0), safe_for=timedelta(0))
+
+
+def perform_effect_that_raises(shop: Shop, store: Any, message: Message) -> Any:
+    def charge(step: Any) -> Any:
+        shop.store.seen(message, **shop.name("here"))
+        raise ValueError(step)
+
+    return store.perform(message, "charge", charge, **shop.name("here"), **STEP, then=dict)
+
+
+def fold_with_function_that_raises(_: Shop, store: Any, message: Message) -> Any:
+    return store.fold([message], lambda fresh: {}[fresh[0]])
+
+
+def fold_iterator(_: Shop, store: Any, message: Message) -> Any:
+    return store.fold(iter([message]), lambda fresh: {}[fresh[0]])
+
+
+def prepare_wrong_write(_: Shop, store: Any, message: Message) -> Any:
+    return store.updating(message=message)
+
+
+def transact_nothing(shop: Shop, store: Any, message: Message) -> Any:
+    return shop.transact(store, message, [])
+
+
+RAISING: list[Act] = [
+    take_wrong_option,
+    take_no_message,
+    emit_without_outbox,
+    begin_without_lease,
+    perform_effect_that_raises,
+    fold_with_function_that_raises,
+    fold_iterator,
+    prepare_wrong_write,
+    transact_nothing,
+]
+
+
+def in_pool(shop: Shop, act: Act) -> Callable[[Message], Any]:
+    def handle(message: Message) -> None:
+        with ThreadPoolExecutor() as pool:
+            pool.submit(act, shop, shop.store, message)
+
+    return handle
+
+
+def in_thread_of_asyncio(shop: Shop, act: Act) -> Callable[[Message], Any]:
+    async def handle(message: Message) -> None:
+        await asyncio.gather(asyncio.to_thread(act, shop, shop.store, message), return_exceptions=True)
+
+    return handle
+
+
+def in_task(shop: Shop, act: Act) -> Callable[[Message], Any]:
+    async def write(message: Message) -> None:
+        result = act(shop, shop.awaited, message)
+        if inspect.isawaitable(result):
+            await result
+
+    async def handle(message: Message) -> None:
+        await asyncio.gather(write(message), return_exceptions=True)
+
+    return handle
+
+
+UNSEEN = pytest.mark.parametrize("unseen", [in_pool, in_thread_of_asyncio, in_task], ids=lambda unseen: unseen.__name__)
+
+
+@UNSEEN
+@pytest.mark.parametrize("act", RAISING, ids=lambda act: act.__name__)
+def test_call_that_raises_unseen_fails_its_record(unseen: Any, act: Act, shop: Shop) -> None:
+    assert not is_settled(unseen(shop, act))
+
+
+@UNSEEN
+def test_call_that_is_settled_unseen_settles_its_record(unseen: Any, shop: Shop) -> None:
+    assert is_settled(unseen(shop, lambda shop, store, message: shop.update(store, message, "here")))
+
+
+def test_explain_is_not_a_write(shop: Shop) -> None:
+    verb = "update_item" if shop.engine is onewrite.dynamodb else "update_one"
+    assert is_settled(
+        in_pool(shop, lambda shop, store, message: store.explain(verb, message, **shop.make_arguments("away")))
+    )
+
+
+# --- a write that ends after the function, or not at all ------------------------------------------------------------------
+
+
+def test_write_in_progress_fails_its_record(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.gate.is_closed = True
+    threads: list[threading.Thread] = []
+
+    def handle(message: Message) -> None:
+        threads.append(threading.Thread(target=shop.update, args=(shop.store, message, "here")))
+        threads[0].start()
+        assert shop.gate.entered.wait(10)
+
+    [result] = sqs_handler(by_name)(handle).run(sqs(["m"])).results
+    shop.gate.opened.set()
+    threads[0].join()
+    assert isinstance(result.error, UnfinishedWrite)
+    assert "had not ended when the function returned" in caplog.text
+    assert is_settled(lambda message: write(shop, message, "here"))
+
+
+def write(shop: Shop, message: Message, name: str) -> None:
+    shop.update(shop.store, message, name)
+
+
+async def start_writing(shop: Shop, message: Message, name: str) -> asyncio.Task[Any]:
+    """Start a write whose request waits."""
+    shop.gate.is_closed = True
+    task = asyncio.ensure_future(shop.update(shop.awaited, message, name))
+    await asyncio.to_thread(shop.gate.entered.wait, 10)
+    shop.gate.is_closed = False
+    return task
+
+
+async def stop(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_write_that_is_cancelled_fails_its_record(shop: Shop) -> None:
+    async def handle(message: Message) -> None:
+        await stop(await start_writing(shop, message, "here"))
+
+    assert not is_settled(handle)
+
+
+@pytest.mark.parametrize("quicker", ["here", "there"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_write_that_is_overtaken_needs_no_end_in_same_entity(quicker: str, ends: bool, shop: Shop) -> None:
+    async def handle(message: Message) -> None:
+        task = await start_writing(shop, message, "here")
+        await shop.update(shop.awaited, message, quicker)
+        if ends:
+            await stop(task)
+
+    assert is_settled(handle) == (quicker == "here")
+
+
+def test_timeout_that_the_function_sees_is_its_own(shop: Shop) -> None:
+    shop.gate.is_closed = True
+
+    async def handle(message: Message) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await shop.update(shop.awaited, message, "here")
+
+    assert is_settled(handle)
+
+
+# --- another write of the same message ------------------------------------------------------------------------------------
+
+
+def lose_response(shop: Shop, store: Any, message: Message, name: str) -> None:
+    """Write in a thread whose exception nobody sees."""
+    shop.gate.error = OSError("the connection is closed")
+    with ThreadPoolExecutor() as pool:
+        pool.submit(shop.update, store, message, name)
+    shop.gate.error = None
+
+
+def lose_outcome(shop: Shop, store: Any, message: Message, name: str) -> None:
+    assert isinstance(shop.update(store, message, name), Missing)
+
+
+Lose = Callable[[Shop, Any, Message, str], None]
+LOSSES = pytest.mark.parametrize("lose", [lose_response, lose_outcome], ids=lambda lose: lose.__name__)
+OTHERS: dict[str, Callable[[Shop, Message], object]] = {
+    "entity": lambda shop, message: write(shop, message, "here"),
+    "part": lambda shop, message: shop.place(message.part("b"), "away"),
+    "message": lambda shop, message: shop.place(Message("another"), "away"),
+    "ledger": lambda shop, message: shop.with_ledger(SeenIds(name="other")).record(message, **shop.name("away")),
+}
+
+
+@LOSSES
+@pytest.mark.parametrize("other", OTHERS)
+def test_settled_write_of_something_else_hides_nothing(lose: Lose, other: str, shop: Shop) -> None:
+    def handle(message: Message) -> None:
+        lose(shop, shop.store, message, "away")
+        OTHERS[other](shop, message)
+
+    assert not is_settled(handle)
+
+
+@LOSSES
+def test_settled_write_in_the_same_entity_needs_no_return(lose: Lose, shop: Shop) -> None:
+    def handle(message: Message) -> None:
+        lose(shop, shop.store, message, "away")
+        shop.place(message, "away")
+
+    assert is_settled(handle)
+
+
+def test_call_before_the_key_is_known_is_settled_by_no_other(shop: Shop) -> None:
+    def handle(message: Message) -> None:
+        in_pool(shop, fold_with_function_that_raises)(message)
+        write(shop, message, "here")
+
+    assert not is_settled(handle)
+
+
+@pytest.mark.parametrize("spelling", [7.0, Int64(7), {"$eq": 7}])
+def test_document_by_another_spelling_is_the_same(spelling: Any) -> None:
+    orders = GuardedCollection(mongomock_collection("orders"), SeenIds())
+
+    def handle(message: Message) -> None:
+        assert isinstance(orders.update_one(message, {"_id": 7}, {"$inc": {"paid": 1}}), Missing)
+        orders.update_one(message, {"_id": spelling}, {"$inc": {"paid": 1}}, upsert=True)
+
+    assert is_settled(handle)
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_item_by_another_client_is_the_same(is_typed: bool) -> None:
+    with moto_table("orders", types={"orderId": "N"}) as table:
+        orders = GuardedTable(table, SeenIds())
+        client = GuardedTable(boto3.client("dynamodb"), SeenIds(), table_name="orders", typed=is_typed)
+
+        def handle(message: Message) -> None:
+            update: Any = {"ConditionExpression": "attribute_exists(orderId)", "UpdateExpression": "SET paid = orderId"}
+            assert isinstance(orders.update_item(message, Key={"orderId": Decimal("7.0")}, **update), Missing)
+            item: Any = {"orderId": {"N": "7"} if is_typed else 7}
+            assert isinstance(client.put_item(message, Item=item), Applied)
+
+        assert is_settled(handle)
+
+
+def test_table_of_the_same_name_elsewhere_is_another() -> None:
+    with moto_table("orders") as table:
+        orders = GuardedTable(table, SeenIds())
+        elsewhere = boto3.client("dynamodb", region_name="eu-south-1")
+        elsewhere.create_table(
+            TableName="orders",
+            KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "orderId", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        orders_elsewhere = GuardedTable(elsewhere, SeenIds(), table_name="orders")
+
+        def handle(message: Message) -> None:
+            arguments: Any = make_table_arguments("away")
+            assert isinstance(orders.update_item(message, **arguments), Missing)
+            assert isinstance(orders_elsewhere.put_item(message, Item={"orderId": "away"}), Applied)
+
+        assert not is_settled(handle)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "settles"),
+    [
+        (["here", "away"], ["here", "there"], False),
+        (["here", "away"], ["here", "away"], True),
+        (["away"], ["here", "away"], True),
+        (["here", "away"], ["here"], False),
+    ],
+)
+def test_transaction_settles_what_it_writes(first: list[str], later: list[str], settles: bool) -> None:
+    with moto_table("orders") as table:
+        store = GuardedTable(table, SeenIds())
+
+        def handle(message: Message) -> None:
+            for names in (first, later):
+                writes = [store.updating(**make_table_arguments(name)) for name in names]
+                onewrite.dynamodb.transact(message, writes)
+                table.put_item(Item={"orderId": "away"})
+
+        for name in ("here", "there"):
+            table.put_item(Item={"orderId": name})
+        assert is_settled(handle) == settles
+
+
+# --- a handler that a function calls --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raises", [True, False])
+@pytest.mark.parametrize("returns", [True, False])
+def test_handler_inside_a_function_takes_no_report_away(raises: bool, returns: bool, shop: Shop) -> None:
+    @sqs_handler(by_name)
+    def inner(message: Message) -> Any:
+        if raises:
+            take_wrong_option(shop, shop.store, message)
+        outcome = shop.update(shop.store, message, "away")
+        return outcome if returns else None
+
+    def handle(message: Message) -> None:
+        inner(sqs([message.id]), None)
+
+    assert not is_settled(handle)
