@@ -137,8 +137,9 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
             class AwaitedTable(GatedAwaited):
                 meta = None
 
-            client = Table(table, gate)
-            awaited = AsyncGuardedTable(AwaitedTable(table, gate), SeenIds())
+            client: Any = Table(table, gate)
+            awaited_client: Any = AwaitedTable(table, gate)
+            awaited = AsyncGuardedTable(awaited_client, SeenIds())
             yield Shop(onewrite.dynamodb, GuardedTable(client, SeenIds()), awaited, client, gate, make_table_arguments)
         return
     collection = mongomock_collection("orders")

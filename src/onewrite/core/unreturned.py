@@ -12,7 +12,7 @@ all calls in which their messages are in work, so two of them at once may both f
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from functools import wraps
 from threading import get_ident
@@ -203,7 +203,7 @@ def noted(function: F) -> F:
     return cast("F", call)
 
 
-def noted_async(function: Callable[..., Awaitable[Any]]) -> Any:
+def noted_async(function: F) -> F:
     """`noted`, for a function whose result is awaited."""
 
     @wraps(function)
@@ -219,7 +219,7 @@ def noted_async(function: Callable[..., Awaitable[Any]]) -> Any:
         finally:
             guarded_call.leave()
 
-    return call
+    return cast("F", call)
 
 
 def note_entity(store: Store, key: Mapping[str, Any]) -> None:
