@@ -40,7 +40,7 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
         *("core/event.py", "core/folding.py", "core/transaction.py"),
     ],
     ("dynamodb",): [f"dynamodb/{name}.py" for name in ("expression", "request", "flows", "transactions")],
-    ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "request", "flows", "participants")],
+    ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "request", "flows", "transactions")],
     ("batch",): ["batch/order.py"],
     ("testing",): ["testing/explorer/judge.py"],
     ("outbox", "dynamodb", "mongodb"): ["outbox/passes.py", "dynamodb/outboxes.py", "mongodb/outboxes.py"],

@@ -7,7 +7,6 @@ with installed_by("mongodb", "onewrite.mongodb"):
     import bson  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from onewrite.mongodb.collection import AsyncGuardedCollection, GuardedCollection
-    from onewrite.mongodb.participants import Prepared
-    from onewrite.mongodb.transactions import atransact, transact
+    from onewrite.mongodb.transactions import Prepared, atransact, transact
 
 __all__ = ["AsyncGuardedCollection", "GuardedCollection", "Prepared", "atransact", "transact"]

@@ -40,7 +40,7 @@ from onewrite.mongodb.native import (
     UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.participants import Prepared, prepare
+from onewrite.mongodb.transactions import Prepared, prepare
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
 # The methods that send a request.
