@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
@@ -21,9 +20,8 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
-from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix
+from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import make_step_error
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image, Unreadable
@@ -38,20 +36,6 @@ _NO_MARK = object()  # stands for documents and arrays, which are not hashable
 @lru_cache(maxsize=1024)  # as many as there are sources
 def locate_slot(slot: Slot) -> str:
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
-
-
-_LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
-
-
-def is_made_by(attribute: str, name: str) -> bool:
-    """Whether this field belongs to the ledger that is known by that one."""
-    return _compile_names(attribute).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=64)
-def _compile_names(attribute: str) -> re.Pattern[str]:
-    pattern = f"{re.escape(make_name_prefix(attribute))}{_LEDGER_NAMES}" if is_ours(attribute) else re.escape(attribute)
-    return re.compile(pattern)
 
 
 def without_ledger(terms: Terms, document: Document) -> Entity:

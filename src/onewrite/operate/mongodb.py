@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
@@ -16,11 +17,11 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.core.label import PREFIX, STEPS, Slot
+from onewrite.core.label import PREFIX, STEPS, Slot, is_ours, make_name_prefix
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import require_majority
-from onewrite.mongodb.layout import Document, canonical, is_made_by, locate_slot, lookup, with_codec
+from onewrite.mongodb.layout import Document, canonical, locate_slot, lookup, with_codec
 from onewrite.mongodb.outboxes import LENIENT_CODEC, STORED_CODEC
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.report import NotThere
@@ -31,6 +32,20 @@ _DISPLAY_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=
 # Read every value in a type that is written back unchanged, such as UUIDs of the legacy format and dates after Python's
 # last.
 _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
+
+
+_LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
+
+
+def is_made_by(attribute: str, name: str) -> bool:
+    """Whether this field belongs to the ledger that is known by that one."""
+    return _compile_names(attribute).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=64)
+def _compile_names(attribute: str) -> re.Pattern[str]:
+    pattern = f"{re.escape(make_name_prefix(attribute))}{_LEDGER_NAMES}" if is_ours(attribute) else re.escape(attribute)
+    return re.compile(pattern)
 
 
 def _raw_spelling(value: object) -> str | None:
