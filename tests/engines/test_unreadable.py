@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
-from bson import CodecOptions, UuidRepresentation, encode
+from bson import CodecOptions, Decimal128, UuidRepresentation, encode
 from bson.binary import Binary
-from bson.codec_options import TypeDecoder, TypeRegistry
+from bson.codec_options import TypeCodec, TypeDecoder, TypeRegistry
 from bson.datetime_ms import DatetimeMS
 from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
@@ -294,6 +295,41 @@ def test_creation_settles_if_the_response_is_unreadable(
     assert kinds == [Applied, Duplicate, *second]
     n = 1 if verb in ("pipeline", "insert") else 2
     assert collection.find_one({"_id": key}, {"n": 1, "_id": 0}) == ({} if verb in ("record", "transact") else {"n": n})
+
+
+def test_find_one_and_update_is_sent_again_after_a_failover(mongod: Mongod, collection: Documents) -> None:
+    error = {"code": 91, "errmsg": "shutdown in progress"}
+    data = {"failCommands": ["findAndModify"], "writeConcernError": error, "errorLabels": ["RetryableWriteError"]}
+    collection.database.client.admin.command({"configureFailPoint": "failCommand", "mode": {"times": 1}, "data": data})
+    store = GuardedCollection(collection, SeenIds())
+    assert store.find_one_and_update(M1, HERE, ADD, upsert=True, return_document=AFTER) == Applied(M1, {"_id": "o", "n": 1})
+
+
+class _Decimals(TypeCodec):
+    @property
+    def python_type(self) -> Any:
+        return Decimal
+
+    @property
+    def bson_type(self) -> Any:
+        return Decimal128
+
+    def transform_python(self, value: Any) -> Any:
+        return Decimal128(value)
+
+    def transform_bson(self, value: Any) -> Any:
+        return value.to_decimal()
+
+
+def test_types_of_the_client_are_written_and_read(collection: Documents, make_store: MakeStore, done: Any) -> None:
+    store = make_store(SeenIds(), CodecOptions(type_registry=TypeRegistry([_Decimals()])))
+    query, update = {"_id": Decimal("0.5")}, {"$set": {"lines": [{"price": Decimal("1.5")}]}}
+    native: dict[str, Any] = {"upsert": True, "return_document": AFTER}
+    entity = {"_id": Decimal("0.5"), "lines": [{"price": Decimal("1.5")}]}
+    assert [done(store.find_one_and_update(M1, query, update, **native)) for _ in range(2)] == [
+        [(Applied, entity)],
+        [(Duplicate, entity)],
+    ]
 
 
 @ledgers

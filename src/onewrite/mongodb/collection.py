@@ -45,23 +45,24 @@ from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
 # The methods that send a request.
 VERBS = (
-    *(
-        "update_one",
-        "find_one_and_update",
-        "insert_one",
-        "delete_one",
-        "find_one_and_delete",
-        "record",
-        "fold",
-        "begin",
-        "perform",
-    ),
-    *("release", "open_steps", "seen", "find_one"),
+    "update_one",
+    "find_one_and_update",
+    "insert_one",
+    "delete_one",
+    "find_one_and_delete",
+    "record",
+    "fold",
+    "begin",
+    "perform",
+    "release",
+    "open_steps",
+    "seen",
+    "find_one",
 )
 
 
 class _Store:
-    """What both classes have in common: how they are made, and the methods that send no request."""
+    """The constructor of both classes, and the methods that send no request."""
 
     _is_async: ClassVar[bool]
     _run: ClassVar[Run]
@@ -104,7 +105,7 @@ class _Store:
         Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes. The indexes of the collection,
         which a store may read before, are taken to fit.
         """
-        # As of a collection that is not there yet, so the store keeps nothing of it.
+        # The client answers as if the collection were missing. A copy of the flows keeps what they learn from that.
         unique_index = {"key": [(name, 1) for name in self._flows.fields], "unique": True}
         assumed: dict[str, Any] = {"index_information": {"key": unique_index}, "database.list_collection_names": []}
         client = SilentClient(assumed, is_async=self._is_async)
@@ -142,7 +143,7 @@ class _Store:
 
     @property
     def outboxes(self) -> Outboxes:
-        """What a relay asks of this collection."""
+        """The outboxes of this collection, as a relay reads and changes them."""
         return require_outboxes(self._outboxes)
 
 

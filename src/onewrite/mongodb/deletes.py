@@ -39,7 +39,7 @@ def delete(
     write = write._replace(burial=Burial(tombstone))
     options = {name: value for name, value in native.items() if name != "filter"}
     request = build_update(write, native["filter"], [burial(terms, tombstone, expires)], options)
-    # A document that is not there is made, so a message that comes late meets it; but not where the filter asks more of it.
+    # A tombstone is created for a missing document too, and refuses messages that arrive late: but not if the filter has conditions.
     creates = not request.conditional and not in_transaction(options) and not write.entry.follows_gap
     if not flows.unique_indexes_fit:
         indexes = yield from flows.read_indexes(inserts=False)
@@ -64,7 +64,7 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
 
 
 def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
-    """Return the stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
+    """Return the stage that removes all pending events from a tombstone's outbox. `counts`: the fields that count the sent events."""
     rest = _fields_where({"$not": {"$or": _match_names([OUTBOX.events, OUTBOX.due, *counts])}})
     return _build_document([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 

@@ -142,19 +142,19 @@ def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any
 
 
 class Draft:
-    """A write as its parts put it together. `asks`: conditions by the fields that they are about; `also`: those of which two may be about one field."""
+    """The conditions and changes of a write, which its parts collect."""
 
     __slots__ = ("also", "asks", "lowest", "pushes", "removes", "sets", "stages")
 
     def __init__(self, *, stages: bool = False) -> None:
-        """`stages`: the changes are a stage of a pipeline, which overwrites a value of another type where an operator fails."""
+        """`stages`: the changes become a stage of a pipeline, which overwrites a value of a type at which an operator fails."""
         self.stages = stages
-        self.asks: dict[str, Any] = {}
-        self.also: list[dict[str, Any]] = []
+        self.asks: dict[str, Any] = {}  # conditions by their fields
+        self.also: list[dict[str, Any]] = []  # conditions of which several can have one field
         self.sets: dict[str, Any] = {}
         self.pushes: dict[str, list[Any]] = {}
         self.removes: dict[str, str] = {}
-        self.lowest: dict[str, Any] = {}  # values that are kept if they are lower than the stored ones
+        self.lowest: dict[str, Any] = {}  # values that are stored if they are lower than the present ones
 
     @property
     def stage(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def add_step(write: Write, draft: Draft) -> None:
 
 
 def locate_step(ledger: str, message: Message) -> str:
-    """Return where the message's step is that was begun under that ledger."""
+    """Return the path of the message's step under this ledger."""
     return f"{STEPS}.{hash_message(message, ledger).hex()}"
 
 
@@ -274,7 +274,7 @@ def _kinds(paths: list[str], draft: Draft) -> list[dict[str, Any]]:
 
 
 class _Places(NamedTuple):
-    """Where the sets of a ledger are: those to look into, the one that gains a mark, those to remove."""
+    """The paths of a ledger's sets: the live ones are read, the present one gains a mark, and the dead ones are removed."""
 
     live: tuple[str, ...]
     present: str
@@ -307,8 +307,8 @@ def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
     if not write.asks_outbox:
         return
     label = emission.label
-    # The entity's outbox must be ours, or not there at all: what stands in its place would be appended to. A $or of the two would cost
-    # mongod several times as much.
+    # The entity must have this outbox, or none: otherwise the events would join a list of someone else's. A $or of the two conditions
+    # costs mongod several times as much.
     is_free = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
     draft.also.append({OUTBOX.label: {"$in": [None, _equal_text(label)]}, "$nor": [is_free]})
     if emission.events:

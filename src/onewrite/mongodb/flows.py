@@ -1,10 +1,10 @@
 """What a guarded collection does, request by request, without a client: the flows that both of its classes run.
 
-A write that matches nothing needs a second look. It reads what a majority holds, from the primary, because "duplicate" lets
-the broker forget the message: a mark that a failover can take back is no reason for that. The write that matched nothing has
-by then waited for the majority itself, so the look sees whatever stood in its way.
+After a write that matches nothing, a read finds the reason. It reads from the primary, and only data that a majority has: after
+`Duplicate` the broker forgets the message, and a failover can undo a mark that no majority has. The write has already waited for the
+majority, and the read therefore sees the mark that refused it.
 
-An answer that gets lost needs nothing here: pymongo sends the write again under the same number, and the server repeats its first answer. Where
+A lost response needs no code here: pymongo sends the write again under the same number, and the server repeats its first response. If
 pymongo gives up, its error passes through, and the redelivery is a `Duplicate`.
 """
 
@@ -285,7 +285,7 @@ class Flows(Engine):
                     return None
                 return Landed(None if reply is None else self.read_entity(reply))
         except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
-            # The ledger may have refused the message, and something else has failed for a document that nobody would have written: no verdict yet.
+            # The ledger might have refused the message as well. Then the failure is about a document that this write would not have changed.
             if in_transaction(request.native) or not leaves_verdict_open(error):
                 yield from self.raise_failure(error, request)
             return error
@@ -304,10 +304,10 @@ class Flows(Engine):
         return CollectionAttempt(self, build_update(parts, write.key, None, options), "update_one", shown=native)
 
     def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
-        """Wait until what stood in the way is safe.
+        """Wait until a majority has the document that refused a creation.
 
-        A duplicate key hides whether a majority has what it met: pymongo drops the write-concern error beside it. A write
-        that matches nothing waits for the same, and says so.
+        The error of a duplicate key doesn't tell: pymongo drops the write-concern error that comes with it. A write that matches nothing
+        waits for the majority, and raises that error.
         """
         no_match: Document = {"$and": [entity, {"_id": {"$exists": False}}]}
         options = {name: native[name] for name in ("session", "comment") if name in native}
@@ -349,9 +349,9 @@ class Flows(Engine):
         return (yield from self._find(request.query, {**options, "projection": {"_id": 1}})) is not None
 
     def has_written(self, failure: Exception, request: GuardedUpdate, writer: Writer) -> Flow[bool]:
-        """Whether the write that failed so, of which the entity shows the effect, has had it: only what it returns fails later.
+        """Whether the write was made before this failure, given that the entity shows its effect.
 
-        What the server refuses whatever the document is, or in the filter, fails before.
+        The server computes the returned document after the write. All other failures come first, and come again with no document to write.
         """
         if not may_have_written(failure, request.native):
             return False
@@ -362,7 +362,7 @@ class Flows(Engine):
             if not isinstance(error, OperationFailure):
                 raise
             return False
-        except Exception:  # what the driver raises before it sends anything
+        except Exception:  # the driver raises it before it sends anything
             return False
         return True
 
@@ -381,12 +381,11 @@ class Flows(Engine):
     def raise_failure(self, error: Exception, request: GuardedUpdate, image: Image | None = None) -> Flow[NoReturn]:
         """Raise what the failure means for the ledger, or the failure itself. `image`: the entity, if it was read since."""
         check_refusal(error)
-        is_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
-        if in_transaction(request.native) or not (is_large or may_be_ledger(error)):
+        is_large = isinstance(error, DocumentTooLarge) or getattr(error, "code", None) in _TOO_LARGE_CODES
+        if in_transaction(request.native) or not (is_large or getattr(error, "code", None) in _CONTENT_CODES):
             raise error  # a transaction is aborted by now, and shows nothing any more
         write = request.write
         if image is None or (is_large and request.native.get("projection") is not None):
-            # This raises where something else stands in the place of steps, and so do these.
             image = self.read_image((yield from self.look(write.key, request.native)))
         if is_large:
             raise self.too_large(image.fields, write.emission) from error
@@ -490,7 +489,7 @@ class CollectionAttempt(NamedTuple):
         upsert = is_next_upsert(request, attempts, has_failed=failure is not None, exists=exists)
         is_single = not request.write.other_messages  # the messages of a fold are sent one by one next
         if upsert is None and exists and is_single and (yield from self.flows.holds(request)):
-            upsert = False  # the entity was made between the write and the look
+            upsert = False  # the entity was created between the write and the read
         return None if upsert is None else self._replace(upsert=upsert)
 
     def with_step(self, step: StepPart) -> CollectionAttempt:
@@ -585,7 +584,7 @@ def is_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, e
     if request.upsert and not (exists and request.conditional):
         return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
     if attempts == 1 and request.write.entry.follows_gap:
-        return False  # the gap that kept the message out may have been filled before the look
+        return False  # the gap that refused the message might have been filled before the read
     return None
 
 
@@ -628,14 +627,6 @@ def is_entity_taken(error: Exception, entity: Mapping[str, Any]) -> bool:
     pattern = (error.details or {}).get("keyPattern")
     # Servers before MongoDB 4.2, and Amazon DocumentDB, do not say which index refused.
     return pattern is None or set(pattern) <= set(entity)
-
-
-def is_too_large(error: Exception) -> bool:
-    return isinstance(error, OperationFailure) and error.code in _TOO_LARGE_CODES
-
-
-def may_be_ledger(error: Exception) -> bool:
-    return isinstance(error, OperationFailure) and error.code in _CONTENT_CODES
 
 
 # --- how safe what is written must be ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a collection must be so no two entities count as one, and no entity as two: its indexes and its collation. Pure."""
+"""Checks of a collection's indexes and collation: no two entities can count as one, and no entity as two. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def id_index(indexes: Document) -> Document | None:
 
 
 def check_ids_are_unique(indexes: Document) -> None:
-    """Refuse a collection that is there, and has no index on `_id`."""
+    """Refuse an existing collection without an index on `_id`."""
     if id_index(indexes) is None:
         raise ConfigurationError(
             "This collection does not keep _id unique (it holds time series, or has no index on _id): a message inserted twice "
@@ -59,7 +59,7 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
         )
 
 
-# Of these a collation takes no two for one.
+# A collation never takes two values of these types for one.
 _NO_TEXT = (int, float, bytes, datetime, UUID, ObjectId, Decimal128, Timestamp, NoneType)
 
 

@@ -1,4 +1,4 @@
-"""Where a ledger's slots stand in a document: each group of them is a field. docs/format.md lists them."""
+"""How a document is read: the places of a ledger's slots, each group a field, and the values. docs/format.md lists the fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from onewrite.outcome import Entity
 
 Document: TypeAlias = Mapping[str, Any]
 
-_NO_MARK = object()  # stands for documents and arrays, which are not hashable
+_NO_MARK = object()  # replaces documents and arrays, which are not hashable
 
 
 @lru_cache(maxsize=1024)  # as many as there are sources
@@ -67,7 +67,7 @@ def lookup(document: Document) -> Lookup:
 
 
 def read_image(terms: Terms, document: Document | None) -> Image:
-    """Return the document as somebody found it who looked why it did not match."""
+    """Return the document as it was read after it refused a write."""
     fields: Document = document or {}
     steps: object = fields.get(STEPS, {})
     if not isinstance(steps, Mapping):
@@ -201,7 +201,7 @@ def _decode(elements: Iterable[bytes], codec: CodecOptions[Any]) -> Document:
     return {**document}  # which reads it, if its class does so late
 
 
-# How many bytes the value of an element has, by its type: as many, or these beside the length that is in front of it.
+# The bytes of an element's value, by its type: a fixed number, or a number that is added to the length in front of the value.
 _SIZES = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
 _MORE = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5, 0x0C: 16, 0x0D: 4, 0x0E: 4, 0x0F: 0}
 

@@ -14,19 +14,19 @@ Sort: TypeAlias = Hint
 
 
 class _EveryOperation(TypedDict, total=False):
-    """What every call may say, also in a transaction."""
+    """The arguments of every call, also of one in a transaction."""
 
     comment: Any
 
 
 class InsertingArguments(_EveryOperation, total=False):
-    """The arguments of `inserting` beside the document."""
+    """The arguments of `inserting` after the document."""
 
     bypass_document_validation: bool | None
 
 
 class RecordingArguments(InsertingArguments, total=False):
-    """The arguments of `recording` beside the filter. `missing_ok` is ours: a missing entity settles the message."""
+    """The arguments of `recording` after the filter. `missing_ok` is ours: a missing entity settles the message."""
 
     missing_ok: bool
     collation: Collation | Mapping[str, Any] | None
@@ -35,37 +35,37 @@ class RecordingArguments(InsertingArguments, total=False):
 
 
 class UpdatingArguments(RecordingArguments, total=False):
-    """The arguments of `updating` beside the filter and the update."""
+    """The arguments of `updating` after the filter and the update."""
 
     array_filters: Sequence[Mapping[str, Any]] | None
 
 
 class _EveryCall(_EveryOperation, total=False):
-    """What every call of its own may say."""
+    """The arguments of every call outside of a transaction that onewrite makes."""
 
     session: ClientSession | AsyncClientSession | None
 
 
 class SeenArguments(_EveryCall, total=False):
-    """The arguments of `seen` beside the filter. It reads the whole document."""
+    """The arguments of `seen` after the filter. It reads the whole document."""
 
     collation: Collation | Mapping[str, Any] | None
 
 
 class BeginArguments(_EveryCall, total=False):
-    """The arguments of `begin` and `perform` beside the filter and those of the step."""
+    """The arguments of `begin` and `perform` after the filter and those of the step."""
 
     missing_ok: bool
 
 
 class InsertOneArguments(_EveryCall, total=False):
-    """The arguments of `insert_one` beside the document."""
+    """The arguments of `insert_one` after the document."""
 
     bypass_document_validation: bool | None
 
 
 class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
-    """The arguments of `update_one` beside the filter and the update, and those of `record`."""
+    """The arguments of `update_one` after the filter and the update, and those of `record`."""
 
     missing_ok: bool
     upsert: bool
@@ -76,7 +76,7 @@ class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
 
 
 class DeleteOneArguments(SeenArguments, total=False):
-    """The arguments of `delete_one` beside the filter."""
+    """The arguments of `delete_one` after the filter."""
 
     missing_ok: bool
     hint: Hint | None
@@ -84,14 +84,14 @@ class DeleteOneArguments(SeenArguments, total=False):
 
 
 class FindOneAndDeleteArguments(DeleteOneArguments, total=False):
-    """The arguments of `find_one_and_delete` beside the filter."""
+    """The arguments of `find_one_and_delete` after the filter."""
 
     projection: Mapping[str, Any] | Iterable[str] | None
     sort: Sort | None
 
 
 class FindOneAndUpdateArguments(SeenArguments, total=False):
-    """The arguments of `find_one_and_update` beside the filter and the update."""
+    """The arguments of `find_one_and_update` after the filter and the update."""
 
     missing_ok: bool
     projection: Mapping[str, Any] | Iterable[str] | None
@@ -106,7 +106,7 @@ class FindOneAndUpdateArguments(SeenArguments, total=False):
 
 
 class FindOneArguments(SeenArguments, total=False):
-    """The arguments of `find_one` beside the filter."""
+    """The arguments of `find_one` after the filter."""
 
     projection: Mapping[str, Any] | Iterable[str] | None
     sort: Sort | None
