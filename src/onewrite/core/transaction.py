@@ -59,7 +59,7 @@ class PreparedWrite(ABC, Generic[E]):
     @property
     @abstractmethod
     def entity(self) -> Mapping[str, Any]:
-        """What names the entity."""
+        """The key of the entity. It is empty if the write creates an item and does not say which attributes are the key."""
 
     @abstractmethod
     def make_attempt(self, write: Write) -> Attempt:

@@ -116,7 +116,7 @@ let_flow_refuse(transact, atransact)
 
 
 class Prepared(PreparedWrite[Flows]):
-    """A guarded write that is not sent yet: give it to `transact`, together with others."""
+    """A guarded write that is not sent yet. Pass it to `transact`, together with others."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""Several guarded writes as one: all of them or none, and one answer.
+"""Several guarded writes as one: all of them or none, with one outcome.
 
-The transaction reads a snapshot and is committed by a majority. A write that matches nothing, or meets what it would create, ends
-it. Why that was is looked up outside of the transaction, where a majority must have what the answer rests on.
+The transaction reads a snapshot and is committed by a majority. A write that matches nothing, or that would create a document which exists,
+ends it. The reason is then read outside of the transaction, from data that a majority has.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ let_flow_refuse(transact, atransact)
 
 
 class Prepared(PreparedWrite[Flows]):
-    """A guarded write that is not sent yet: give it to `transact`, together with others."""
+    """A guarded write that is not sent yet. Pass it to `transact`, together with others."""
 
     __slots__ = ()
 
@@ -360,7 +360,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         return Rejected(self.message, settled=False, participant=refusal.action.place)
 
 
-# --- the steps of a transaction ----------------------------------------------------------------------------------------
+# --- the requests of a transaction ----------------------------------------------------------------------------------------
 
 
 def _write(session: Any, actions: Sequence[_Action]) -> Flow[_Refusal | None]:
