@@ -241,6 +241,16 @@ def test_commands_of_the_runbook_run_as_printed(store: GuardedTable, capsys: pyt
             assert "Duplicate from SeenIds(14d) in ow_l" in told
 
 
+@pytest.mark.parametrize("source", ["two words", "it's", "$(ls)", "-x"])
+def test_command_that_forget_suggests_runs_in_a_shell(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    marks = GuardedTable(boto3.client("dynamodb"), HighWaterMark(), table_name="orders")
+    marks.record(Message("m", source=source, sequence=5), Key={"id": "e"})
+    assert main(["forget", *ORDERS, "--message", "m", "--source", source]) == 2
+    suggestion = re.search(r"onewrite (set-mark .*) --sequence N", capsys.readouterr().err)
+    assert suggestion is not None
+    assert main([*shlex.split(suggestion[1]), "--sequence", "4", *ORDERS, "--yes"]) == 0
+
+
 # --- where the output goes, and a reader that goes ---------------------------------------------------------------------------------------------------
 
 

@@ -156,8 +156,7 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     message = inquiry.message
     lines = list[str]()
     for namesake in known_as(image, inquiry)[:_MAX_HINTS]:
-        parts = [f"--part {quote(part)}" for part in namesake.parts]
-        options = [f"--source {quote(namesake.source)}", *parts] if namesake.source or parts else ["no --source"]
+        options = _source_options(namesake) or ["no --source"]
         if namesake.id != message.id:  # it is a CloudEvent's
             options = [f"--message {quote(namesake.id)}", *options]
         lines.append(
@@ -174,13 +173,19 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     return () if message.source else (_NAME_IT,)
 
 
+def _source_options(name: Message) -> list[str]:
+    """Return the options that name a message's source, as a shell reads them."""
+    source = [f"--source {quote(name.source)}"] if name.source else []
+    return [*source, *[f"--part {quote(part)}" for part in name.parts]]
+
+
 def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityLedger]:
     """Return the ledgers that can be changed."""
     for ledger in ledgers:
         if ledger.attribute == attribute and ledger.moved_to:
             raise CannotRepair(
                 f"The ledger in {attribute!r} has moved to {ledger.moved_to!r}, where stores still look into the old one. "
-                f"Pass --attribute {ledger.moved_to}."
+                f"Pass --attribute {quote(ledger.moved_to)}."
             )
     choices = [
         ledger
@@ -211,12 +216,11 @@ def _check_answerable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
     for stored_ledger in choices:
         ledger = kept_as(stored_ledger)
         if isinstance(ledger, HighWaterMark):
-            source = f" --source {inquiry.message.source}" if inquiry.message.source else ""
-            source += "".join([f" --part {part}" for part in inquiry.message.parts])
+            command = " ".join(["onewrite set-mark", *_source_options(inquiry.message), "--sequence N"])
             raise CannotRepair(
                 f"The ledger {stored_ledger.attribute!r} keeps one mark per source, not single messages, so it can't forget "
-                f"one. To let messages of a source take effect again, move its mark back: onewrite set-mark{source} "
-                "--sequence N, where N is the number before the first of them. Every later message then takes effect again "
+                f"one. To let messages of a source take effect again, move its mark back: {command}, "
+                "where N is the number before the first of them. Every later message then takes effect again "
                 "if it is redelivered."
             )
 
