@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 
-from onewrite import ConfigurationError, Deferred, Message
+from onewrite import ConfigurationError, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs.health import Journal, health_pages
 from onewrite.sqs.queue import SqsQueue
@@ -46,7 +46,7 @@ def test_the_pages_show_health_and_counts(journal: Journal) -> None:
     journal.ends.update(Applied=7)
     with health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None) as port:
         assert ask(port, "/health?probe=1") == (200, json.dumps({"alive": True, **COUNTS}))
-        troubles.append("it stands at shop.py:3")
+        troubles.append("it is at shop.py:3")
         assert ask(port, "/health") == (503, json.dumps({"alive": False, "why": troubles[0], **COUNTS}))
         troubles.clear()
         assert ask(port, "/health")[0] == 200
@@ -86,7 +86,7 @@ def test_a_probe_gets_a_response_despite_idle_connections(port: int, sent: bytes
     with ExitStack() as stack:
         plugs = [stack.enter_context(idle(port, sent)) for _ in range(100)]
         assert ask(port, "/health")[0] == 200
-        assert all(is_closed(plug) for plug in plugs[:-16])
+        assert all(is_closed(plug) for plug in plugs), "within seconds, each one holds a file descriptor"
 
 
 @pytest.mark.parametrize("sent", [b"x" * 90_000, b"GET /health HTTP/1.1\r\n" + b"a: b\r\n" * 3000], ids=["noise", "headers"])
@@ -124,25 +124,6 @@ def test_a_forked_process_does_not_keep_the_port(journal: Journal) -> None:
     finally:
         child.kill()
         child.join()
-
-
-def test_a_page_is_served_while_the_lock_is_held(sqs: FakeSqs, time: VirtualTime) -> None:
-    """As by a function of the user's that it calls, and that blocks. Only the counts are missing then."""
-    port, seen = free_port(), list[tuple[int, str]]()
-
-    def ask_both(_: int) -> float:
-        if sqs.requests:  # It is called once when the worker is made.
-            seen.extend([ask(port, "/health"), ask(port, "/metrics")])
-            stopping.stop()
-        return 1.0
-
-    handler = sqs_handler(lambda record: Message(record["messageId"]))(lambda message: Deferred(message, 1))
-    sqs.send("m")
-    stopping = worker_in(time, URL, handler, client=sqs, health_port=port, backoff=ask_both)
-    stopping.run()
-    assert seen[0] == (200, json.dumps({"alive": True}))
-    assert "onewrite_received_total 1" in seen[1][1]
-    assert "onewrite_waiting" not in seen[1][1]
 
 
 def test_a_port_that_is_taken_is_refused_with_the_remedy(journal: Journal, port: int) -> None:

@@ -171,7 +171,7 @@ def test_a_blocked_event_loop_ends_the_worker_with_its_line(
     assert [each.body for each in sqs.messages if each.visible_at > sqs.time.now] == [], "all may be received by others"
 
 
-def test_a_blocked_loop_receives_nothing_and_gives_messages_back(sqs: FakeSqs, time: VirtualTime, block: Block) -> None:
+def test_messages_of_a_blocked_loop_go_back_to_the_queue(sqs: FakeSqs, time: VirtualTime, block: Block) -> None:
     began: list[str] = []
 
     async def handle(message: Message) -> None:
@@ -230,7 +230,7 @@ def test_a_loop_that_goes_round_again_does_its_work(
     assert run(worker(sqs, stands_still_once(noticed, time, done), timeout=3600, stop_when_empty=True))
     assert sorted(done) == sorted(f"m{number}" for number in range(25))
     assert sqs.messages == []
-    assert "The event loop goes round again." in caplog.text
+    assert "The event loop runs again." in caplog.text
 
 
 def test_fifo_groups_keep_their_order_after_a_blocked_loop(
@@ -294,57 +294,14 @@ def test_blocked_threads_end_the_worker_with_their_line(
     assert TIMEOUT <= sqs.time.now <= TIMEOUT + 2 * SILENCE
 
 
-def test_waiting_messages_go_back_while_all_slots_are_busy(sqs: FakeSqs, time: VirtualTime) -> None:
-    quick = 30
-    asked: list[float] = []
-
-    def handle(message: Message) -> Applied:
-        if int(message.id) >= quick:  # The first ones are quick, so many are taken ahead.
-            time.sleep(500)
-        return Applied(message)
-
-    for number in range(quick + 25):
-        sqs.send(str(number))
-    sqs.before = lambda method: asked.append(time.now) if method == "receive_message" else None
-    free: list[int] = []
-
-    def look(method: str) -> None:
-        if method == "change_message_visibility_batch" and time.now > SILENCE and len(free) < 2:
-            free.append(sum(each.visible_at <= time.now for each in sqs.messages))
-
-    sqs.after = look
-    busy = worker(sqs, sqs_handler(identity)(handle), timeout=1000, stop_when_empty=True, visibility_timeout=600)
-    assert run(busy)
-    assert [moment for moment in asked if 2 * SILENCE < moment < 500] == [], "all four slots are busy until then"
-    assert free[-1] >= 10
-    assert sqs.messages == []
-
-
-@pytest.mark.parametrize("wait", ["pool of threads", "semaphore", "swallows its cancellation"])
-def test_tasks_that_never_end_in_time_end_the_worker(wait: str, sqs: FakeSqs, block: Block) -> None:
-    """Each of them is cancelled, or cannot be, and costs no slot or costs one: in no case does the worker go on like that."""
-    pools: list[asyncio.Semaphore] = []
-
-    async def pool() -> None:
-        await asyncio.get_running_loop().run_in_executor(None, block)
-
-    async def semaphore() -> None:
-        pools.extend([] if pools else [asyncio.Semaphore(1)])
-        await pools[0].acquire()  # Nobody ever releases it, so only the first one gets through.
-        await asyncio.Event().wait()
-
-    async def swallow() -> None:
+def test_tasks_that_ignore_their_cancellation_end_the_worker(sqs: FakeSqs, block: Block) -> None:
+    async def handle(_: Message) -> None:
         waiting = asyncio.get_running_loop().run_in_executor(None, block)
         while not waiting.done():
             try:
                 await asyncio.wait([waiting])
             except asyncio.CancelledError:
                 continue
-
-    kinds = {"pool of threads": pool, "semaphore": semaphore, "swallows its cancellation": swallow}
-
-    async def handle(_: Message) -> None:
-        await kinds[wait]()
 
     for number in range(20):
         sqs.send(str(number))
@@ -367,8 +324,7 @@ def test_a_task_is_named_by_its_line_however_deep(sqs: FakeSqs, caplog: pytest.L
     )
     run(stopping)
     line = deeper.__code__.co_firstlineno + 1
-    assert "message m of source shop has not ended 100 seconds after it began" in caplog.text
-    assert f"it stands at test_sqs_stuck.py:{line} " in caplog.text
+    assert re.search(rf"not ended 100 seconds .* at test_sqs_stuck\.py:{line} .*message m of source shop", caplog.text)
 
 
 # ---------------------------------------------------------------- the worker's own threads
@@ -403,7 +359,7 @@ def test_blocked_rounds_end_the_worker_with_their_line(
         block()
 
     monkeypatch.setattr(Journal, "sum_up", write_to_a_log_that_blocks)
-    with pytest.raises(WorkerStuck, match=r"no rounds for \d+ seconds: it stands at test_sqs_stuck\.py:\d+ "):
+    with pytest.raises(WorkerStuck, match=r"no rounds for \d+ seconds: it is at test_sqs_stuck\.py:\d+ "):
         run(worker(sqs, sqs_handler(identity)(lambda _: None)))
 
 
@@ -441,25 +397,3 @@ def test_an_error_waits_for_messages_within_the_drain_only(sqs: FakeSqs, block: 
 
     with pytest.raises(ZeroDivisionError):
         run(worker(sqs, sqs_handler(identity)(handle), drain_seconds=0))
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_suspended_process_is_not_taken_for_stuck(is_async: bool, sqs: FakeSqs, time: VirtualTime) -> None:
-    """As a container does that is frozen. All clocks have gone on meanwhile, and no thread is to blame."""
-    jumped = threading.Event()
-
-    def jump(message: Message) -> Applied:
-        if not jumped.is_set():
-            time.now += 3600
-            jumped.set()
-        if not is_async:
-            time.sleep(5)
-        return Applied(message)
-
-    async def ajump(message: Message) -> Applied:
-        return jump(message)
-
-    for number in range(8):
-        sqs.send(f"m{number}")
-    assert run(worker(sqs, sqs_handler(identity)(ajump if is_async else jump), stop_when_empty=True))
-    assert sqs.messages == []

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from logging import DEBUG, INFO, WARNING
@@ -25,7 +25,7 @@ from onewrite.core.log import log, logger
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, kinds_of
-from onewrite.outcome import Begun, Missing, Superseded, Uncertain
+from onewrite.outcome import Missing
 from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import Reason
 from onewrite.sqs.waiting import QueueMessage
@@ -33,7 +33,7 @@ from onewrite.sqs.waiting import QueueMessage
 SUMMARY = 60.0  # seconds between two lines that sum up
 _MAX_NAMED = 20  # messages in one line
 
-_NOTABLE = (Reason.DEFERRED, Reason.BUSY)  # which no other line of the log reports
+_NOTABLE = (Reason.FAILED, Reason.DEFERRED, Reason.BUSY, Reason.UNCERTAIN, Reason.SUPERSEDED)
 
 
 def format_name(message: QueueMessage) -> str:
@@ -80,18 +80,9 @@ class Journal:
         try:
             if not result.settled:
                 message.failure = self._handler.failure(result)
-                # Most of the others are in the middle of a row of attempts that ends well. If it does not, `log_return` reports it.
-                needs_help = result.error is not None or isinstance(
-                    result.unsettled, Begun | Missing | Uncertain | Superseded
-                )
-                # Except for Missing, these are not tried again here, so this delivery may be the last one.
-                is_tried_again = isinstance(result.unsettled, Missing) and result.error is None
-                ending = "" if is_tried_again else self._ending(message)
-                if needs_help and ending and not message.end_is_logged:
-                    message.end_is_logged = True
-                    self._log(WARNING, f"{message.failure}.{ending}", message.failure, last_delivery=True)
-                else:
-                    self._log(WARNING if needs_help else DEBUG, str(message.failure), message.failure)
+                # Most other attempts are followed by one that ends well. If none is, `log_return` reports the last one.
+                needs_help = message.is_returned or isinstance(result.unsettled, Missing)
+                self._log(WARNING if needs_help else DEBUG, str(message.failure), message.failure)
             if self._hook is not None:
                 self._hook(result.message, result.reported, result.seconds)
         except Exception as error:
@@ -108,13 +99,11 @@ class Journal:
         )
 
     def log_return(self, message: QueueMessage, reason: Reason) -> None:
-        """Log that the message is no longer at hand, and not settled, unless the line of its last attempt has said so.
+        """Log that the message is no longer at hand, and not settled.
 
         So each message that ends in a dead-letter queue has a line that names it. A message that was never processed has only SQS's own name.
         """
-        if message.end_is_logged:
-            return
-        message.end_is_logged = True
+        message.is_returned = True
         ending = self._ending(message)
         level = WARNING if ending or reason in _NOTABLE else INFO if message.failure else DEBUG
         text = f"{message.failure or format_name(message)}; {reason.value}.{ending}"
@@ -123,9 +112,7 @@ class Journal:
     def log_overdue(self, members: Sequence[QueueMessage], timeout: float, place: str | None) -> None:
         """Log that a load has not ended in time."""
         self.timeouts += len(members)
-        load = format_name(members[0]) if len(members) == 1 else f"a group of {len(members)} messages"
-        names = "" if len(members) == 1 else f": {format_names(members)}"
-        self.warn(f"{load} has not ended {timeout:g} seconds after it began, and is given back; it stands at {place}{names}")
+        self.warn(f"not ended {timeout:g} seconds after the start, and given back, at {place}: {format_names(members)}")
 
     def warn(self, text: str) -> None:
         self._log(WARNING, text)
@@ -151,7 +138,6 @@ class Journal:
 # --- the two pages -----------------------------------------------------------------------------------------------------
 
 
-_MAX_CONNECTIONS = 16  # probes ask one at a time; each one takes a file descriptor that a request to SQS could need
 _MAX_SILENCE = 5.0  # seconds without a byte
 _CLOSES_WITHIN = 0.2  # seconds from the end of the worker to that of its pages
 
@@ -177,27 +163,15 @@ class _Page(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingTCPServer):
-    """Has a thread for each of a few connections. One more closes the oldest, so a probe gets a response however many are idle."""
+    """Has a thread for each connection, so a probe gets a response although other connections are idle."""
 
     allow_reuse_address, daemon_threads, block_on_close = True, True, False
     request_queue_size = 128  # connections that the system keeps until they are accepted; they take no file descriptor
 
     def __init__(self, host: str, port: int, answer: Callable[[str], tuple[HTTPStatus, str, str]]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.answer, self._connections = answer, list[Any]()
+        self.answer = answer
         super().__init__((host, port), _Page)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.append(request)
-        if len(self._connections) > _MAX_CONNECTIONS:
-            with suppress(OSError):  # it is closed by now
-                self._connections.pop(0).shutdown(socket.SHUT_RDWR)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with suppress(ValueError):  # one more has closed it
-            self._connections.remove(request)
-        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: the client has gone."""
@@ -234,15 +208,15 @@ def health_pages(
 
 
 def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
-    """Return the metrics in the text format of Prometheus. The counts are missing while something holds the lock of the worker."""
+    """Return the metrics in the text format of Prometheus."""
     ends = [f'onewrite_messages_total{{outcome="{kind.lower()}"}} {number}' for kind, number in sorted(journal.ends.items())]
     lines = ["# TYPE onewrite_messages_total counter", *ends]
     totals = {
-        "received": journal.receive_count,
-        "timeouts": journal.timeouts,
-        "processing_seconds": round(journal.seconds, 6),
+        "received_total": journal.receive_count,
+        "timeouts_total": journal.timeouts,
+        "processing_seconds_total": round(journal.seconds, 6),
     }
-    for name, value in ({f"{name}_total": value for name, value in totals.items()} | dict(counts)).items():
+    for name, value in {**totals, **counts}.items():
         kind = "counter" if name.endswith("_total") else "gauge"
         lines += [f"# TYPE onewrite_{name} {kind}", f"onewrite_{name} {value}"]
     return "\n".join(lines) + "\n"

@@ -5,18 +5,17 @@ A worker sends three kinds of them, whose first attempt may do without boto3. Al
 - A message that is deleted already is deleted.
 - A message that is hidden already is hidden again, for as long from then on.
 - A ReceiveMessage whose response is lost has hidden its messages, and they come again when their visibility timeout ends. So it is with botocore's
-  own retries. On a FIFO queue the second attempt has the same ReceiveRequestAttemptId, and gets the same messages at once.
+  own retries, which have the same ReceiveRequestAttemptId on a FIFO queue, and get the same messages at once.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from logging import WARNING
-from typing import Any, TypeAlias
+from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004  # botocore's
@@ -28,20 +27,7 @@ from onewrite.lean.responses import as_json
 from onewrite.lean.service import Service
 from onewrite.sqs.waiting import SqsMessage
 
-RequestEntry: TypeAlias = Mapping[str, Any]
-"""The entry of one message in a batch request."""
-
 _OVERLOAD = ("Throttl", "OverLimit", "RequestLimitExceeded", "SlowDown", "TooManyRequests")  # parts of error codes
-
-
-def retries_and_refusals(
-    entries: Sequence[RequestEntry], answer: Mapping[str, Any]
-) -> tuple[list[RequestEntry], list[RequestEntry]]:
-    """Return the entries of a batch request that are worth another attempt, and those that SQS will never accept."""
-    is_hopeless = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
-    retries = [entry for entry in entries if is_hopeless.get(entry["Id"]) is False]
-    refusals = [entry for entry in entries if is_hopeless.get(entry["Id"])]
-    return retries, refusals
 
 
 def is_passing(error: BotoCoreError | ClientError) -> bool:
@@ -87,7 +73,8 @@ class LeanQueueClient(LeanClient):
 
 
 _CONNECTIONS = 50  # botocore's own pool has 10, and opens and closes one for each further request in progress
-_RETRY_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before each further attempt; botocore has retries of its own within one
+_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8)  # seconds before each attempt; botocore has retries of its own within one
+MAX_ATTEMPTS = len(_PAUSES)
 _ATTRIBUTES = ["QueueArn", "VisibilityTimeout", "RedrivePolicy"]
 _PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility and sqs:GetQueueAttributes"
 
@@ -105,7 +92,7 @@ class SqsQueue:
         client: Any,
         *,
         visibility: int | None,
-        attempts: Callable[[], str],
+        name_attempt: Callable[[], str],
         sleep: Callable[[float], None],
     ) -> None:
         try:
@@ -122,8 +109,7 @@ class SqsQueue:
                 "Set a longer one on the queue, or pass visibility_timeout to the worker."
             )
         self._client = client
-        self._attempts = attempts
-        self._unanswered_attempts: deque[str] = deque()  # whose response was lost
+        self._name_attempt = name_attempt
         self._sleep = sleep
         policy = json.loads(attributes.get("RedrivePolicy") or "{}")
         # None: the queue has no dead-letter queue.
@@ -139,14 +125,11 @@ class SqsQueue:
             "MessageSystemAttributeNames": ["All"],
             "MessageAttributeNames": ["All"],
         }
-        attempt = None
-        if self.is_fifo:  # If a response is lost, a request with the same name gets the same messages.
-            attempt = options["ReceiveRequestAttemptId"] = self._attempt()
+        if self.is_fifo:  # If a response is lost, a retry with the same name gets the same messages.
+            options["ReceiveRequestAttemptId"] = self._name_attempt()
         try:
             answer = self._client.receive_message(QueueUrl=self.url, **options)
         except (BotoCoreError, ClientError) as error:
-            if attempt is not None:
-                self._unanswered_attempts.append(attempt)
             self._log_or_raise(error)
             return None
         return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
@@ -155,46 +138,37 @@ class SqsQueue:
         """Delete the messages. One that SQS does not delete is redelivered, and is a Duplicate then."""
         self._send_batch("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
 
-    def hide(self, messages: Sequence[tuple[SqsMessage, int]]) -> None:
-        """Hide each message for its seconds from now. One that SQS does not hide is redelivered when its visibility timeout ends."""
-        self._send_batch("change_message_visibility_batch", _visibility_entries(messages))
+    def hide(self, messages: Sequence[tuple[SqsMessage, int]], *, max_attempts: int) -> dict[str, bool]:
+        """Hide each message for its seconds from now. One that SQS does not hide is redelivered when its visibility timeout ends.
 
-    def extend(self, messages: Sequence[tuple[SqsMessage, int]]) -> dict[str, bool]:
-        """Hide them in one attempt: if it fails, the next one comes soon enough, and the handlers go on.
-
-        Return the receipt handles that are not hidden for longer, each with whether SQS no longer knows it as received.
+        Return the receipt handles of those, each with whether SQS no longer knows it as received.
         """
-        entries = _visibility_entries(messages)
-        try:
-            answer = self._client.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
-        except (BotoCoreError, ClientError) as error:  # If a message is redelivered meanwhile, its write is guarded.
-            log(WARNING, "%s: messages cannot be hidden for longer: %s", self.url, error)
-            return {entry["ReceiptHandle"]: False for entry in entries}
-        retries, refusals = retries_and_refusals(entries, answer)
-        failures = {entry["ReceiptHandle"]: entry in refusals for entry in [*retries, *refusals]}
-        if failures:
-            log(WARNING, "%s: %s of %s messages are not hidden for longer", self.url, len(failures), len(entries))
-        return failures
+        entries = [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]
+        return self._send_batch("change_message_visibility_batch", entries, max_attempts)
 
-    def _attempt(self) -> str:
-        try:
-            return self._unanswered_attempts.popleft()
-        except IndexError:
-            return self._attempts()
+    def _send_batch(
+        self, method: str, entries: Sequence[Mapping[str, Any]], max_attempts: int = MAX_ATTEMPTS
+    ) -> dict[str, bool]:
+        """Send the entries until SQS has accepted them.
 
-    def _send_batch(self, method: str, entries: Sequence[RequestEntry]) -> None:
-        """Send the entries until SQS has accepted them. Those that it will never accept, or that fail in every attempt, are logged."""
-        retries, refusals = retries_and_refusals(entries, self._try_batch(method, entries))
-        for pause in _RETRY_PAUSES:
+        Return the receipt handles of those that it has not, each with whether it never will. The log has their number.
+        """
+        retries, refusals = [*entries], list[Mapping[str, Any]]()
+        for pause in _PAUSES[:max_attempts]:
+            if pause:
+                self._sleep(pause)
+            answer = self._try_batch(method, retries)
+            is_refused = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
+            refusals += [entry for entry in retries if is_refused.get(entry["Id"])]
+            retries = [entry for entry in retries if is_refused.get(entry["Id"]) is False]
             if not retries:
                 break
-            self._sleep(pause)
-            retries, more_refusals = retries_and_refusals(retries, self._try_batch(method, retries))
-            refusals += more_refusals
-        if lost_count := len(retries) + len(refusals):
-            log(WARNING, "%s: %s: not done for %s of %s messages", self.url, method, lost_count, len(entries))
+        failures = {entry["ReceiptHandle"]: entry in refusals for entry in [*retries, *refusals]}
+        if failures:
+            log(WARNING, "%s: %s: not done for %s of %s messages", self.url, method, len(failures), len(entries))
+        return failures
 
-    def _try_batch(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
+    def _try_batch(self, method: str, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         try:
             return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # as above
         except (BotoCoreError, ClientError) as error:
@@ -243,7 +217,3 @@ def _explain_refusal(url: str, error: Exception) -> str:
 
 def _entry(number: int, message: SqsMessage) -> dict[str, Any]:
     return {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
-
-
-def _visibility_entries(messages: Sequence[tuple[SqsMessage, int]]) -> list[dict[str, Any]]:
-    return [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]

@@ -10,12 +10,8 @@ A message is received, perhaps waits, is in progress in a slot, and ends. With `
 - overdue, if it has taken longer than the timeout: it is given back to the queue, and its slot is lost until it ends.
   If it is settled later, it is deleted all the same: its effect is written, and another delivery would be a Duplicate.
 
-All messages at hand stay hidden from other workers, for as long as SQS allows. But if nothing has begun for `SILENCE`
-seconds, because all slots are busy or the event loop is blocked, the waiting messages are given back, and nothing is received until
-something can begin again: another worker may have nothing to do.
-
-The messages at hand take `MAX_BYTES` at most, together with those that the requests in progress are expected to bring. Deferred
-messages, with those that wait for them in their groups, take half of it.
+All messages at hand stay hidden from other workers, for as long as SQS allows. They take `MAX_BYTES` at most, together with
+those that the requests in progress may bring. Deferred messages, with those that wait for them in their groups, take half of it.
 """
 
 from __future__ import annotations
@@ -26,13 +22,12 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
 from math import ceil, inf
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from onewrite.batch.order import MAX_CALL_SIZE
 from onewrite.batch.report import Result, wait_for_lease
 from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
 from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, size_of
-from onewrite.sqs.watch import SILENCE
 
 MAX_HIDDEN = 12 * 3600  # seconds that SQS hides a message after it was received, however often that is extended
 
@@ -44,9 +39,9 @@ def extension(visibility: int, since: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The worker's options that the decisions need. A message that ends within `grace` seconds after its timeout costs no slot.
+    """The worker's options that the decisions need.
 
-    `wait`: for how many seconds SQS waits for messages. `has_groups`: a slot takes the messages of a group at once. `backoff(tries)`: the
+    `grace`: seconds that an overdue message has to end before its slot is lost. `wait`: for how many seconds SQS waits for messages. `has_groups`: a slot takes the messages of a group at once. `backoff(tries)`: the
     seconds until the next attempt.
     """
 
@@ -73,17 +68,9 @@ class Reason(Enum):
     SUPERSEDED = "it goes back to the queue for a moment"
     UNTOUCHED = "it goes back to the queue without having been processed"
     OVERDUE = "it has gone back to the queue, because it did not end in time"
-    BEHIND = "it goes back to the queue, because it stands in a group behind a message that does"
+    BEHIND = "it goes back to the queue, because it follows a message of its group that does"
     LOST = "SQS has let it go, and it is redelivered"
     STOPPING = "it goes back to the queue, because the worker stops"
-    STALLED = "it goes back to the queue, because no message can begin here"
-
-
-class Return(NamedTuple):
-    """A message that is no longer at hand, and why."""
-
-    message: QueueMessage
-    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +83,16 @@ class Hide:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A request for messages.
-
-    `receipts`: how many requests had brought messages when it was made; None if something was at hand then. A response without messages
-    says that the queue is empty only if nothing was at hand, and no other request has brought messages since.
-    """
+    """A request for messages. `is_alone`: when it was made, nothing was at hand, and no other request was in progress."""
 
     number: int
-    receipts: int | None
+    is_alone: bool
 
 
 # --- the loads in the slots, and the slots that are lost to loads that hang -------------------------------------------
 
 
-_MEAN_WEIGHT = 0.1  # of the last message, in the means of durations and of sizes
-_MIN_LATE = 3  # different messages: one or two may be to blame themselves
-_LATE_FOR = 2  # times the timeout
+_MEAN_WEIGHT = 0.1  # of the last message, in the mean of durations
 
 
 class Slots:
@@ -123,16 +104,10 @@ class Slots:
         self._overdue: dict[Load, float] = {}  # and when they became so
         self.pace: float | None = None  # the mean seconds of a message
         self.messages = 0  # in progress
-        self._late_ids: set[str] = set()  # messages that were given up since one has last ended in time
-        self._late_since = 0.0
-
-    def __len__(self) -> int:
-        """Return how many are busy, without those that are lost."""
-        return len(self._under_way)
 
     @property
     def number(self) -> int:
-        """Those that are not lost."""
+        """Return how many are not lost."""
         return self._limits.slots - len(self._overdue)
 
     @property
@@ -143,21 +118,16 @@ class Slots:
         load.began = now
         self._under_way[load] = None
         self.messages += len(load.members)
-        for message in load.members:
-            message.is_under_way = True
 
     def _leave(self, load: Load) -> None:
         del self._under_way[load]
         self.messages -= len(load.members)
-        for message in load.members:
-            message.is_under_way = False
 
     def end(self, load: Load, now: float) -> bool:
         """Free the slot of a load. False: the load was overdue, and its messages were given back before."""
         if self._overdue.pop(load, None) is not None:
             return False
         self._leave(load)
-        self._late_ids.clear()
         seconds = (now - load.began) / len(load.members)
         self.pace = seconds if self.pace is None else self.pace + (seconds - self.pace) * _MEAN_WEIGHT
         return True
@@ -168,32 +138,15 @@ class Slots:
         for load in late_loads:
             self._leave(load)
             self._overdue[load] = now
-            self._late_since = self._late_since if self._late_ids else now
-            self._late_ids.update(message.content["MessageId"] for message in load.members)
         return late_loads
 
     def list_messages(self) -> list[QueueMessage]:
-        """Return the messages in progress."""
-        return [message for load in self._under_way for message in load.members]
-
-    def restart_clocks(self, now: float) -> None:
-        """Measure all loads from now on: the process itself was suspended, so nothing could end."""
-        for load in self._under_way:
-            load.began = now
-        self._overdue = dict.fromkeys(self._overdue, now)
-        self._late_ids.clear()
+        """Return the messages in progress. It needs no lock, because Python copies a dict in one step."""
+        return [message for load in [*self._under_way] for message in load.members]
 
     def list_lost(self, now: float) -> list[Load]:
         """Return the loads whose slots are lost."""
         return [load for load, since in self._overdue.items() if now >= since + self._limits.grace]
-
-    def count_late(self, now: float) -> int:
-        """Return how many messages in a row did not end in time, although each may cost no slot: maybe all wait for the same thing.
-
-        0: they are too few, or it is too early to tell.
-        """
-        is_long = now >= self._late_since + _LATE_FOR * self._limits.timeout
-        return len(self._late_ids) if is_long and len(self._late_ids) >= _MIN_LATE else 0
 
     def next_due(self, now: float) -> float:
         """Return when a load becomes overdue, or a slot lost."""
@@ -207,10 +160,11 @@ class Slots:
 
 
 MAX_REQUESTS = 10  # for messages at a time
-_MIN_PAUSE = 0.1  # seconds from one request to the next, if it fails, or brings nothing and does not wait for messages
-_MAX_PAUSE = 20  # seconds between two requests that fail
+_MIN_PAUSE = 0.1  # seconds from one request to the next, if it brings nothing and does not wait for messages
+_FAILURE_PAUSE = 5.0  # seconds from a request that fails to the next one; botocore has made several attempts by then
 DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take. What is deleted later may come again.
-MAX_BYTES = 64 << 20  # of messages at hand: an eighth of a container of 512 MiB, and 64 messages of the largest kind
+MAX_BYTES = 64 << 20  # of messages at hand: an eighth of a container of 512 MiB
+MAX_MESSAGE = 1 << 20  # bytes that SQS accepts in a message
 _MAX_DEFERRED_BYTES = MAX_BYTES // 2  # so deferred messages leave room for those that they wait for
 MAX_DEFERRED = (
     2_000  # messages: to keep them hidden takes some 15 requests a second if their visibility timeout is 30 seconds
@@ -239,9 +193,7 @@ class WorkerState:
         self._deferrals = Deferrals(limits.backoff)
         self._max_requests = 1
         self._receive_requests = 0
-        self._reserved_messages = 0  # that the requests in progress may bring
-        self._receipts = 0  # requests that have brought messages
-        self._failures = 0  # of requests for messages, in a row
+        self.reserved_messages = 0  # that the requests in progress may bring
         self._resumes = 0.0  # when the pause after a failure ends
         self._is_empty = False
         self._settled_messages: deque[SqsMessage] = deque()
@@ -249,11 +201,8 @@ class WorkerState:
         self._delete_requests = 0
         self._messages: dict[QueueMessage, None] = {}  # that wait, are in progress, or are deferred
         self.bytes_at_hand = 0
-        self._mean_size = 0.0  # bytes of a message
         self._to_give_back: deque[tuple[QueueMessage, int]] = deque()
-        self._returns: list[Return] = []
-        self._begun_at = -inf  # when something last began
-        self.is_silent = False  # the event loop is blocked, so nothing would begin although slots are free
+        self._returns: list[tuple[QueueMessage, Reason]] = []
         self._sweep: deque[QueueMessage] = deque()
         self.next_sweep = 0.0
         self._is_hiding = False  # a request that hides is in progress
@@ -265,17 +214,14 @@ class WorkerState:
         number = self._request_size(now)
         if not number:
             return None
+        request = Receive(number, is_alone=self._is_alone() and not self._receive_requests)
         self._receive_requests += 1
-        self._reserved_messages += number
-        return Receive(number, self._receipts if self._is_alone() else None)
+        self.reserved_messages += number
+        return request
 
     def has_request(self, now: float) -> bool:
         """Whether there is something to delete or to receive."""
         return self._can_delete(now) or self._request_size(now) > 0
-
-    def _can_begin(self, now: float) -> bool:
-        """Whether a message that is received now will begin before long."""
-        return not self.is_silent and (now < self._begun_at + SILENCE or self.slots.free > 0)
 
     def _can_delete(self, now: float) -> bool:
         count = len(self._settled_messages)
@@ -284,10 +230,10 @@ class WorkerState:
         return count >= MAX_BATCH or now >= self._delete_at or self.is_stopping
 
     def _has_space(self) -> bool:
-        """Whether more may come: many may wait for the first one of their group, and none has a size before it has come."""
+        """Whether more may come: many may wait for the first one of their group, and all that come may be of the largest kind."""
         waiting_count = len(self._messages) - self.slots.messages
         return (
-            self.bytes_at_hand + self._mean_size * self._reserved_messages <= MAX_BYTES
+            self.bytes_at_hand + MAX_MESSAGE * (self.reserved_messages + MAX_BATCH) <= MAX_BYTES
             and waiting_count <= MAX_BATCH * self._max_ahead + MAX_DEFERRED
             and len(self._settled_messages) <= _MAX_SETTLED
         )
@@ -301,10 +247,10 @@ class WorkerState:
         demand = self.slots.free * (MAX_BATCH if self._limits.has_groups else 1)
         pace = self.slots.pace  # How many may wait in advance is not known before it is known how long one takes.
         ahead = 0 if pace is None else int(min(self._max_ahead, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
-        expected = self._lines.ready_messages + self._reserved_messages
+        expected = self._lines.ready_messages + self.reserved_messages
         size = min(MAX_BATCH, demand + ahead - expected)
         is_worth_it = size == MAX_BATCH or (size > 0 and demand > expected)
-        return size if is_worth_it and self._has_space() and self._can_begin(now) else 0
+        return size if is_worth_it and self._has_space() else 0
 
     def take_in(
         self,
@@ -316,13 +262,11 @@ class WorkerState:
     ) -> None:
         """Take in the messages of a request that began at `began`, with their groups. A worker that stops gives all back at once."""
         self._end_request(request)
-        self._failures = 0
         if not messages:
             self._max_requests = 1
-            self._is_empty = request.receipts == self._receipts
+            self._is_empty = request.is_alone
             self._resumes = max(self._resumes, began + _MIN_PAUSE)
             return
-        self._receipts += 1
         if len(messages) == request.number:
             self._max_requests = min(self._max_requests + 1, MAX_REQUESTS)
         for number, content in enumerate(messages):
@@ -332,7 +276,6 @@ class WorkerState:
             message = QueueMessage(content, group, began, now + self._visibility, size_of(content), key)
             self._messages[message] = None
             self.bytes_at_hand += message.size
-            self._mean_size += (message.size - self._mean_size) * _MEAN_WEIGHT
             if self.is_stopping:
                 self._leave(message, Reason.STOPPING, 0)
             else:
@@ -343,12 +286,11 @@ class WorkerState:
         """Pause after a request that failed."""
         self._end_request(request)
         self._max_requests = 1
-        self._failures += 1
-        self._resumes = now + min(max(_MIN_PAUSE, self._limits.backoff(self._failures)), _MAX_PAUSE)
+        self._resumes = now + _FAILURE_PAUSE
 
     def _end_request(self, request: Receive) -> None:
         self._receive_requests -= 1
-        self._reserved_messages -= request.number
+        self.reserved_messages -= request.number
 
     # ------------------------------------------------------------ beginning and ending
 
@@ -364,32 +306,23 @@ class WorkerState:
                 for message in load.members:
                     message.progresses = self._deferrals.progresses
                 self.slots.begin(load, now)
-                self._begun_at = now
                 return load
         return None
 
-    def give_back_stalled(self, now: float) -> None:
-        """Give back the messages that cannot begin before long. To be called every few seconds."""
-        while self._lines.ready_count and not self._can_begin(now):
-            members = self._lines.take().members
-            for message in members if members[0].group is None else members[:1]:
-                self._leave_with_group(message, Reason.STALLED, 0)
-
     def _drop_lost(self, load: Load, now: float) -> Load:
-        """Leave out messages that another worker may have by now, and the rest of their FIFO groups."""
-        lost_messages = [message for message in load.members if message.is_lost or now >= message.hidden_until]
-        if not lost_messages:
-            return load
-        first = lost_messages[0]
-        if first.group is None:
-            for message in lost_messages:
+        """Leave out messages that another worker may have by now, and the messages that follow them in a FIFO group."""
+        kept_messages: list[QueueMessage] = []
+        for message in load.members:
+            message.is_lost = message.is_lost or now >= message.hidden_until
+            if not message.is_lost:
+                kept_messages.append(message)
+            elif message.group is None:
                 self._leave(message, Reason.LOST)
-            return Load(tuple(message for message in load.members if message not in lost_messages))
-        if first is load.members[0]:
-            self._leave(first, Reason.LOST)
-            for message in self._lines.fail(first):
-                self._leave(message, Reason.BEHIND, 0)
-        return Load(tuple(takewhile(lambda message: message is not first, load.members)))
+            else:
+                if not kept_messages:
+                    self._leave_with_group(message, Reason.LOST, 0)
+                break  # If messages of the load come before it, it is lost when it is the first one.
+        return Load(tuple(kept_messages))
 
     def end(self, load: Load, results: Results, now: float) -> None:
         """Settle, defer, or give back each message of a load."""
@@ -540,7 +473,7 @@ class WorkerState:
     def _leave(self, message: QueueMessage, reason: Reason, seconds: int | None = None) -> None:
         """Let the message go. It comes again after these seconds; None: when its visibility timeout ends."""
         self._forget(message)
-        self._returns.append(Return(message, reason))
+        self._returns.append((message, reason))
         if seconds is not None and not message.is_lost:
             self._to_give_back.append((message, seconds))
 
@@ -548,7 +481,7 @@ class WorkerState:
         del self._messages[message]
         self.bytes_at_hand -= message.size
 
-    def to_log(self) -> list[Return]:
+    def to_log(self) -> list[tuple[QueueMessage, Reason]]:
         """Take the messages that are no longer at hand although they are not settled."""
         returns, self._returns = self._returns, []
         return returns
@@ -559,20 +492,17 @@ class WorkerState:
         """Receive and begin nothing more, and give back all messages but those in progress, which may end."""
         if not self.is_stopping:
             self.is_stopping = True
-            self._lines.clear()
+            kept = {*self.slots.list_messages()}
+            self._lines.clear(kept)
             self._deferrals.clear()
-            for message in [message for message in self._messages if not message.is_under_way]:
+            for message in [message for message in self._messages if message not in kept]:
                 self._leave(message, Reason.STOPPING, 0)
 
     @property
     def is_busy(self) -> bool:
         """Whether something is in progress, or not yet told to SQS."""
         tells = self._settled_messages or self._delete_requests or self._to_give_back or self._is_hiding
-        return bool(len(self.slots) or tells)
-
-    @property
-    def waits_for_messages(self) -> bool:
-        return self._reserved_messages > 0
+        return bool(self.slots.messages or tells)
 
     def _is_alone(self) -> bool:
         return not self.is_busy and not self._lines.ready_messages
@@ -582,7 +512,7 @@ class WorkerState:
 
         An empty response says nothing while another request is in flight: that one may have taken all the messages there were.
         """
-        is_empty = self._limits.stop_when_empty and self._is_empty and not self.waits_for_messages
+        is_empty = self._limits.stop_when_empty and self._is_empty and not self.reserved_messages
         return is_empty and self._is_alone() and self._deferrals.next_due() > now + self._limits.wait
 
     def next_due(self, now: float) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from math import inf
 from queue import Empty, SimpleQueue
-from types import FrameType
 
 from onewrite.core.forking import handle_stop_signals, undone_in_children
 
@@ -64,10 +63,7 @@ def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
         yield
         return
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        act()
-
-    put_back = handle_stop_signals(handle)
+    put_back = handle_stop_signals(lambda _number, _frame: act())
     try:
         with undone_in_children(put_back):
             yield

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from onewrite.batch.function import where_coroutine_stands, where_thread_stands
-from onewrite.sqs.state import Results
 from onewrite.sqs.waiting import Load
-from onewrite.sqs.watch import BEAT, SILENCE, Watch
+from onewrite.sqs.watch import BEAT, SILENCE, WorkerStuck
+
+if TYPE_CHECKING:
+    from onewrite.sqs.threads import WorkerThreads
 
 _LOOP = "loop"
 _SILENT = (
@@ -22,33 +24,14 @@ _SILENT = (
 )
 
 
-class Loads(Protocol):
-    """The source of the tasks' loads, which takes the results. Only `aprocess` waits, for the function."""
-
-    watch: Watch
-
-    def ready_count(self) -> int: ...
-    def take(self, *, is_last: bool) -> Load | None: ...
-    async def aprocess(self, load: Load) -> Results: ...
-    def make_failures(self, load: Load, error: BaseException) -> Results: ...
-    def bring(self, load: Load, results: Results) -> None: ...
-    def look(self) -> None: ...
-    def loop_ended(self, error: BaseException) -> None: ...
-
-
 class Tasks:
-    """One task for each slot that is busy.
+    """One task for each load in progress."""
 
-    A task takes its load when it runs for the first time, and not when it is made: a loop that is blocked has not begun a load that it
-    will not begin.
-    """
-
-    def __init__(self, worker: Loads, function: Callable[..., object], timeout: float) -> None:
+    def __init__(self, worker: WorkerThreads, function: Callable[..., object], timeout: float) -> None:
         self._worker, self._function, self._longest_silence = worker, function, max(timeout, SILENCE)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_woken = False
-        self._coming_count = 0  # tasks that have not run yet
         self._is_sign_wanted = False
         self._last_sign = -inf  # when the loop was last asked for a sign
         self._end: Future[None] = Future()
@@ -83,7 +66,7 @@ class Tasks:
         def give_sign() -> None:
             self._is_sign_wanted = False
             self._worker.watch.end(_LOOP)
-            self._worker.look()
+            self._worker.begin_round()
 
         self._call_soon(give_sign)
 
@@ -107,27 +90,18 @@ class Tasks:
         async def until_over() -> None:
             await asyncio.wrap_future(self._end)
 
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        with self._worker.failing(), asyncio.Runner(loop_factory=lambda: loop) as runner:
             try:
                 runner.run(until_over())
-            except BaseException as error:  # The user's code has ended the loop: nothing begins any more.
-                self._worker.loop_ended(error)
+            except (Exception, asyncio.CancelledError) as error:
+                raise WorkerStuck(f"The handler has ended the event loop by {error!r}, so no message can go on.") from error
 
     def _begin(self) -> None:
-        self._is_woken = False  # before the look, so what becomes ready during it is not missed
-        for _ in range(self._worker.ready_count() - self._coming_count):
-            self._coming_count += 1
-            asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then its load.
+        self._is_woken = False  # before the loads are taken, so a load that becomes ready meanwhile is not missed
+        for load in self._worker.take_all():
+            # It starts before it can be cancelled, because the loop calls in order.
+            load.task = asyncio.get_running_loop().create_task(self._process(load))
 
-    async def _process(self) -> None:
-        self._coming_count -= 1
-        load = self._worker.take(is_last=not self._coming_count)
-        if load is None:  # The message was given back meanwhile.
-            return
-        load.task = asyncio.current_task()
-        try:
-            results = await self._worker.aprocess(load)
-        except BaseException as error:  # Any exception would end the loop here, and with it all other tasks.
-            results = self._worker.make_failures(load, error)
-        self._worker.bring(load, results)
+    async def _process(self, load: Load) -> None:
+        self._worker.bring(load, await self._worker.aprocess(load))
         load.task = None

@@ -23,11 +23,12 @@ A message that came too early, or while another worker had its step, stays at ha
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
+from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from onewrite.batch.report import Failure
@@ -67,14 +68,15 @@ class QueueMessage:
     progresses: int = 0  # that all sources had made when it began
     tries: int = 0  # that ended as deferred
     early_tries: int = 0  # those of them, and of what is under way, that did not wait for their pause to end
-    expected: object = None  # the number for which it waits, if its last answer has named one
-    deferred_since: float = 0.0  # when the first try ended with that answer
-    held_bytes: int = 0  # of itself and of what waits behind it, while it is deferred
-    is_lost: bool = False  # SQS no longer takes it for received, so it is redelivered whatever becomes of it here
-    is_under_way: bool = False
-    messages: tuple[Message, ...] = ()  # what the identity has found in it, while it is under way
-    failure: Failure | None = None  # what is said of its last try, which did not settle it
-    end_is_logged: bool = False  # that it is at hand no more
+    expected: object = None  # the number for which it waits, if its last outcome has named one
+    deferred_since: float = 0.0  # when the first attempt with that outcome ended
+    held_bytes: int = 0  # of itself and of the messages that follow it in its group, while it is deferred
+    source: str | None = None  # while it is deferred: a settled message of this source makes the worker try it again
+    sequence: Sequence = None
+    is_lost: bool = False  # SQS no longer takes it for received, so it is redelivered whether it is settled here or not
+    messages: tuple[Message, ...] = ()  # that the identity has found in it, while it is in progress
+    failure: Failure | None = None  # of its last attempt, which did not settle it
+    is_returned: bool = False  # the log says that it is no longer at hand
 
     @property
     def handle(self) -> str:
@@ -172,13 +174,13 @@ class WaitingLines:
             del self._groups[message.group]
         return followers
 
-    def clear(self) -> None:
-        """Drop all messages but those in progress."""
+    def clear(self, kept: set[QueueMessage]) -> None:
+        """Drop all messages but those that are kept, because they are in progress."""
         self._ready.clear()
         self._together.clear()
         self.ready_messages = 0
         for group in self._groups.values():
-            while group and not group[-1].is_under_way:
+            while group and group[-1] not in kept:
                 group.pop()
 
 
@@ -188,11 +190,7 @@ class Deferrals:
     def __init__(self, backoff: Callable[[int], float]) -> None:
         self._backoff = backoff
         self._due: dict[QueueMessage, float] = {}
-        self._sources: dict[QueueMessage, str] = {}  # of those that something which is settled makes try again
-        self._sequences: dict[
-            str, dict[QueueMessage, Sequence]
-        ] = {}  # of each source, in the order in which they were deferred
-        self._progress: OrderedDict[str, int] = OrderedDict()  # the number of the last message of each that was settled
+        self._progress: dict[str, int] = {}  # the number of the last settled message of each source
         self.progresses = 0  # messages so far that were settled, of all sources
         self.held_bytes = 0
 
@@ -217,14 +215,13 @@ class Deferrals:
 
     def add(self, message: QueueMessage, source: str | None, sequence: Sequence, now: float) -> None:
         """Keep it at hand."""
+        message.source, message.sequence = source, sequence
         self._keep(message, now + max(0.0, self._backoff(message.tries - message.early_tries)))
-        if source is not None:
-            self._sources[message] = source
-            self._sequences.setdefault(source, {})[message] = sequence
 
     def wait(self, message: QueueMessage, until: float) -> None:
-        """Keep it at hand until then, whatever its source does meanwhile. If it is deferred after this, it has only begun to wait for that."""
+        """Keep the message at hand until then, even if one of its source is settled. If it is deferred later, that counts from the start."""
         message.tries = message.early_tries = 0
+        message.source = None
         self._keep(message, until)
 
     def _keep(self, message: QueueMessage, due: float) -> None:
@@ -232,51 +229,36 @@ class Deferrals:
         self.held_bytes += message.held_bytes
 
     def progress(self, source: str, sequence: Sequence) -> list[QueueMessage]:
-        """A message of the source is settled. Returns those to try at once."""
+        """Note that a message of the source is settled. Return the deferred messages to try at once."""
         self.progresses += 1
+        if len(self._progress) >= _MAX_SOURCES:
+            self._progress.clear()
         self._progress[source] = self.progresses
-        self._progress.move_to_end(source)
-        if len(self._progress) > _MAX_SOURCES:
-            self._progress.popitem(last=False)
-        waiting = cast("dict[QueueMessage, Any] | None", self._sequences.get(source))
-        if waiting is None:
-            return []
-        candidates = [message for message, number in waiting.items() if number is None]
-        # What is settled without a sequence has no place among the others. Numbers and texts cannot be compared.
-        if sequence is None:
-            following = [message for message, number in waiting.items() if number is not None]
-            next_message = min(following, key=lambda each: (type(waiting[each]).__name__, waiting[each]), default=None)
-        else:
-            kind: Any = type(sequence)
-            following = [message for message, number in waiting.items() if type(number) is kind and number > sequence]
-            next_message = min(following, key=waiting.__getitem__, default=None)
-        candidates += [] if next_message is None else [next_message]
-        messages = [message for message in candidates if self._grant_early_try(message)]
-        for message in messages:
-            self.remove(message)
-        return messages
+        messages = [message for message in self._due if message.source == source]
+        # A settled message without a sequence can precede each of the others. Numbers and strings cannot be compared.
+        following = [
+            ((type(message.sequence).__name__, cast("Any", message.sequence)), message)
+            for message in messages
+            if message.sequence is not None
+            and (sequence is None or (type(message.sequence) is type(sequence) and cast("Any", message.sequence) > sequence))
+        ]
+        candidates = [message for message in messages if message.sequence is None]
+        candidates += [min(following, key=itemgetter(0))[1]] if following else []
+        return self._take([message for message in candidates if self._grant_early_try(message)])
 
     def take_due(self, now: float) -> list[QueueMessage]:
-        """Those whose next try is due. They are at hand no more."""
-        messages = sorted((each for each, due in self._due.items() if due <= now), key=lambda each: self._due[each])
-        for message in messages:
-            self.remove(message)
-        return messages
+        """Return the messages whose next attempt is due. They are no longer deferred."""
+        return self._take(sorted((each for each, due in self._due.items() if due <= now), key=self._due.__getitem__))
 
     def next_due(self) -> float:
         return min(self._due.values(), default=inf)
 
-    def remove(self, message: QueueMessage) -> None:
-        """It is tried again, or goes back."""
-        del self._due[message]
-        self.held_bytes -= message.held_bytes
-        source = self._sources.pop(message, None)
-        if source is not None:
-            del self._sequences[source][message]
-            if not self._sequences[source]:
-                del self._sequences[source]
+    def _take(self, messages: list[QueueMessage]) -> list[QueueMessage]:
+        for message in messages:
+            del self._due[message]
+            self.held_bytes -= message.held_bytes
+        return messages
 
     def clear(self) -> None:
-        """Drop all of them."""
-        for message in [*self._due]:
-            self.remove(message)
+        """Drop all messages."""
+        self._take([*self._due])

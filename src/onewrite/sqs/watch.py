@@ -12,7 +12,7 @@ from onewrite.errors import OnewriteError
 
 BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
 # Seconds. A worker does its rounds at every beat, so it is no accident of a busy machine if a vital activity
-# takes as long as this. Then its health page says so, and messages that cannot begin go back to the queue.
+# takes as long as this. Then its health page and its log say so.
 SILENCE = 30.0
 ADVICE = "Start the worker again, and set a timeout on the call that hangs"
 
@@ -53,16 +53,12 @@ class Watch:
         finally:
             self.end(me)
 
-    def restart_clocks(self, now: float) -> None:
-        """Measure all activities from now on: the process itself was suspended, as a frozen container is."""
-        self._activities.update({name: each._replace(began=now) for name, each in [*self._activities.items()]})
-
     def trouble(self) -> str | None:
-        """Return which vital activity has gone on for long."""
+        """Return the vital activity that has gone on for long."""
         return self._say(lambda each, seconds: each.is_vital and seconds >= SILENCE)
 
     def hang(self, *names: Hashable) -> str | None:
-        """Return which activity has gone on for so long that it will not end; of these names, or of all."""
+        """Return the activity that has gone on for so long that it will not end: of these names, or of all."""
         hanging = self._say(lambda each, seconds: seconds >= each.longest, names)
         return None if hanging is None else f"{hanging} {ADVICE}."
 
@@ -71,5 +67,5 @@ class Watch:
         for name, each in [*self._activities.items()]:
             if is_long(each, now - each.began) and (not names or name in names):
                 place = where_thread_stands(each.thread, self._function)
-                return f"{each.text} for {now - each.began:.0f} seconds: it stands at {place}."
+                return f"{each.text} for {now - each.began:.0f} seconds: it is at {place}."
         return None

@@ -15,8 +15,7 @@ from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from logging import ERROR, INFO
-from math import inf
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, handler_of
 from onewrite.batch.report import backoff
@@ -30,9 +29,6 @@ from onewrite.sqs.stopping import StopRequest, on_signals
 from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
 from onewrite.sqs.watch import WorkerStuck
 
-_GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
-
-
 IN_FLIGHT = 10
 MAX_WAIT = 20  # seconds that a request for messages may wait, by SQS's own limit
 DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after their SIGTERM
@@ -44,6 +40,7 @@ _WAIT_TO_BE_EMPTY = 3
 _MAX_IN_FLIGHT = 10_000
 _MAX_HANGS = 4  # looks in a row, which take two seconds
 _MAX_PORT = 65_535
+_GRACE = 5.0  # seconds that a cancelled task has to end: it may close a connection in a `finally`
 
 
 @dataclass(eq=False)
@@ -56,14 +53,14 @@ class Worker:
       hundreds. With `group_by` it is how many groups. The handler's own `max_workers` and `margin` are for Lambda. Set 1 for a function that must not
       run twice at a time. The messages of a FIFO group are processed one after the other in any case.
     - `timeout`: seconds after which a message that has not ended is given back to the queue, and a task is cancelled. A message that
-      does not end even then holds a slot. When more than half of the slots are held, `run` raises `WorkerStuck`; so it does when an event
-      loop has not gone round for as long, and when no message ends in time any more.
+      does not end even then holds a slot. If more than half of the slots are held, or if an event loop is blocked for as long, `run`
+      raises `WorkerStuck`.
     - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
     - `visibility_timeout`: seconds until a message that failed is redelivered; by default the queue's own. It is extended while a
       message is at hand, up to the 12 hours that SQS allows.
-    - `backoff(tries)`: seconds until a deferred message is tried again, unless a settled message of its source lets it be tried earlier;
-      and until SQS is asked again after so many requests for messages have failed, 20 at most. A message whose effect is `Uncertain` goes
-      back to the queue for `backoff` of the number of its receives, and so does a deferred one for which there is no room.
+    - `backoff(tries)`: seconds until a deferred message is tried again, unless a message of its source is settled earlier. A message
+      whose effect is `Uncertain` goes back to the queue for `backoff` of the number of its receives, and so does a deferred message for
+      which there is no room.
     - `drain_seconds`: the longest that the worker goes on after SIGTERM, SIGINT or `stop`. The messages in progress may end within it;
       all others are given back to the queue at once.
     - `stop_when_empty`: stop when no message has come for `wait` seconds. Messages that are hidden then, such as failures,
@@ -93,7 +90,7 @@ class Worker:
     _threads: WorkerThreads | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        self._handler = _check_handler(self.queue_url, self.handler)
+        self._handler = _check_handler(self.handler)
         for name, low, high in (
             ("in_flight", 1, _MAX_IN_FLIGHT),
             ("timeout", 0.001, MAX_HIDDEN),
@@ -103,20 +100,11 @@ class Worker:
             ("health_port", 0, _MAX_PORT),
         ):
             value, is_whole = getattr(self, name), name not in ("timeout", "drain_seconds")
-            if value is None and name in ("wait", "visibility_timeout", "health_port"):
-                continue
-            if (
-                not isinstance(value, int if is_whole else int | float)
-                or isinstance(value, bool)
-                or not low <= value <= high
-            ):
+            is_optional = name in ("wait", "visibility_timeout", "health_port")
+            kinds = int if is_whole else int | float
+            if not (value is None and is_optional) and not (isinstance(value, kinds) and low <= value <= high):
                 raise ConfigurationError(f"{name}={value!r}: must be a {'whole ' * is_whole}number from {low} to {high}.")
         check_hook(self.on_outcome)
-        pause = cast("object", self.backoff(1)) if callable(self.backoff) else None
-        if not isinstance(pause, int | float) or not pause < inf:
-            raise ConfigurationError(
-                f"backoff={self.backoff!r}: must be a function of the number of attempts that returns a number of seconds."
-            )
         self._stop = StopRequest(self.drain_seconds, self._time.clock)
 
     def run(self) -> bool:
@@ -136,7 +124,7 @@ class Worker:
             threads.abandon()
             raise failure
         elif threads is not None and threads.is_busy:
-            names = format_names(threads.list_under_way())
+            names = format_names(threads.state.slots.list_messages())
             log(ERROR, "%s: not everything has ended in time: what has not is redelivered: %s", self.queue_url, names)
             return False
         log(INFO, "%s: the worker has stopped", self.queue_url)
@@ -158,7 +146,7 @@ class Worker:
                 is_announced = True
                 log(INFO, "%s: the worker is stopping, within %g seconds", self.queue_url, self.drain_seconds)
                 if self._threads is not None:
-                    self._threads.look()
+                    self._threads.begin_round()
             if not self._stop.wait(is_busy=self._threads is not None and self._threads.is_busy):
                 return
             hangs = hangs + 1 if self._find_hang() else 0
@@ -171,30 +159,22 @@ class Worker:
     def _run_work(self, end: Future[None]) -> None:
         try:
             self._work()
+            end.set_result(None)
         except BaseException as error:  # of any kind: `run` raises it again in the caller's thread
             end.set_exception(error)
-        else:
-            end.set_result(None)
 
     def _work(self) -> None:
         if self._stop.is_wanted:  # Asked for before it began, it sends no request at all.
             return
-        queue = self._open_queue()
-        journal = Journal(self._handler, queue, self.on_outcome, self._time.clock)
-        threads = self._threads = WorkerThreads(
-            queue, self._handler, limits=self._limits, journal=journal, time=self._time, stop=self._stop
+        client = default_client(self.queue_url) if self.client is None else self.client
+        queue = SqsQueue(
+            self.queue_url,
+            LeanQueueClient(client) if self.lean else client,
+            visibility=self.visibility_timeout,
+            name_attempt=partial(secrets.token_hex, 16),
+            sleep=self._time.sleep,
         )
-        with ExitStack() as stack:
-            if self.health_port is not None:
-                pages = health_pages(self.health_host, self.health_port, journal, threads.counts, threads.trouble)
-                log(INFO, "%s: health and metrics at %s:%s", self.queue_url, self.health_host, stack.enter_context(pages))
-            log(INFO, "%s: the worker begins", self.queue_url)
-            threads.run()
-            journal.sum_up(is_last=True)
-
-    @property
-    def _limits(self) -> Limits:
-        return Limits(
+        limits = Limits(
             slots=self.in_flight,
             timeout=self.timeout,
             grace=_GRACE if self._handler.is_async else 0.0,
@@ -203,24 +183,21 @@ class Worker:
             has_groups=self._handler.has_groups,
             backoff=self.backoff,
         )
-
-    def _open_queue(self) -> SqsQueue:
-        client = default_client(self.queue_url) if self.client is None else self.client
-        return SqsQueue(
-            self.queue_url,
-            LeanQueueClient(client) if self.lean else client,
-            visibility=self.visibility_timeout,
-            attempts=partial(secrets.token_hex, 16),
-            sleep=self._time.sleep,
+        journal = Journal(self._handler, queue, self.on_outcome, self._time.clock)
+        threads = self._threads = WorkerThreads(
+            queue, self._handler, limits=limits, journal=journal, time=self._time, stop=self._stop
         )
+        with ExitStack() as stack:
+            if self.health_port is not None:
+                pages = health_pages(self.health_host, self.health_port, journal, threads.state.counts, threads.trouble)
+                log(INFO, "%s: health and metrics at %s:%s", self.queue_url, self.health_host, stack.enter_context(pages))
+            log(INFO, "%s: the worker begins", self.queue_url)
+            threads.run()
+            journal.sum_up(is_last=True)
 
 
-def _check_handler(url: object, handler: object) -> Handler[Any]:
-    """Return the handler's inner part, or raise if the URL or the handler is not for a worker."""
-    if not isinstance(url, str) or "://" not in url:
-        raise ConfigurationError(
-            f"{url!r} isn't a queue URL: pass what `aws sqs get-queue-url --queue-name ...` prints, https:// included."
-        )
+def _check_handler(handler: object) -> Handler[Any]:
+    """Return the handler's inner part, or raise if the handler is not for a worker."""
     if (sqs_handler := handler_of(handler)) is None:
         raise ConfigurationError(
             f"{handler!r} isn't a handler of SQS batches: decorate the function with @sqs_handler(identity) from "
