@@ -58,7 +58,7 @@ for path in sorted(folder.rglob("*.py")):
     try:
         compile(path, dfile=name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
     except PyCompileError as error:
-        print(f"Without bytecode: {error}", file=sys.stderr)
+        print(f"Without bytecode: {name}: {error.exc_value}", file=sys.stderr)
 """
 
 
@@ -85,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             left_out += copy(source, code)
         compile_all(folder)
         write(folder, options.output)
-    sys.stdout.write("".join(f"left out: {line}\n" for line in left_out))
+    report = "".join(f"left out: {line}\n" for line in left_out)
+    sys.stdout.write(report.encode(errors="backslashreplace").decode())
     sys.stdout.write(f"{options.output}: Python {sys.version_info.major}.{sys.version_info.minor}, {architecture}\n")
     return 0
 
@@ -199,6 +200,8 @@ def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> li
 
 def _cannot_be_copied(path: Path, source: Path) -> str | None:
     """Return why a path is left out of the package, or None. A link within the package is replaced by its target."""
+    if not path.name.isprintable():  # a zip holds names in UTF-8
+        return "an unprintable name"
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13

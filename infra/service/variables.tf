@@ -157,6 +157,11 @@ variable "environment" {
     condition     = !contains(keys(var.environment), "AWS_LAMBDA_FUNCTION_NAME")
     error_message = "environment: the stack sets AWS_LAMBDA_FUNCTION_NAME. The alarms look for that name in the metrics."
   }
+
+  validation {
+    condition     = !anytrue([for name in keys(var.environment) : can(regex("^ONEWRITE_(WORKER|RELAY)_", name))])
+    error_message = "environment: options of the command go into options, where those that the stack relies on are refused."
+  }
 }
 
 variable "secret_arns" {

@@ -292,6 +292,7 @@ def test_links_stay_in_the_package_and_loops_end(tmp_path: Path) -> None:
     for name, target in links.items():
         (shop / name).symlink_to(target)
     os.mkfifo(shop / "pipe")
+    (shop / "\udcff").touch()  # a name that isn't UTF-8
     (tmp_path / "other").symlink_to(shop)  # and what is named may be a link itself
     said = make_package("--output", tmp_path / "function.zip", tmp_path / "other")
 
@@ -312,6 +313,7 @@ def test_links_stay_in_the_package_and_loops_end(tmp_path: Path) -> None:
         "self": "a link to nothing",
         "top": "a link to a folder that it is in",
         "pipe": "neither a file nor a folder",
+        "\\udcff": "an unprintable name",
         "a/to_b/to_a": "a link to a folder that it is in",
         "b/to_a/to_b": "a link to a folder that it is in",
         "within/to_b/to_a": "a link to a folder that it is in",

@@ -282,6 +282,8 @@ BAD_SERVICE: list[tuple[dict[str, Any], str]] = [
     ({"environment": {"A-B": "x"}}, "environment: a name begins"),
     ({"environment": {"1A": "x"}}, "environment: a name begins"),
     ({**RELAY, "environment": {"AWS_LAMBDA_FUNCTION_NAME": "x"}}, "environment: the stack sets"),
+    ({"environment": {"ONEWRITE_WORKER_STOP_WHEN_EMPTY": "1"}}, "environment: options of the command"),
+    ({**RELAY, "environment": {"ONEWRITE_RELAY_ONCE": "1"}}, "environment: options of the command"),
     ({"secret_arns": {"A-B": SECRET}}, "secret_arns: the names"),
     ({"environment": {"MONGODB": "x"}, "secret_arns": {"MONGODB": SECRET}}, "secret_arns: the names"),
     ({"alarm_topic_arns": ["shop"]}, "alarm_topic_arns: arn:aws:sns"),
