@@ -6,16 +6,12 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from math import inf
-from typing import TYPE_CHECKING
 
 from onewrite.batch.function import where_coroutine_stands, where_thread_stands
 from onewrite.sqs.waiting import Load
-from onewrite.sqs.watch import BEAT, SILENCE, WorkerStuck
-
-if TYPE_CHECKING:
-    from onewrite.sqs.threads import WorkerThreads
+from onewrite.sqs.watch import BEAT, SILENCE, Watch, WorkerStuck
 
 _LOOP = "loop"
 _SILENT = (
@@ -25,10 +21,22 @@ _SILENT = (
 
 
 class Tasks:
-    """One task for each load in progress."""
+    """One task for each load in progress.
 
-    def __init__(self, worker: WorkerThreads, function: Callable[..., object], timeout: float) -> None:
-        self._worker, self._function, self._longest_silence = worker, function, max(timeout, SILENCE)
+    `begin` makes tasks of the loads that are ready. An error that is raised in a context of `failing` ends the worker.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        function: Callable[..., object],
+        timeout: float,
+        *,
+        begin: Callable[[], None],
+        failing: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._watch, self._function, self._longest_silence = watch, function, max(timeout, SILENCE)
+        self._begin_ready, self._failing = begin, failing
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_woken = False
@@ -61,12 +69,11 @@ class Tasks:
         if self._thread is None or self._is_sign_wanted or now < self._last_sign + BEAT:
             return
         self._is_sign_wanted, self._last_sign = True, now
-        self._worker.watch.begin(_LOOP, _SILENT, self._longest_silence, self._thread.ident, is_vital=True)
+        self._watch.begin(_LOOP, _SILENT, self._longest_silence, self._thread.ident, is_vital=True)
 
         def give_sign() -> None:
             self._is_sign_wanted = False
-            self._worker.watch.end(_LOOP)
-            self._worker.begin_round()
+            self._watch.end(_LOOP)
 
         self._call_soon(give_sign)
 
@@ -90,7 +97,7 @@ class Tasks:
         async def until_over() -> None:
             await asyncio.wrap_future(self._end)
 
-        with self._worker.failing(), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        with self._failing(), asyncio.Runner(loop_factory=lambda: loop) as runner:
             try:
                 runner.run(until_over())
             except (Exception, asyncio.CancelledError) as error:
@@ -98,10 +105,4 @@ class Tasks:
 
     def _begin(self) -> None:
         self._is_woken = False  # before the loads are taken, so a load that becomes ready meanwhile is not missed
-        for load in self._worker.take_all():
-            # It starts before it can be cancelled, because the loop calls in order.
-            load.task = asyncio.get_running_loop().create_task(self._process(load))
-
-    async def _process(self, load: Load) -> None:
-        self._worker.bring(load, await self._worker.aprocess(load))
-        load.task = None
+        self._begin_ready()

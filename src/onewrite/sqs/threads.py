@@ -11,9 +11,9 @@ An error in any of these threads ends the worker, because without that thread it
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from asyncio import CancelledError
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -122,7 +122,9 @@ class WorkerThreads:
         self._clock, self._stop = time.clock, stop
         self.watch = Watch(time.clock, handler.each)
         self._lock = threading.Lock()
-        self._tasks = Tasks(self, handler.each, limits.timeout) if handler.is_async else None
+        self._tasks: Tasks | None = None
+        if handler.is_async:
+            self._tasks = Tasks(self.watch, handler.each, limits.timeout, begin=self._begin_tasks, failing=self._failing)
         self.state = WorkerState(limits, visibility=queue.visibility, is_fifo=queue.is_fifo)
         max_threads = limits.slots + 2 * MAX_REQUESTS  # one that deletes for each one that receives
         self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, max_threads, self._work)
@@ -201,11 +203,9 @@ class WorkerThreads:
         """Ask the event loop for a sign, and return a line for the log if it has stopped to respond, or responds again."""
         if self._tasks is not None:
             self._tasks.ask_for_a_sign(now)
-        trouble, earlier_trouble = self.watch.trouble(), self._trouble
-        self._trouble = trouble
-        if (trouble is None) == (earlier_trouble is None):
-            return None
-        return trouble or "The event loop runs again."
+        earlier_trouble, self._trouble = self._trouble, self.watch.trouble()
+        has_changed = (earlier_trouble is None) != (self._trouble is None)
+        return (self._trouble or "The event loop runs again.") if has_changed else None
 
     def _decide_to_stop(self, now: float) -> None:
         if self.state.is_stopping:
@@ -237,7 +237,7 @@ class WorkerThreads:
         self._stop.ask()
 
     @contextmanager
-    def failing(self) -> Generator[None, None, None]:
+    def _failing(self) -> Generator[None, None, None]:
         """End the worker by an error that is raised in the `with` block."""
         try:
             yield
@@ -274,7 +274,7 @@ class WorkerThreads:
     # ------------------------------------------------------------ messages
 
     def _work(self) -> None:
-        with self.failing():
+        with self._failing():
             while (job := self._next_job()) is not None:
                 if isinstance(job, Load):
                     self.bring(job, self._process(job))
@@ -334,16 +334,16 @@ class WorkerThreads:
 
     def make_failures(self, load: Load, error: BaseException) -> Results:
         """Return the results of a load that ended with an error outside of the handler. An error that is no Exception ends the worker as well."""
-        if not isinstance(error, Exception | CancelledError):
+        if not isinstance(error, Exception | asyncio.CancelledError):
             self.fail(error)
         records = [lambda_record(message.content, self._queue.arn) for message in load.members]
         return [Result(record, record_id(record), None, (), error, 0.0) for record in records]
 
     def bring(self, load: Load, results: Results) -> None:
         """Take the results of a load."""
-        with self.failing():
+        with self._failing():
             self._journal.log_results(load.members, results)
-        with self.failing(), self._lock:
+        with self._failing(), self._lock:
             now = self._clock()
             self._journal.count(results)
             self.state.end(load, results, now)
@@ -352,24 +352,24 @@ class WorkerThreads:
             if self._tasks is not None or self.state.is_stopping:  # A thread takes its next job itself.
                 self._wake(now)
 
-    # ------------------------------------------------------------ for the tasks
+    # ------------------------------------------------------------ in the event loop
 
-    def take_all(self) -> list[Load]:
-        """Return the loads that may begin."""
-        loads: list[Load] = []
-        with self.failing(), self._lock:
+    def _begin_tasks(self) -> None:
+        """Begin the loads that are ready. A task starts before it can be cancelled, because the loop calls in order."""
+        with self._failing(), self._lock:
             now = self._clock()
             self._stop_if_asked()
             while (load := self._take(now)) is not None:
-                loads.append(load)
+                load.task = asyncio.get_running_loop().create_task(self._aprocess(load))
             self._wake(now)
-        return loads
 
-    async def aprocess(self, load: Load) -> Results:
+    async def _aprocess(self, load: Load) -> None:
         try:
-            return await self._handler.aprocess_together(self._records(load), **self._options(load))
+            results: Results = await self._handler.aprocess_together(self._records(load), **self._options(load))
         except BaseException as error:  # It would end the event loop, and with it all other tasks.
-            return self.make_failures(load, error)
+            results = self.make_failures(load, error)
+        self.bring(load, results)
+        load.task = None
 
     # ------------------------------------------------------------ requests
 
@@ -379,7 +379,7 @@ class WorkerThreads:
     def _receive(self, request: Receive) -> None:
         messages, keys = None, None
         began = self._clock()
-        with self.failing():
+        with self._failing():
             with self._requesting("receive_message"):
                 messages = self._queue.receive(request.number, self._limits.wait)
             if messages and self._handler.has_groups:
@@ -402,7 +402,7 @@ class WorkerThreads:
         return state.keys[0] if state.keys else object()
 
     def _delete(self, messages: list[SqsMessage]) -> None:
-        with self.failing(), self._requesting("delete_message_batch"):
+        with self._failing(), self._requesting("delete_message_batch"):
             self._queue.delete(messages)
         with self._lock:
             self.state.end_deleting()
@@ -412,7 +412,7 @@ class WorkerThreads:
         began = self._clock()
         messages = [(message.content, seconds) for message, seconds in hide.messages]
         failures: dict[str, bool] = {}
-        with self.failing(), self._requesting("change_message_visibility_batch"):
+        with self._failing(), self._requesting("change_message_visibility_batch"):
             # If an extension fails, the next one comes soon enough. A message that is given back has no other attempt.
             failures = self._queue.hide(messages, max_attempts=MAX_ATTEMPTS if hide.gives_back else 1)
         with self._lock:
