@@ -37,7 +37,7 @@ _NOTABLE = (Reason.FAILED, Reason.DEFERRED, Reason.BUSY, Reason.UNCERTAIN, Reaso
 
 
 def format_name(message: QueueMessage) -> str:
-    """Return the name of a message at hand. The message's own id is known only once its identity has been read."""
+    """Return the name of a message at hand. Its own id is known only after its identity was read."""
     names = [full_name(processed_message) for processed_message in message.messages[:_MAX_NAMED]]
     return ", ".join([f"record {printable(message.content['MessageId'])}", *names])
 

@@ -101,7 +101,7 @@ class Slots:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._under_way: dict[Load, None] = {}  # in the order in which they began
-        self._overdue: dict[Load, float] = {}  # and when they became so
+        self._overdue: dict[Load, float] = {}  # with the time at which each became overdue
         self.pace: float | None = None  # the mean seconds of a message
         self.messages = 0  # in progress
 
@@ -172,7 +172,7 @@ MAX_DEFERRED = (
 _MIN_AHEAD = 20  # messages, so one request for ten is in progress while ten others wait
 # Seconds of work that wait in advance at most. More would keep messages from other workers, which may have nothing to do.
 _SECONDS_AHEAD = 1.0
-_MAX_SETTLED = 1_000  # that wait to be deleted. If SQS deletes nothing, more would only be processed in vain.
+_MAX_SETTLED = 1_000  # messages that wait to be deleted. If SQS deletes nothing, more would be processed in vain.
 # Seconds that a message waits at hand for a step. It is as long as a Lambda function may work, so hardly any lease is longer.
 _MAX_BUSY = 900.0
 _SWEEPS_PER_TIMEOUT = 6  # in which messages are hidden for longer. It is done with a third of the time gone.
@@ -193,13 +193,13 @@ class WorkerState:
         self._deferrals = Deferrals(limits.backoff)
         self._max_requests = 1
         self._receive_requests = 0
-        self.reserved_messages = 0  # that the requests in progress may bring
+        self.reserved_messages = 0  # messages that the requests in progress may bring
         self._resumes = 0.0  # when the pause after a failure ends
         self._is_empty = False
         self._settled_messages: deque[SqsMessage] = deque()
         self._delete_at = inf
         self._delete_requests = 0
-        self._messages: dict[QueueMessage, None] = {}  # that wait, are in progress, or are deferred
+        self._messages: dict[QueueMessage, None] = {}  # all that wait, are in progress, or are deferred
         self.bytes_at_hand = 0
         self._to_give_back: deque[tuple[QueueMessage, int]] = deque()
         self._returns: list[tuple[QueueMessage, Reason]] = []

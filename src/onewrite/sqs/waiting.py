@@ -55,8 +55,8 @@ def size_of(content: SqsMessage) -> int:
 class QueueMessage:
     """A message at hand.
 
-    `since` is when the request began that brought it: SQS has hidden it since then or since later, and hides it for 12 hours in
-    all. `hidden_until` counts from the answer, because a request may wait for longer than a message is hidden.
+    `since`: when the request for it began. SQS hides a message for 12 hours at most, from then on or from later. `hidden_until`
+    counts from the response, because a request can wait for longer than a message is hidden.
     """
 
     content: SqsMessage
@@ -65,9 +65,9 @@ class QueueMessage:
     hidden_until: float
     size: int  # bytes of memory that its body and its attributes take
     key: Hashable = None  # its group, if the handler has `group_by`
-    progresses: int = 0  # that all sources had made when it began
-    tries: int = 0  # that ended as deferred
-    early_tries: int = 0  # those of them, and of what is under way, that did not wait for their pause to end
+    progresses: int = 0  # settled messages of all sources when its attempt began
+    tries: int = 0  # attempts that ended as deferred
+    early_tries: int = 0  # attempts that began before their pause had ended
     expected: object = None  # the number for which it waits, if its last outcome has named one
     deferred_since: float = 0.0  # when the first attempt with that outcome ended
     held_bytes: int = 0  # of itself and of the messages that follow it in its group, while it is deferred
@@ -89,28 +89,28 @@ class QueueMessage:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """What one slot works on: a message, or the messages of one group in the order of their line."""
+    """The work of one slot: a message, or the messages of one group in the order of their line."""
 
     members: tuple[QueueMessage, ...]
     began: float = 0.0
-    thread: int | None = None  # which processes it, or else the task
+    thread: int | None = None  # that processes it, unless a task does
     task: Any = None
 
 
 class WaitingLines:
-    """The messages that wait to begin. `max_members`: how many a load may have at most; 1 if the handler has no groups."""
+    """The messages that wait to begin. `max_members`: the maximum number in a load; 1 if the handler has no groups."""
 
     def __init__(self, max_members: int) -> None:
         self._max_members = max_members
         self._ready = deque[QueueMessage]()  # the first message of each load that may begin
         # The messages at hand of each FIFO group, in order. The first one is ready, in progress, or deferred.
         self._groups: dict[str, deque[QueueMessage]] = {}
-        self._together: dict[Hashable, deque[QueueMessage]] = {}  # those of a standard queue that begin together
-        self.ready_messages = 0  # that wait for no other message
+        self._together: dict[Hashable, deque[QueueMessage]] = {}  # the messages of a standard queue that begin together
+        self.ready_messages = 0  # messages that wait for no other message
 
     @property
     def ready_count(self) -> int:
-        """How many loads may begin at once."""
+        """Return how many loads can begin."""
         return len(self._ready)
 
     def add(self, message: QueueMessage) -> None:
@@ -123,7 +123,7 @@ class WaitingLines:
         self.make_ready(message)
 
     def make_ready(self, message: QueueMessage) -> None:
-        """Let the message begin, for the first time or again. A message of a FIFO group is the first one of it by now."""
+        """Make a message ready, for the first time or again. A message of a FIFO group must be the first one of its group."""
         self.ready_messages += 1
         if message.group is None and self._max_members > 1:
             together = self._together.setdefault(message.key, deque())
@@ -151,7 +151,10 @@ class WaitingLines:
         return Load(tuple(members))
 
     def settle(self, message: QueueMessage, *, goes_on: bool) -> bool:
-        """Let the group of a settled message go on, unless more of it is in the same load. True: nothing of the group is left at hand."""
+        """Remove a settled message from its group, whose next message becomes ready unless it is in the same load.
+
+        Return whether no message of the group is left at hand.
+        """
         if message.group is None:
             return False
         group = self._groups[message.group]
@@ -185,21 +188,21 @@ class WaitingLines:
 
 
 class Deferrals:
-    """`backoff(tries)` is how many seconds a message waits for its next try, if it is not tried early."""
+    """The deferred messages. `backoff(tries)`: the seconds until the next attempt, if it does not come early."""
 
     def __init__(self, backoff: Callable[[int], float]) -> None:
         self._backoff = backoff
         self._due: dict[QueueMessage, float] = {}
         self._progress: dict[str, int] = {}  # the number of the last settled message of each source
-        self.progresses = 0  # messages so far that were settled, of all sources
+        self.progresses = 0  # settled messages of all sources so far
         self.held_bytes = 0
 
     def __len__(self) -> int:
         return len(self._due)
 
     def note_try(self, message: QueueMessage, source: str | None, expected: object, now: float) -> bool:
-        """A try of it has ended. True: try it at once, because one of its source was settled since this try began."""
-        if message.expected != expected and message.early_tries:  # It was next, and may soon be so again.
+        """Note the end of an attempt. Return whether to try again at once: a message of its source was settled since the attempt began."""
+        if message.expected != expected and message.early_tries:  # The message has come nearer, and may soon do so again.
             message.tries = message.early_tries = 0
         if message.expected != expected or not message.tries:
             message.expected, message.deferred_since = expected, now
@@ -208,13 +211,13 @@ class Deferrals:
         return is_outdated and self._grant_early_try(message)
 
     def _grant_early_try(self, message: QueueMessage) -> bool:
-        """Whether it may be tried before its pause ends."""
+        """Return whether the message may be tried before its pause ends, and count that attempt."""
         is_granted = 2 * message.early_tries <= message.tries
         message.early_tries += is_granted
         return is_granted
 
     def add(self, message: QueueMessage, source: str | None, sequence: Sequence, now: float) -> None:
-        """Keep it at hand."""
+        """Keep a message at hand until its pause ends or a message of its source is settled."""
         message.source, message.sequence = source, sequence
         self._keep(message, now + max(0.0, self._backoff(message.tries - message.early_tries)))
 
