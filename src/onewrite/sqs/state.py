@@ -206,6 +206,7 @@ class WorkerState:
         self._sweep: deque[QueueMessage] = deque()
         self.next_sweep = 0.0
         self._is_hiding = False  # a request that hides is in progress
+        self.is_silent = False  # the event loop is blocked, so a message that is received would not begin
         self.is_stopping = False
 
     # ------------------------------------------------------------ receiving
@@ -240,7 +241,7 @@ class WorkerState:
 
     def _request_size(self, now: float) -> int:
         """Return for how many messages to ask. Requests for few are made only while slots are idle: ten at a time cost less."""
-        if self.is_stopping or self._receive_requests >= self._max_requests or now < self._resumes:
+        if self.is_stopping or self.is_silent or now < self._resumes or self._receive_requests >= self._max_requests:
             return 0
         if self._limits.stop_when_empty and self._is_empty:
             return 0

@@ -130,7 +130,6 @@ class WorkerThreads:
         self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, max_threads, self._work)
         self._timer = time.conditions(self._lock)
         self._next_round = inf  # when the timer goes on by itself
-        self._trouble: str | None = None
         self.failure: BaseException | None = None
         self._is_over = False
 
@@ -203,9 +202,9 @@ class WorkerThreads:
         """Ask the event loop for a sign, and return a line for the log if it has stopped to respond, or responds again."""
         if self._tasks is not None:
             self._tasks.ask_for_a_sign(now)
-        earlier_trouble, self._trouble = self._trouble, self.watch.trouble()
-        has_changed = (earlier_trouble is None) != (self._trouble is None)
-        return (self._trouble or "The event loop runs again.") if has_changed else None
+        trouble, was_silent = self.watch.trouble(), self.state.is_silent
+        self.state.is_silent = trouble is not None
+        return (trouble or "The event loop runs again.") if was_silent != self.state.is_silent else None
 
     def _decide_to_stop(self, now: float) -> None:
         if self.state.is_stopping:
