@@ -93,7 +93,7 @@ class FunctionCall:
 
     def read_notes(self, message: Message) -> tuple[Note, ...]:
         """Return what is left to be said about a message of the call, or about its parts."""
-        return tuple([note for call in tuple(self.guarded_calls) for note in call.read_notes(_name(message))])
+        return tuple([note for call in self.guarded_calls.copy() for note in call.read_notes(_name(message))])
 
 
 class GuardedCall:
@@ -120,8 +120,9 @@ class GuardedCall:
 
     def end(self, result: Any) -> Any:
         """Note the result, and return it."""
+        is_settled = getattr(result, "settled", False) is True  # nearly always
         answers = cast("list[Answer]", result if isinstance(result, list) else [result])
-        unsettled = [answer for answer in answers if not getattr(answer, "settled", True)]
+        unsettled = () if is_settled else [answer for answer in answers if not getattr(answer, "settled", True)]
         if unsettled:
             self.answers, self.messages, self.line = unsettled, [answer.message for answer in unsettled], _find_caller_line()
         for call in self._calls:
@@ -129,7 +130,7 @@ class GuardedCall:
                 call.guarded_calls.pop(self, None)
             if call.guarded_calls:
                 settled = [answer for answer in answers if getattr(answer, "settled", False)]
-                for other in tuple(call.guarded_calls):
+                for other in call.guarded_calls.copy():  # which other threads may change
                     other.hear_settled(self, settled)
         return cast("Any", result)
 
@@ -255,6 +256,8 @@ def _full_name(message: Message) -> tuple[str, str, tuple[str, ...]]:
 
 def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Message] | None:
     """Return the messages of a guarded call. None: it has none that can be read without using them up."""
+    if len(args) > 1 and type(args[1]) is Message:  # nearly always
+        return (args[1],)
     for argument in (*args[1::-1], kwargs.get("message"), kwargs.get("messages")):  # a method has its store before them
         if isinstance(argument, Message):
             return (argument,)
