@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -21,7 +22,7 @@ from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing import explore
+from onewrite.testing import UnsupportedByStandIn, explore
 from onewrite.testing.explorer.difference import difference_of_states, is_time
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
@@ -206,6 +207,29 @@ def test_an_unacknowledged_write_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match=r"sent with WriteConcern\(w=0\).*Leave out w=0"):
         explored(build)
+
+
+def test_order_that_a_stand_in_cannot_answer_ends_the_exploration() -> None:
+    """The second message alone is fine. Behind the first, it writes to the place after the end of an array, which MongoDB pads."""
+
+    def build(collection: Any) -> Handler:
+        def each(message: Message) -> None:
+            lines = collection.find_one(C1)["lines"]
+            if message.id == "shrink":
+                collection.update_one(C1, {"$set": {"lines": lines[:1]}})
+                return
+            with suppress(Exception):
+                collection.update_one(C1, {"$set": {f"lines.{len(lines) - 1}.done": True}})
+
+        return each
+
+    def world() -> Any:
+        collection = mongomock_collection("customers")
+        collection.insert_one({**C1, "lines": [{}, {}, {}]})
+        return collection
+
+    with pytest.raises(UnsupportedByStandIn, match="fails at update_one"):
+        explored(build, world=world, messages=[Message("mark"), Message("shrink")])
 
 
 @pytest.mark.parametrize("name", ["updated_at", "#at"])

@@ -18,9 +18,10 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.batch.handler import handler_of
 from onewrite.core.unreturned import FunctionCall
-from onewrite.errors import ConfigurationError
+from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
 from onewrite.outcome import Busy
+from onewrite.testing.errors import UnsupportedByStandIn
 from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
     CallThreads,
@@ -258,7 +259,7 @@ class Subject:
 
     always_anew = False  # make a new world for every trial
     reads_may_be_stale = False  # such a read has been seen
-    misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
+    misuse: OnewriteError | None = None  # set when the handler does what cannot be explored
     has_written = False  # a call of the handler has sent a write
     has_looked = False  # `observe` or the invariant has sent a request
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
@@ -421,6 +422,8 @@ class Subject:
             answer = Reply(self.complete(self.machine.perform(request, machine_key)))
         except ConfigurationError:
             raise
+        except UnsupportedByStandIn as error:
+            self.refuse(error)
         except Exception as error:
             without_frames(error)
             answer = Reply(error=error)
@@ -582,7 +585,7 @@ class Subject:
             answer = self.machine.perform(request)
             return await cast("Awaitable[Any]", answer) if isinstance(answer, Awaitable) else answer
 
-    def refuse(self, error: ConfigurationError) -> NoReturn:
+    def refuse(self, error: OnewriteError) -> NoReturn:
         """Raise it, and remember it: the handler may catch it."""
         self.misuse = self.misuse or error
         raise self.misuse
