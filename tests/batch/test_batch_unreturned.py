@@ -28,7 +28,7 @@ from onewrite import (
     SeenIds,
 )
 from onewrite.aws_lambda import sqs_handler
-from onewrite.dynamodb import GuardedTable, transact
+from onewrite.dynamodb import GuardedTable
 from onewrite.metrics import kinds_of
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table
@@ -455,17 +455,6 @@ def test_step_that_is_not_finished_fails_the_record(engine: Any) -> None:
 
 
 @ENGINES
-def test_entity_that_the_function_creates_after_missing_needs_no_return(engine: Any) -> None:
-    with engine() as (store, update):
-
-        def handle(message: Message) -> None:
-            assert isinstance(write(store, message, update("new")), Missing)
-            create(store, message, "new")
-
-        assert is_settled(handle)
-
-
-@ENGINES
 @pytest.mark.parametrize("later", ["another entity", "another part", "another message"])
 def test_settled_outcome_of_something_else_hides_no_missing(engine: Any, later: str) -> None:
     with engine() as (store, update):
@@ -484,24 +473,6 @@ def test_settled_outcome_of_something_else_hides_no_missing(engine: Any, later: 
                 create(store, Message("another"), "away")
 
         assert not is_settled(handle)
-
-
-@pytest.mark.parametrize("later", ["nothing", "one participant", "the whole"])
-def test_transaction_needs_a_return_until_a_whole_one_is_settled(later: str) -> None:
-    with moto_table("orders") as table:
-        store = GuardedTable(table, SeenIds())
-        writes = [store.updating(**of_table("here")), store.updating(**of_table("new"))]
-        table.put_item(Item={"orderId": "here"})
-
-        def handle(message: Message) -> None:
-            assert isinstance(transact(message, writes), Missing)
-            if later == "one participant":
-                store.update_item(message, **of_table("here"))
-            elif later == "the whole":
-                create(store, Message("another"), "new")
-                assert isinstance(transact(message, writes), Applied)
-
-        assert is_settled(handle) == (later == "the whole")
 
 
 def test_two_kinds_of_id_are_two_entities() -> None:
