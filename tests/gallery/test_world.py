@@ -80,11 +80,20 @@ RIGHT = {
 }
 
 
+# These take the longest, and the other engine proves the same.
+SLOW = {("sent_back_while_in_flight", "mongodb"), ("limited_by_a_semaphore", "dynamodb"), ("taken_from_a_queue", "dynamodb")}
+
+
+def on_engines(cases: Mapping[str, Case]) -> list[Any]:
+    pairs = [(name, engine) for name, case in cases.items() for engine in case.engines]
+    return [pytest.param(*pair, marks=[pytest.mark.slow] if pair in SLOW else []) for pair in pairs]
+
+
 def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, name: str, case: Case) -> Any:
     return explore_customers(explore, worlds, engine, getattr(handlers, name), case.messages, case.bounds, case.observe)
 
 
-@pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in WRONG.items() for engine in case.engines])
+@pytest.mark.parametrize(("name", "engine"), on_engines(WRONG))
 @pytest.mark.few(12)
 def test_a_handler_that_counts_on_a_kinder_world_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, wrong_world, name, WRONG[name])
@@ -94,7 +103,7 @@ def test_a_handler_that_counts_on_a_kinder_world_is_found(explore: Any, worlds: 
     assert replayed.counterexample.observed == report.counterexample.observed
 
 
-@pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in RIGHT.items() for engine in case.engines])
+@pytest.mark.parametrize(("name", "engine"), on_engines(RIGHT))
 @pytest.mark.few(10)
 def test_a_handler_ready_for_the_world_passes(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, right_world, name, RIGHT[name])

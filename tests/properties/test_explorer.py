@@ -277,7 +277,7 @@ def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
         assert pruned.findings == whole.findings
 
 
-@pytest.mark.measured
+@pytest.mark.slow  # the gallery replays some counterexamples quickly
 @settings(max_examples=examples(30))
 @given(cases())
 def test_counterexample_is_wrong_again_if_replayed(case: tuple[Program, Bounds]) -> None:

@@ -158,8 +158,8 @@ FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a a
 # --- events under the explorer ------------------------------------------------------------------------------------------
 
 
-def test_a_report_names_records_by_the_handlers_identity() -> None:
-    """The names of the records are UUIDs, which nobody can tell apart at a glance."""
+def test_a_report_names_records_by_their_place_and_body() -> None:
+    """Their ids are UUIDs, which nobody can tell apart at a glance."""
     event = sqs_event({"id": "a"}, {"id": "b"})
 
     def build(collection: Any) -> Any:
@@ -172,11 +172,11 @@ def test_a_report_names_records_by_the_handlers_identity() -> None:
 
     counterexample = explored(build, [event], faults=0).counterexample
     assert counterexample is not None
-    assert {step.delivery.partition(",")[0] for step in counterexample.steps} == {"a and 1 more"}
+    assert {step.delivery.partition(",")[0] for step in counterexample.steps} == {"batch 1"}
     failing = explored(build, [event], deliveries=1, observe=lambda _: 0, invariant=lambda c: credit(c) == 2)
-    assert ", fails b" in str(failing.counterexample)
-    assert "a and 1 more, delivery 2 of b: " in str(failing.counterexample)
-    # A replay code goes by the names of the records, whatever the handler calls its messages.
+    shown = " ".join(str(failing.counterexample).split())
+    assert ', fails batch 1, record 2 ("{"id": "b"}")' in shown
+    assert "batch 1, delivery 2 of batch 1, record 2" in shown
     replayed = explored(build, [event], faults=0, replay=counterexample.replay_code).counterexample
     assert replayed is not None
     assert replayed.steps == counterexample.steps

@@ -128,7 +128,7 @@ def test_a_counterexample_leaves_out_messages_that_do_not_matter() -> None:
 
 
 def test_a_counterexample_is_kept_if_a_later_build_fails() -> None:
-    kept, remarks = 0, ""
+    kept = 0
     for most in range(30, 90, 4):
         built: list[Any] = []
 
@@ -144,9 +144,8 @@ def test_a_counterexample_is_kept_if_a_later_build_fails() -> None:
             assert kept == 0, "a counterexample had been found with fewer handlers"
             continue
         assert report.counterexample is not None
-        kept, remarks = kept + 1, remarks + str(report)
+        kept += 1
     assert kept
-    assert "looking at it failed with RuntimeError: no more handlers" in remarks
 
 
 # --- what is left behind ----------------------------------------------------------------------------------------------

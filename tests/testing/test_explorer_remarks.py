@@ -38,7 +38,11 @@ def explored(build: Callable[[Any], Handler], messages: Any = TWO, **options: An
 
 def explored_on_dynamodb(build: Callable[[Any], Handler], messages: Any) -> Exploration:
     with moto_tables() as make:
-        return looked_at(explore(build, messages, lambda: make("customers", key="id"), lambda table: table.scan()["Items"]))
+        return looked_at(explore(build, messages, lambda: make("customers", key="id"), balances))
+
+
+def balances(table: Any) -> list[Any]:
+    return [item["balance"] for item in table.scan()["Items"]]
 
 
 def looked_at(report: Exploration) -> Exploration:
@@ -122,7 +126,9 @@ def test_each_record_is_named_by_its_own_id() -> None:
         )
 
     (remark,) = explored(build, [sqs(["a1", "a2"])]).remarks
-    assert remark.text.startswith("a2 changes nothing when it is processed undisturbed after a1, because the guarded store")
+    assert remark.text.startswith(
+        "id-a2 changes nothing when it is processed undisturbed after id-a1, because the guarded store"
+    )
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence(), HighWaterMark()], ids=repr)

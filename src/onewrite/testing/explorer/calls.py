@@ -302,6 +302,10 @@ _MOST_LOOKS_ALIKE = 2  # after the first: on a busy machine a call that waits fo
 _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
 
 
+WaitFor: TypeAlias = Callable[[Any], Any]  # returns what a handler has returned, or what that returns when it is awaited
+HandlerFunction: TypeAlias = Callable[[Any, WaitFor], Any]
+
+
 class Reply(NamedTuple):
     """The result of a request or a call: the returned value, or the raised exception."""
 
@@ -458,16 +462,11 @@ class HandlerCall:
 
     # --- called from the handler's thread ---
 
-    def run(self, handler: Callable[[Any], Any], message: Any) -> None:
+    def run(self, handler: HandlerFunction, message: Any) -> None:
         current_call.set(self)
         current_owner.set(Owner(self.name))
         try:
-            answer = handler(message)
-            if inspect.isawaitable(answer):
-                loop = self.thread.loop()
-                with self.running(loop):
-                    answer = loop.run_until_complete(await_result(answer))
-            self.result = Reply(answer)
+            self.result = Reply(handler(message, self._wait_for))
         except BaseException as error:
             self.result = Reply(error=error)
             self.note_failure(error)
@@ -483,6 +482,14 @@ class HandlerCall:
         if self.is_dead:
             self._waiters.clear()
         self._stand(timers=False)
+
+    def _wait_for(self, answer: Any) -> Any:
+        """Return the answer of the handler, awaited in a loop of this thread if it must be."""
+        if not inspect.isawaitable(answer):
+            return answer
+        loop = self.thread.loop()
+        with self.running(loop):
+            return loop.run_until_complete(await_result(answer))
 
     def note_failure(self, error: BaseException) -> None:
         """Keep the handler's error and its line for the report."""
@@ -682,7 +689,7 @@ class CallThreads:
 
     def begin(
         self,
-        handler: Callable[[Any], Any],
+        handler: HandlerFunction,
         message: Any,
         name: str,
         answers: Iterable[tuple[int, Reply]] = (),

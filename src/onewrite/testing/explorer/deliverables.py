@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.aws_lambda.sources import DYNAMODB, KAFKA, KINESIS, SQS
-from onewrite.batch.handler import Handler
 from onewrite.batch.source import Source, field_at
 from onewrite.errors import ConfigurationError
 from onewrite.identity import dynamodb_stream_position, kinesis_position, record_id
 from onewrite.identity.record import Record
-from onewrite.message import printable
 from onewrite.outcome import Deferred, Missing, Outcome, Stale
 
 Places: TypeAlias = tuple[int, ...]
@@ -105,7 +103,7 @@ class LambdaEvent:
             count = field_at(record, "attributes", _RECEIVED)
             if isinstance(count, str) and count.isdigit():
                 record["attributes"][_RECEIVED] = str(int(count) + redeliveries)
-            if "receiptHandle" in record:
+            if redeliveries and "receiptHandle" in record:
                 record["receiptHandle"] = f"{record['receiptHandle']}/{redeliveries}"
         return event
 
@@ -170,40 +168,26 @@ class Titles(NamedTuple):
     parts: tuple[str, ...]
 
 
-def titles_of(deliverables: Sequence[Deliverable], handler: Handler[Any] | None) -> Titles:
-    """Records are called by the ids that the handler's identity finds in them, if each has one of its own, and otherwise as their source does."""
-    ids = [name for deliverable in deliverables for name in deliverable.ids]
-    if handler is not None:
-        own_ids = [name for deliverable in deliverables for name in _own_ids(deliverable, handler)]
-        ids = own_ids if len({*own_ids}) == len(own_ids) else ids
-    rest, batches = iter(ids), count(1)
+def titles_of(deliverables: Sequence[Deliverable]) -> Titles:
+    """Return the names of messages and records: their ids, or the number of the batch and the record if no reader knows the ids."""
     messages: list[str] = []
     parts: list[str] = []
+    numbers = count(1)
     for deliverable in deliverables:
-        group = [next(rest) for _ in deliverable.ids]
-        if isinstance(deliverable, LambdaEvent) and any(map(_MADE_UP.fullmatch, group)):
-            messages.append(f"batch {next(batches)}")
+        if isinstance(deliverable, LambdaEvent) and any(map(_MADE_UP.fullmatch, deliverable.ids)):
+            messages.append(f"batch {next(numbers)}")
             parts += [
                 f"{messages[-1]}, record {place}{_body(record)}" for place, record in enumerate(deliverable.records, 1)
             ]
         else:
-            messages.append(_title(group))
-            parts += group
+            messages.append(deliverable.name)
+            parts += deliverable.ids
     return Titles(tuple(messages), tuple(parts))
 
 
 def _body(record: Record) -> str:
     body = field_at(record, "body")
     return f' ("{body}")' if isinstance(body, str) and len(body) <= _SHORT_BODY else ""
-
-
-def _own_ids(deliverable: Deliverable, handler: Handler[Any]) -> Iterator[str]:
-    if isinstance(deliverable, PlainMessage):
-        yield from deliverable.ids
-        return
-    for record, name in zip(deliverable.records, deliverable.ids, strict=True):
-        messages = handler.read(copy.deepcopy(record)).messages
-        yield printable(messages[0].id) if len(messages) == 1 else name
 
 
 def _title(ids: Sequence[str]) -> str:

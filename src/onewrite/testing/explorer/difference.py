@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
 
-from onewrite.core.label import FORMAT
+from onewrite.core.label import is_ours
 from onewrite.testing.taps.traffic import Request
 
 # --- comparing --------------------------------------------------------------------------------------------------------
@@ -57,30 +57,11 @@ _UNKNOWN = (
     f"that the test sets. {_REDELIVERY} Or it goes by what a module keeps from one build(store) to the next, such as a counter or a "
     "cache: make that in build(store), which is called before each schedule."
 )
-_CLOCK_OF_STORE = "That is the time. The database has put it in, as $currentDate and $$NOW do, or observe() has asked for it: let observe() leave it out."
 _MADE_UP = (
-    "That looks random. The driver or observe() has made it up, as pymongo does with an _id: let observe() leave it out."
+    "Let observe() leave out what the database, the driver or observe() itself makes up, such as the time or an _id. What it sees beside the "
+    "store must be made in world(), or be emptied in build()."
 )
-_OUTSIDE_STORE = "What observe() sees beside the store must be made anew in build() or world()."
-
-_OF_EXPRESSIONS = frozenset(
-    {
-        "SET",
-        "ADD",
-        "DELETE",
-        "REMOVE",
-        "AND",
-        "OR",
-        "NOT",
-        "IN",
-        "BETWEEN",
-        "if_not_exists",
-        "list_append",
-        "contains",
-        "begins_with",
-    }
-)
-_LABEL = "_ledger"
+_BEFORE_SECOND_VALUE = frozenset({"AND", "BETWEEN", "IN"})  # in an expression, between an attribute and a placeholder
 _OURS = ("ow_", ":ow_", "outbox_")  # how the names begin under which onewrite puts times
 _A_DAY = 86_400.0
 _NEAR = 1.1 * _A_DAY  # to the present time, whatever the time zone
@@ -123,7 +104,7 @@ def _field_at(path: str, request: Request) -> str:
     names = cast("Mapping[str, str]", request.arguments.get("ExpressionAttributeNames") or {})
     for expression in ("UpdateExpression", "ConditionExpression", "KeyConditionExpression", "FilterExpression"):
         before, found, _ = str(request.arguments.get(expression, "")).partition(placeholder[1])
-        fields = [word for word in re.findall(r"#?[A-Za-z_][\w.#]*", before) if word not in _OF_EXPRESSIONS]
+        fields = [word for word in re.findall(r"(?<![:\w#.])#?[A-Za-z_][\w.#]*", before) if word not in _BEFORE_SECOND_VALUE]
         if found and fields:
             return f"{names.get(fields[-1], fields[-1])} ({placeholder[1]})"
     return path
@@ -132,15 +113,8 @@ def _field_at(path: str, request: Request) -> str:
 def difference_of_states(one: object, other: object) -> str:
     """Return how two states differ that the same requests have led to, and the remedy."""
     path, *values = _first(one, other) or ("", one, other)
-    remedy = (
-        _CLOCK_OF_STORE
-        if all(is_time(value, _FAR) for value in values)
-        else _MADE_UP
-        if all(map(_is_random, values))
-        else _OUTSIDE_STORE
-    )
     location = f" at {path}" if path else ""
-    return f"the same requests end in {values[0]!r}{location} one time and in {values[1]!r} another. {remedy}"
+    return f"the same requests end in {values[0]!r}{location} one time and in {values[1]!r} another. {_MADE_UP}"
 
 
 def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
@@ -153,10 +127,6 @@ def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
         )
     if any(_sort_lists(observed) == _sort_lists(state) for state in expected):
         return "They differ only in the order of a list. If the order does not matter, let observe() sort it"
-    for state in expected:
-        path, *values = _first(state, observed) or ("", None, None)
-        if all(is_time(value, _FAR) for value in values):
-            return f"They differ at {path or 'the value itself'}, which is the time: let observe() leave it out if it does not matter"
     return None
 
 
@@ -219,12 +189,7 @@ def _is_random(value: object) -> bool:
 def _without_ledgers(value: object) -> object:
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, object]", value).items()
-        # A label says how a ledger or an outbox is kept, under names that begin as its own does.
-        prefixes = [
-            str(name).removesuffix(_LABEL) for name, inner in items if str(name).endswith(_LABEL) and FORMAT in str(inner)
-        ]
-        ours = ("ow_", *prefixes)
-        return {name: _without_ledgers(inner) for name, inner in items if not str(name).startswith(ours)}
+        return {name: _without_ledgers(inner) for name, inner in items if not is_ours(str(name))}
     if isinstance(value, list | tuple):
         return [_without_ledgers(inner) for inner in cast("Sequence[object]", value)]
     return value

@@ -7,7 +7,6 @@ import contextvars
 import logging
 import os
 import shlex
-import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from onewrite.testing.explorer.calls import BlockedError, current_call, in_an_ev
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of, legend_of
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
-from onewrite.testing.explorer.remarks import NOTE, Remark, in_words
+from onewrite.testing.explorer.remarks import NOTE, Remark
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, encode
 from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirm, shorten
 from onewrite.testing.explorer.subject import Handler, LeaseMetError, Stores, Subject
@@ -92,8 +91,6 @@ class Arguments:
 
 
 # --- the exploration --------------------------------------------------------------------------------------------------
-
-_SECONDS_BETWEEN_LINES = 5.0  # of progress: most explorations end before the first line
 
 
 class Explore:
@@ -199,10 +196,10 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
             judge = Judge(subject, arguments.observe, arguments.invariant)
             judge.in_time(judge.prepare)
             judge.recall()
-            search = _search(judge, arguments, start)
+            search = _search(judge, arguments)
             if search.schedule is None and arguments.replay is None and judge.may_share_memory:
                 judge.separate()
-                search = search.then(_search(judge, arguments, start))
+                search = search.then(_search(judge, arguments))
             exploration = _exploration(arguments, judge, search, start, nodeid)
             if exploration.passes:
                 subject.check()
@@ -220,8 +217,6 @@ class _Search:
     pruned: int
     exhausted: bool
     remark: str | None
-    sampled: bool
-    was_slow: bool
 
     def then(self, other: _Search) -> _Search:
         return replace(
@@ -229,15 +224,14 @@ class _Search:
             schedules=self.schedules + other.schedules,
             pruned=self.pruned + other.pruned,
             exhausted=self.exhausted and other.exhausted,
-            was_slow=self.was_slow or other.was_slow,
         )
 
 
-def _search(judge: Judge, arguments: Arguments, start: float) -> _Search:
+def _search(judge: Judge, arguments: Arguments) -> _Search:
     """Search as fast as the handler allows: recall it, or run it and compare, or run it for every schedule."""
     while True:
         try:
-            return _first_finding(_source(judge, arguments), judge, start)
+            return _first_finding(_source(judge, arguments), judge)
         except MustRunError:
             judge.run_always()
         except NotRecallableError:
@@ -283,10 +277,6 @@ def _is_elsewhere(_: logging.LogRecord) -> bool:
 
 def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: float, nodeid: str | None) -> Exploration:
     remarks = [] if search.remark is None else [Remark(NOTE, search.remark)]
-    if search.was_slow:
-        remarks.append(_SLOW)
-    if judge.has_met_locks:
-        remarks.append(_TURNS)
     bounds = arguments.bounds
     if search.exhausted and search.schedules == 1 and not search.pruned and bounds.deliveries == 1 and not bounds.faults:
         remarks.append(_UNTRIED)
@@ -298,13 +288,8 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
             f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
         )
         counterexample = counterexample_of(schedule, schedule.finding, legend_of(judge.subject), code, replay)
-    try:
-        remarks += judge.in_time(lambda: [*judge.find_remarks()])
-    except Exception as error:
-        if counterexample is None:
-            raise
-        text = f"There are no remarks on undisturbed processing, since looking at it failed with {in_words(error)}."
-        remarks.append(Remark(NOTE, text))
+    passes = counterexample is None
+    remarks += judge.in_time(lambda: [*judge.find_remarks(passes=passes)])
     return Exploration(
         search.schedules,
         search.pruned,
@@ -313,21 +298,11 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
         bounds,
         counterexample,
         judge.nondeterministic,
-        search.sampled,
+        arguments.at_random or arguments.replay is not None,
         tuple(remarks),
     )
 
 
-_SLOW = Remark(
-    NOTE,
-    "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
-    "or it goes by what it keeps in memory from one delivery to the next, or observe() does, or build() asks the store for data.",
-)
-_TURNS = Remark(
-    NOTE,
-    "Deliveries of one process waited for a lock of each other's. So they came one after the other, and deliveries of two processes "
-    "came at once.",
-)
 _UNTRIED = Remark(
     "untried",
     "The one schedule within these bounds was run, in which nothing goes wrong and nothing comes twice: any handler would pass. Leave out "
@@ -335,22 +310,12 @@ _UNTRIED = Remark(
 )
 
 
-def _first_finding(source: Schedules, judge: Judge, start: float) -> _Search:
-    """Run schedules until one ends wrongly. Every few seconds a line says how far the exploration has come that began at `start`."""
-    number, last_line, found, exhausted = 0, start, None, not source.sampled
-    for number, schedule in enumerate(source, 1):
+def _first_finding(source: Schedules, judge: Judge) -> _Search:
+    """Run schedules until one ends wrongly."""
+    number, found = 0, None
+    for schedule in source:
+        number += 1
         if schedule.finding is not None:
-            found, exhausted = schedule, False
+            found = schedule if isinstance(source, OneSchedule) else shorten(judge, confirm(judge, schedule) or schedule)
             break
-        if number == source.most:
-            exhausted = False
-            break
-        now = time.perf_counter()
-        if now - last_line >= _SECONDS_BETWEEN_LINES:
-            last_line = now
-            line = f"exploring: {number} schedules run, {source.pruned} branches pruned, {now - start:.0f} s"
-            print(line, file=sys.stderr, flush=True)  # noqa: T201  # pytest captures stderr, and -s shows it
-    if found is not None and source.shrinks:
-        found = shorten(judge, confirm(judge, found) or found)
-    was_slow = not (exhausted or source.sampled or judge.recalls)
-    return _Search(found, number, source.pruned, exhausted, source.remark, source.sampled, was_slow)
+    return _Search(found, number, source.pruned, source.exhausted, source.remark)

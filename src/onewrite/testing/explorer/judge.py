@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.calls import place_in_words
+from onewrite.testing.explorer.calls import error_in_words, place_in_words
 from onewrite.testing.explorer.deliverables import leave_out_a_message
 from onewrite.testing.explorer.difference import (
     difference,
@@ -23,7 +23,7 @@ from onewrite.testing.explorer.difference import (
 )
 from onewrite.testing.explorer.proof import prove
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
-from onewrite.testing.explorer.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
+from onewrite.testing.explorer.remarks import NOTE, Remark, remark_on_invariant, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, name_of
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
@@ -177,42 +177,25 @@ class Judge:
         self._task_references: list[Reference] = []  # the same, with the tasks of deliveries in another order than their own
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
-        self._first_states: tuple[Any, ...] = ()  # what `observe` returned before any message
         self._invariant_says = False  # it has returned something other than None, or raised
         self._invariant_asks = False  # it has asked a store
         self._effects: Effects = {}
         self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while what the handler does is remembered
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
-        self.has_met_locks = False  # deliveries of one process wait for each other's
 
-    def find_remarks(self) -> Iterator[Remark]:
-        """Process the messages undisturbed once more, and yield what the reader of the report should know."""
-        requests = [step.request for step in self._references[self._order].taken_steps if step.request is not None]
-        handler_remarks = remarks_on(
-            self.subject,
-            orders_of(self._predecessors),
-            self._observation_or_words,
-            writes=[request for request in requests if request.writes],
-            cancels_out=self.expected == self._first_states,
-        )
-        kinds: set[str] = set()
-        for remark in handler_remarks:
-            kinds.add(remark.kind)
-            yield remark
-        if self.subject.has_written and not self.subject.has_looked and "unobserved" not in kinds:
-            yield Remark(
-                "beside",
-                "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it.",
+    def find_remarks(self, *, passes: bool) -> Iterator[Remark]:
+        """Yield what the reader of the report should know. If nothing ends wrongly, process the messages undisturbed once more for that."""
+        if self._some_untried:
+            text = (
+                f"The messages and their tasks have more than {MOST_ORDERS} orders: not all were tried for what is expected."
             )
+            yield Remark(NOTE, text)
+        if not passes:
+            return
+        yield from remarks_on(self.subject, orders_of(self._predecessors), lambda: self._look().observed)
         if self._invariant is not None and not self._invariant_says:
             yield from remark_on_invariant(self._invariant, asks=self._invariant_asks)
-        if self.subject.bounds.faults and not self.subject.new_process:
-            yield Remark(
-                "memory",
-                "What the handler keeps in memory has survived its crashes, since build(store) makes anew what observe() looks at beside "
-                "the store. Make that outside of build, and let build empty it.",
-            )
         if self.subject.hashes_at is not None:
             yield Remark(
                 "hash",
@@ -224,11 +207,6 @@ class Judge:
                 "tasks",
                 "It makes a difference which task of a delivery comes first, also where they run one after the other. All of that counts as "
                 f"right: {' and '.join(map(repr, self._depends_on_tasks))}. If it is not, let one task wait for the other.",
-            )
-        if self._some_untried:
-            yield Remark(
-                NOTE,
-                f"The messages and their tasks have more than {MOST_ORDERS} orders: not all were tried for what is expected.",
             )
 
     @property
@@ -252,13 +230,16 @@ class Judge:
 
     def recall(self) -> None:
         """From now on, recall what the handler does, unless it is known already that this cannot be done."""
-        if self.nondeterministic is not None or self.subject.always_anew:
+        subject = self.subject
+        if self.nondeterministic is not None or subject.always_anew:
             return
         if self._observes_memory():
-            # A handler that is built after a crash, to see what is in the store, would take that away from `observe`.
-            self.subject.new_process = self.subject.new_process and not self.subject.recovers
-        elif not (self.subject.recovers and self.subject.new_process):  # a crash is more than the end of a delivery there
-            subject = self.subject
+            if subject.recovers:  # the handler that is built after a crash would take away what `observe` sees
+                raise ConfigurationError(
+                    "build(store) asks the store for data, and what observe() sees beside the store lasts no longer than the handler: make "
+                    "that in world()."
+                )
+        elif not (subject.recovers and subject.bounds.faults):  # a crash is more than the end of a delivery there
             subject.recall = Recall(subject.key, lambda: subject.threads.names_used or subject.deliveries_differ)
 
     def prove(self) -> None:
@@ -274,12 +255,11 @@ class Judge:
         """
         subject = self.subject
         knows = self.remembers and not subject.takes_turns
-        return subject.bounds.concurrency > 1 and not knows and (subject.new_process or not subject.bounds.faults)
+        return subject.bounds.concurrency > 1 and not knows
 
     def take_turns(self) -> None:
         """From now on, deliveries in one process come one after the other: they wait for a lock of each other's."""
         self.subject.take_turns()
-        self.has_met_locks = True
         self._forget()
         self.recall()
 
@@ -397,7 +377,6 @@ class Judge:
         if not self.expected:
             failures = [reference.failure for reference in self._references.values() if reference.failure is not None]
             raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Mend that first.")
-        self._first_states = self._first_observation()
 
     def differs(
         self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, *, lasting: bool = False
@@ -435,9 +414,6 @@ class Judge:
             return
         if not self.subject.always_anew:
             self.subject.always_anew = True  # `observe` looks at something beside the store, and `world` may empty it
-        elif self.subject.new_process:
-            # What `observe` looks at may belong to one of the handlers that `build` has made.
-            self.subject.new_process = self.subject.always_anew = False
         else:
             self.nondeterministic = difference_of_states(one.observed, other.observed)
             return
@@ -527,18 +503,10 @@ class Judge:
             except ConfigurationError:
                 raise
             except Exception as error:
-                raise ConfigurationError(f"observe(store) fails after undisturbed processing: {in_words(error)}.") from error
+                raise ConfigurationError(
+                    f"observe(store) fails after undisturbed processing: {error_in_words(error)}."
+                ) from error
             return Reference(order, taken_steps, observation, trial.position, incomplete, None, tuple(trial.widths))
-        finally:
-            trial.abandon()
-
-    def _first_observation(self) -> tuple[Any, ...]:
-        """Return the observation before any message, or nothing if `observe` fails on an empty store."""
-        trial = Trial(self.subject)
-        try:
-            return (self._observation(),)
-        except Exception:
-            return ()
         finally:
             trial.abandon()
 
@@ -565,19 +533,13 @@ class Judge:
         except Exception as error:
             if self.subject.misuse is not None:
                 raise
-            return ScheduleEnd(in_words(error), has_failed=True, breach=breach)
+            return ScheduleEnd(error_in_words(error), has_failed=True, breach=breach)
 
     def _observation(self) -> Any:
         observation = self.subject.look(self._observe)
         if (reason := why_incomparable(observation)) is not None:
             raise ConfigurationError(f"What observe(store) returns must be comparable, but {reason}.")
         return copy.deepcopy(observation)
-
-    def _observation_or_words(self) -> Any:
-        try:
-            return self._observation()
-        except Exception as error:
-            return in_words(error)
 
     def _breach_of_invariant(self) -> str | None:
         """Return the reason if the invariant doesn't hold."""
@@ -587,7 +549,7 @@ class Judge:
             result = self.subject.look(self._invariant)
         except Exception as error:
             self._invariant_says = True
-            return f"the invariant is broken: {in_words(error)}"
+            return f"the invariant is broken: {error_in_words(error)}"
         if isinstance(result, tuple) or is_read_once(result):
             raise ConfigurationError(
                 f"The invariant returned {result!r}, which counts as true whatever is in it: return True or False, or use assert."

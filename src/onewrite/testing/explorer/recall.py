@@ -215,9 +215,8 @@ class CallFromMemory:
         pending = [PendingRequest(copy_request(entry.request), entry.cancelled) for entry in stop.pending]
         return stop._replace(pending=tuple(pending))
 
-    @property
-    def keys(self) -> tuple[Hashable, ...]:
-        return self.history.keys
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.history, name)
 
     @property
     def is_at_start(self) -> bool:
@@ -230,18 +229,6 @@ class CallFromMemory:
     @property
     def has_ended(self) -> bool:
         return self.has_died or self.is_dead or self.history.stop.has_ended
-
-    @property
-    def result(self) -> Reply:
-        return self.history.result
-
-    @property
-    def outcomes(self) -> list[object]:
-        return self.history.outcomes
-
-    @property
-    def failures(self) -> list[str]:
-        return self.history.failures
 
     def resume(self, answer: Reply, index: int = 0) -> None:
         self.history = _check_known(self._recall.after(self.history, answer, index))

@@ -13,7 +13,7 @@ from onewrite.batch.function import WrongReturn, check_return
 from onewrite.core.label import OUTBOX, is_ours
 from onewrite.message import Message
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Outcome, Rejected, Stale
-from onewrite.testing.explorer.calls import Reply
+from onewrite.testing.explorer.calls import Reply, error_in_words
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.explorer.trial import ROUNDS, Trial, TrialStep
 from onewrite.testing.taps.traffic import Key, Request, is_guarded
@@ -28,7 +28,7 @@ _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 # These remarks mean that a write is lost, or that a wrong handler would pass the test too.
 FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
 # These say that something is probably not meant. The test can still fail.
-DOUBTFUL = ("early", "unseen", "cancelled", "beside", "raises", "returns", "memory", "hash", "tasks")
+DOUBTFUL = ("early", "unseen", "cancelled", "raises", "returns", "hash", "tasks")
 NOTE = "note"  # how the exploration went
 
 
@@ -46,10 +46,8 @@ class Remark:
     | `"early"` | warns | a message does nothing where it comes before, or after, another one |
     | `"unseen"` | warns | a message changes the stores, but nothing that `observe` sees |
     | `"cancelled"` | warns | all messages together change nothing that `observe` sees |
-    | `"beside"` | warns | `observe` asks none of the stores |
     | `"raises"` | warns | a message raises although nothing disturbs it |
     | `"returns"` | warns | a handler with a guarded store returns what the decorators and the worker refuse |
-    | `"memory"` | warns | what the handler keeps in memory has survived its crashes |
     | `"hash"` | warns | the handler goes by the hash of a text, which differs between processes |
     | `"tasks"` | warns | it makes a difference which task of a delivery comes first |
     | `"note"` | no | how the exploration went |
@@ -74,7 +72,11 @@ class _PartResult:
     returned: object = None  # by the handler, the last time
     finds_nothing: bool = False  # it has asked for an entity that is not there, or has tried to change one
     is_forestalled: bool = False  # it has sent a creation of what another message has made by an upsert
-    only_creates: bool = True  # all that it writes are creations
+    writes: list[Request] = field(default_factory=list[Request])
+
+    @property
+    def only_creates(self) -> bool:
+        return all(map(_is_creation, self.writes))
 
     @property
     def is_lost(self) -> bool:
@@ -101,21 +103,12 @@ class _OrderResult(NamedTuple):
     """The results of the parts in one order."""
 
     results: PartResults
-    end: object  # what `observe` sees then
+    start: object  # what `observe` sees before the first part
+    end: object  # and after the last one
 
 
-def remarks_on(
-    subject: Subject,
-    orders: Iterator[Order],
-    observe: Callable[[], object],
-    *,
-    writes: Sequence[Request],
-    cancels_out: bool,
-) -> Iterator[Remark]:
-    """What to say about messages that raise or change nothing. The first of the orders is the one in which they were given.
-
-    `writes` are what they write when nothing disturbs them. `cancels_out`: in the end, `observe` sees what it saw at first.
-    """
+def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], object]) -> Iterator[Remark]:
+    """Yield what to say about messages that raise or change nothing. The first of the orders is the one in which they were given."""
     given_order = next(orders)
     first = _process_all(subject, given_order, observe)
     in_each_order = [first, *[_process_all(subject, order, observe) for order in islice(orders, _MOST_ORDERS)]]
@@ -125,7 +118,7 @@ def remarks_on(
     if errors and all(any(result.error is not None for result in part_results.values()) for part_results in others):
         for part, error in errors.items():
             text = (
-                f"{_name(subject, part)} raises {in_words(error)} although nothing disturbs it, and is done only when it is "
+                f"{_name(subject, part)} raises {error_in_words(error)} although nothing disturbs it, and is done only when it is "
                 "delivered again. If that is not meant, mend it: a queue gives up a message after some failures."
             )
             yield Remark("raises", text)
@@ -155,9 +148,9 @@ def remarks_on(
         if not _acts(best_results[part]) and not _wins_elsewhere(part, first, in_each_order):
             yield Remark("idle", _on_idle(subject, part, given_order[:place], best_results[part]))
     if not seen_parts:
-        yield Remark("unobserved", _on_unobserved(subject, results, writes, observe))
+        yield Remark("unobserved", _on_unobserved(subject, results, observe))
         return
-    if cancels_out:
+    if all(order_result.end == first.start for order_result in in_each_order):
         yield Remark(
             "cancelled",
             "In the end, observe() sees what it saw before the first message, so a handler that never does anything would pass. Give "
@@ -178,11 +171,6 @@ def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterato
         yield Remark("unchecked", "The invariant compares, and does nothing with the result: return it, or assert it.")
     elif not asks:
         yield Remark("unchecked", "The invariant returns None each time, and asks none of the stores: it checks nothing.")
-
-
-def in_words(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
@@ -236,8 +224,9 @@ def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
     return Remark("early", text)
 
 
-def _on_unobserved(subject: Subject, results: PartResults, writes: Sequence[Request], observe: Callable[[], object]) -> str:
+def _on_unobserved(subject: Subject, results: PartResults, observe: Callable[[], object]) -> str:
     value = observe()
+    writes = [write for result in results.values() for write in result.writes]
     look_requests = subject.look_requests
     text = "No message changes what observe() sees"
     if value is None:
@@ -276,10 +265,11 @@ def _process_all(subject: Subject, order: Order, observe: Callable[[], object]) 
     trial = Trial(subject)
     upserted_keys: set[Key] = set()  # what was made in this order, but not by a creation
     try:
+        start = observe()
         for _ in range(ROUNDS):
             for part in [part for part in order if part not in trial.progress.settled_parts]:
                 _process(trial, part, results[part], lambda: (subject.machine.state, observe()), upserted_keys)
-        return _OrderResult(results, observe())
+        return _OrderResult(results, start, observe())
     finally:
         trial.abandon()
 
@@ -293,7 +283,7 @@ def _process(
     after, keys_after = look(), trial.keys_held()
     requests = [step.taken_step.request for step in trial.steps[first:]]
     writes = [request for request in requests if request is not None and request.writes]
-    result.only_creates = result.only_creates and all(map(_is_creation, writes))
+    result.writes += writes
     # Of a guarded creation that finds its entity there, nothing is left but its mark.
     forestalled_keys = upserted_keys & keys_before
     if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & forestalled_keys for write in writes)):

@@ -124,6 +124,7 @@ def _cost(schedule: JudgedSchedule) -> tuple[int, ...]:
 # --- all schedules ----------------------------------------------------------------------------------------------------
 
 _FAULTS = [fault for fault in Fault if fault]
+_MAX_RECALLED, _MAX_RUN = 300_000, 10_000  # schedules, unless the user says otherwise
 _MANY_REQUESTS = 5040  # which of its pending requests a delivery sends is counted round: up to ten have the same chance
 _FALLS = 2  # of the delivery that goes on, behind all others: enough for mistakes that take three orders
 _FAULT_SHARE = 0.2  # of the steps of a random schedule, as long as the bounds allow faults
@@ -164,8 +165,7 @@ class EverySchedule:
     start, and none is given up.
     """
 
-    sampled = False
-    shrinks = True  # a schedule that ends wrongly is to be shortened
+    exhausted = False  # every schedule has been run, or cannot end differently from one that has
     remark: str | None = None  # what the reader of the report should know
 
     def __init__(self, judge: Judge, schedules: int | None = None) -> None:
@@ -176,23 +176,21 @@ class EverySchedule:
         self._path: list[_Node] = []
         self._places: set[Hashable] = set()
 
-    @property
-    def most(self) -> int:
-        """The number of schedules after which the search is given up."""
-        return self._schedules or (300_000 if self._recalls else 10_000)
-
     def __iter__(self) -> Iterator[JudgedSchedule]:
         yield from [schedule for schedule in _overlap(self._judge) if schedule.finding is not None]
         checks = [*_follow_variants(self._judge)]
         if self._judge.remembers:
             checks += _repeat(self._judge)
             checks += _draw(self._judge, 0, _DRAWN_AT_FIRST)
-        right = more = True
-        while more:
+        right, most = True, self._schedules or (_MAX_RECALLED if self._recalls else _MAX_RUN)
+        for number in count(1):
             schedule = self._judge.run(self._run, self._start)
             right = right and schedule.finding is None
             yield schedule
-            more = self._go_back()
+            if not self._go_back():
+                break
+            if number == most:
+                return
         if right and self._judge.remembers:
             # The more there was to spare, the more schedules are drawn.
             many = len(self._places) // _PLACES_FOR_A_DRAWN_ONE
@@ -200,6 +198,7 @@ class EverySchedule:
             self._judge.prove()
         if right:
             yield from (schedule for schedule in checks if schedule.finding is not None)
+        self.exhausted = True
 
     def _start(self) -> Trial:
         """A trial that stands where the next schedule leaves the one before it, or at the beginning."""
@@ -317,10 +316,8 @@ class RandomSchedules:
     with Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010). Every second schedule is drawn uniformly.
     """
 
-    most = None  # it ends by itself
+    exhausted = False
     pruned = 0
-    sampled = True  # it is not meant to run every schedule within the bounds
-    shrinks = True
     remark: str | None = "They were drawn at random."
 
     def __init__(self, seed: object, judge: Judge, schedules: int | None) -> None:
@@ -387,10 +384,8 @@ def _run_random(
 class OneSchedule:
     """Runs the schedule of a replay code."""
 
-    most = None  # it ends by itself
+    exhausted = False
     pruned = 0
-    sampled = True
-    shrinks = False
 
     def __init__(self, replay_code: str, judge: Judge) -> None:
         self._steps = decode(replay_code, judge.subject.names)

@@ -26,16 +26,18 @@ from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
     CallThreads,
     HandlerCall,
+    HandlerFunction,
     Place,
     Reply,
+    WaitFor,
     await_result,
     current_call,
     in_an_event_loop,
     is_own_code,
     without_frames,
 )
-from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, Titles, deliverables_of, titles_of
-from onewrite.testing.explorer.recall import History, MustRunError, Recall, comparable
+from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of, titles_of
+from onewrite.testing.explorer.recall import MustRunError, Recall, comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
 from onewrite.testing.model.databases import World
 from onewrite.testing.model.machine import (
@@ -71,37 +73,26 @@ class Invocation:
         batch_handler = handler_of(handler)
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
 
-    def of(self, deliverable: Deliverable, delivery: Delivery) -> Callable[[Any], Any]:
+    def of(self, deliverable: Deliverable, delivery: Delivery) -> HandlerFunction:
         """Return the function that is called with the message or the event. It raises if Lambda takes the invocation for failed."""
-        request_id = f"00000000-0000-4000-8000-{delivery.message:06}{delivery.number:06}"
         is_event = isinstance(deliverable, LambdaEvent)
         # Lambda always gives a context. The second parameter of another handler may be something else, with a default.
         with_context = (is_event or not _takes(self._handler, _A_MESSAGE)) and _takes(self._handler, _A_MESSAGE, _A_CONTEXT)
+        request_id = f"00000000-0000-4000-8000-{delivery.message:06}{delivery.number:06}"
+        context = [replace(lambda_context(), aws_request_id=request_id)] if with_context else []
         # Of Kafka Lambda reads an answer in provisioned mode only, which a decorated handler says of itself.
         is_read = isinstance(deliverable, LambdaEvent) and (self._has_its_answer_read or not deliverable.source.raises)
 
-        def call(message: Any) -> Any:
-            answer = (
-                self._handler(message, replace(lambda_context(), aws_request_id=request_id))
-                if with_context
-                else self._handler(message)
-            )
+        def call(message: Any, wait_for: WaitFor) -> Any:
+            answer = wait_for(self._handler(message, *context))
             return _check_answer(answer, is_read=is_read) if is_event else answer
 
-        def deliver(message: Message) -> Any:
+        def deliver(message: Message, wait_for: WaitFor) -> Any:
             """As a decorator does it: an unsettled outcome that the function got and did not return is as good as returned."""
             with FunctionCall([message]) as function_call:
-                answer = call(message)
-                if inspect.isawaitable(answer):
-                    return _deliver_awaited(answer, message)
-                return _answer_for(answer, message, function_call)
+                return _answer_for(call(message, wait_for), message, function_call)
 
         return deliver if isinstance(deliverable.message, Message) else call
-
-
-async def _deliver_awaited(answer: Awaitable[Any], message: Message) -> Any:
-    with FunctionCall([message]) as function_call:
-        return _answer_for(await answer, message, function_call)
 
 
 def _answer_for(answer: Any, message: Message, call: FunctionCall) -> Any:
@@ -124,8 +115,6 @@ def _takes(handler: Handler, *arguments: object) -> bool:
 
 def _check_answer(answer: Any, *, is_read: bool) -> Any:
     """The answer, of which Lambda makes JSON. None if Lambda does not look into it."""
-    if inspect.isawaitable(answer):
-        return _check_awaited_answer(answer, is_read=is_read)
     try:
         json.dumps(answer, default=_number)
     except (TypeError, ValueError) as error:
@@ -133,10 +122,6 @@ def _check_answer(answer: Any, *, is_read: bool) -> Any:
             f"Lambda makes JSON of what the handler returns, and cannot: {error}. Return None, or a dict with batchItemFailures."
         ) from error
     return answer if is_read else None
-
-
-async def _check_awaited_answer(answer: Awaitable[Any], *, is_read: bool) -> Any:
-    return _check_answer(await answer, is_read=is_read)
 
 
 def _number(value: object) -> float:
@@ -261,7 +246,6 @@ class Subject:
     reads_may_be_stale = False  # such a read has been seen
     misuse: OnewriteError | None = None  # set when the handler does what cannot be explored
     has_written = False  # a call of the handler has sent a write
-    has_looked = False  # `observe` or the invariant has sent a request
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
     recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
     time_goes_on = False  # each redelivery comes later than the delivery before it
@@ -285,10 +269,8 @@ class Subject:
         self._redelivered_after = redelivered_after
         self.deliverables = deliverables_of(messages)
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
-        self._handler: Handler | None = None  # the last one that was built
-        self._titles: Titles | None = None
+        self.titles = titles_of(self.deliverables)
         self.bounds = bounds
-        self.new_process = bounds.faults > 0  # what follows a crash is delivered to another handler that `build` has made
         # Only `reorder="within_source"` asks for the sources: other messages may have none.
         needs_sources = bounds.reorder == "within_source"
         sources = [deliverable.sources() if needs_sources else frozenset[Hashable]() for deliverable in self.deliverables]
@@ -296,7 +278,6 @@ class Subject:
         self.look_requests: list[Request] = []  # by `observe` or by the invariant, when they looked last
         self.recall: Recall | None = None  # what is remembered of the handler, if it goes by its answers alone
         self.must_run = False  # the handler must run in each schedule, and what it does is only compared
-        self.waiting_calls: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self.variants: set[Fault] = set()  # of faults, of which the handler makes a difference
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
         self._lasting_answers: dict[Hashable, Callable[[], Any]] = {}  # they repeat what a store says about its structure
@@ -317,22 +298,10 @@ class Subject:
         """Whether a handler can tell which delivery of its message it is given: Lambda numbers its requests, and SQS the receipts."""
         return any(isinstance(deliverable, LambdaEvent) for deliverable in self.deliverables)
 
-    @property
-    def titles(self) -> Titles:
-        """Return the titles of the messages and their parts in a report. The handler's identity is only asked for a report."""
-        if self._titles is None:
-            self._titles = titles_of(self.deliverables, handler_of(self._handler))
-        return self._titles
-
     def close(self) -> None:
-        self.release_waiting()
         self._senders.closed = True
         self.threads.close()
         self._loop.close()
-
-    def release_waiting(self) -> None:
-        while self.waiting_calls:
-            self.threads.release(self.waiting_calls.popitem()[1])
 
     def begin(self) -> Invocation:
         """Go back to the beginning of the world, and build a handler."""
@@ -354,16 +323,14 @@ class Subject:
         """
         if self.recovers:
             return 0
-        after_crashes = self.bounds.faults if self.new_process else 0
         of_deliveries = len(self.deliverables) * self.bounds.deliveries + sum(map(len, self.start.parts))
-        return after_crashes + (of_deliveries if self.own_processes else 0)
+        return self.bounds.faults + (of_deliveries if self.own_processes else 0)
 
     def build(self) -> Invocation:
         with heard_by(self._senders):
             handler = self._build(self.stores)
         if not callable(handler):
             raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
-        self._handler = handler
         return Invocation(handler)
 
     def take_turns(self) -> None:
@@ -420,7 +387,7 @@ class Subject:
         try:
             machine_key = key if isinstance(key, int) and self._keys is self.machine else None
             answer = Reply(self.complete(self.machine.perform(request, machine_key)))
-        except ConfigurationError:
+        except (ConfigurationError, UnsupportedByStandIn):
             raise
         except UnsupportedByStandIn as error:
             self.refuse(error)
@@ -508,7 +475,6 @@ class Subject:
                 return self.complete(function(self.stores))
         finally:
             self._looks = False
-            self.has_looked = self.has_looked or bool(self.look_requests)
 
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""

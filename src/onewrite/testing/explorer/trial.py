@@ -17,7 +17,6 @@ from onewrite.testing.explorer.recall import (
     Recall,
     RecordedCall,
     UnknownError,
-    answer_of,
     answers_of,
 )
 from onewrite.testing.explorer.schedule import (
@@ -319,8 +318,8 @@ class Trial:
         self._process, *self._spares = self._subject.begin_processes(1 + self._subject.spare_processes)
 
     def take_over(self) -> None:
-        """Let the process go on that would go on after a crash, if one would."""
-        if self._subject.new_process:
+        """Let the process go on that would go on after a crash, if one is possible."""
+        if self._subject.bounds.faults:
             self._process = self._spares.pop() if self._spares else None
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
@@ -574,18 +573,14 @@ class TrialFromMemory(Trial):
         return self._effect(step, history)
 
     def _learn(self, delivery: Delivery, history: History) -> None:
-        """Run the handler to see what it does with these answers. The last call goes on, if this is its next answer."""
-        call = self._subject.waiting_calls.pop(history.before, None)
-        self._subject.release_waiting()
-        if call is None:
-            invocation = self._subject.begin()
-            self.go_here()
-            call = self._subject.call(invocation, delivery, self._open_parts[delivery], answers_of(history))
-        else:
-            self.go_here()
-            call.resume(answer_of(history), history.request_index)
-        self._subject.waiting_calls[history] = call
-        self._recall.learn(history, call)
+        """Run the handler to see what it does with these answers."""
+        invocation = self._subject.begin()
+        self.go_here()
+        call = self._subject.call(invocation, delivery, self._open_parts[delivery], answers_of(history))
+        try:
+            self._recall.learn(history, call)
+        finally:
+            self._subject.threads.release(call)
 
     def _stop(self, delivery: Delivery) -> Standstill:
         return self._histories[delivery].stop
