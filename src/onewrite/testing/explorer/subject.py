@@ -90,9 +90,17 @@ class Invocation:
         def deliver(message: Message, wait_for: WaitFor) -> Any:
             """As a decorator does it: an unsettled outcome that the function got and did not return is as good as returned."""
             with FunctionCall([message]) as function_call:
-                return _answer_for(call(message, wait_for), message, function_call)
+                answer = self._handler(message, *context)
+                if not inspect.isawaitable(answer):
+                    return _answer_for(answer, message, function_call)
+            return wait_for(_deliver_awaited(answer, message))
 
         return deliver if isinstance(deliverable.message, Message) else call
+
+
+async def _deliver_awaited(answer: Awaitable[Any], message: Message) -> Any:
+    with FunctionCall([message]) as function_call:  # in the task of the handler, which is where it sees errors
+        return _answer_for(await answer, message, function_call)
 
 
 def _answer_for(answer: Any, message: Message, call: FunctionCall) -> Any:
