@@ -27,6 +27,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
+from onewrite.core.unreturned import UnfinishedWrite
 from onewrite.errors import ConfigurationError
 from onewrite.testing.determinism import determine
 from onewrite.testing.taps.everywhere import Listener, current_listener
@@ -629,7 +630,9 @@ class HandlerCall:
         Whoever raises, or has met an error, may leave tasks behind: `gather` raises the first exception, and the others go on.
         Whoever leaves a task behind though all went well has not waited for it.
         """
-        return self.result.error is not None or bool(self._errors)
+        # These are errors of writes for which the handler did not wait: it has not failed itself.
+        is_unseen = isinstance(self.result.error, UnfinishedWrite | asyncio.CancelledError)
+        return (self.result.error is not None and not is_unseen) or bool(self._errors)
 
     def _end_loops(self) -> None:
         """Let what the handler has left in its event loops come to an end, or refuse it."""
