@@ -24,7 +24,6 @@ from onewrite import Begun, ConfigurationError, Deferred, HighWaterMark, InSeque
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.errors import UnsupportedByStandIn
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import Arguments, Explore, explore, run
 from onewrite.testing.explorer.judge import initialisation
@@ -191,26 +190,6 @@ def test_a_message_that_never_settles_is_a_finding() -> None:
     report = on_mongodb(inserting_first)
     assert len(words(report)) == 1
     assert "m1 never settled: DuplicateKeyError" in str(report)
-
-
-def test_an_order_that_the_stand_in_cannot_answer_ends_the_exploration() -> None:
-    def world() -> Any:
-        collection = customers()
-        collection.insert_one({"_id": "c1", "lines": [{"sku": "a"}, {"sku": "b"}]})
-        return collection
-
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            if message.id == "m1":
-                collection.update_one({"_id": "c1"}, {"$pull": {"lines": {"sku": "a"}}})
-                return
-            place = [line["sku"] for line in collection.find_one({"_id": "c1"})["lines"]].index("b")
-            collection.update_one({"_id": "c1"}, {"$set": {f"lines.{place}.ok": True}})
-
-        return handle
-
-    with pytest.raises(UnsupportedByStandIn):
-        on_mongodb(build, world=world, observe=lambda collection: collection.find_one({}))
 
 
 def test_a_step_that_is_never_finished_keeps_its_message_busy() -> None:

@@ -395,7 +395,7 @@ class Subject:
         try:
             machine_key = key if isinstance(key, int) and self._keys is self.machine else None
             answer = Reply(self.complete(self.machine.perform(request, machine_key)))
-        except (ConfigurationError, UnsupportedByStandIn):
+        except ConfigurationError:
             raise
         except UnsupportedByStandIn as error:
             self.refuse(error)
