@@ -137,6 +137,12 @@ class Reply(RawBSONDocument):
         """Add fields: pymongo adds the labels of a failed write to the part of the response that it raises."""
         super().__init__(encode({**self, **fields}))
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same fields, as of dicts: programs compare the parts of an error."""
+        return {**self} == {**cast("Document", other)} if isinstance(other, Mapping) else NotImplemented
+
+    __hash__ = None
+
     def __repr__(self) -> str:
         try:
             return repr({**self})
