@@ -364,6 +364,16 @@ def test_step_settles_if_the_response_is_unreadable(
     assert done(store.seen(M2, {"_id": key}))[0][0] is Applied
 
 
+def test_partial_index_hides_no_verdict_if_its_value_is_unreadable(
+    collection: Documents, make_store: MakeStore, done: Any
+) -> None:
+    collection.create_index("n", partialFilterExpression={"at": {"$lt": DatetimeMS(10**15)}})
+    store = make_store(SeenIds())
+    verbs: list[Deliver] = [lambda store, m: store.insert_one(m, HERE), lambda store, m: store.delete_one(m, {"_id": "p"})]
+    for verb in verbs:
+        assert [done(verb(store, M1))[0][0] for _ in range(2)] == [Applied, Duplicate]
+
+
 TAKEN: dict[str, Callable[[Any, Message, Any], Any]] = {
     "upsert": lambda store, m, value: store.update_one(m, HERE, {"$set": {"at": value}}, upsert=True),
     "find and upsert": lambda store, m, value: store.find_one_and_update(m, HERE, {"$set": {"at": value}}, upsert=True),

@@ -31,7 +31,7 @@ from pymongo.read_concern import ReadConcern
 from onewrite.core.clock import random_name
 from onewrite.core.engine import Engine, Landed, Native, Refusal
 from onewrite.core.event import Emission, Outbox, copy_value
-from onewrite.core.flow import MISSING_OK, Call, Flow, check_awaited, split_missing_ok
+from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
 from onewrite.core.judging import check_emits, judge, judge_creation, shows_effect
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
@@ -404,14 +404,22 @@ class Flows(Engine):
             self._indexes = indexes
 
     def read_indexes(self, *, inserts: bool) -> Flow[Document]:
-        indexes: Document = yield Call("index_information")
+        indexes = yield from self._list_indexes()
         if inserts and id_index(indexes) is None:
             # A collection that is not there has no index either. The insert creates it, with an index on _id.
             names: Sequence[str] = yield Call("database.list_collection_names")
             if self.target.name in names:
-                indexes = yield Call("index_information")  # another may have created it between the first two requests
+                indexes = yield from self._list_indexes()  # another may have created it between the first two requests
                 check_ids_are_unique(indexes)
         return indexes
+
+    def _list_indexes(self) -> Flow[Document]:
+        try:
+            return cast("Document", (yield Call("index_information")))
+        except InvalidBSON:  # a partial index can have any value in its condition
+            options = {"codec_options": self.target.codec_options}
+            response = yield Do(self.target.database.command, ({"listIndexes": self.target.name},), options, sends=True)
+            return {index["name"]: {**index, "key": [*index["key"].items()]} for index in response["cursor"]["firstBatch"]}
 
     def without_ledger(self, document: Document) -> Entity:
         return without_ledger(self.ledger.terms, document)
