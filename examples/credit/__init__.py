@@ -1,4 +1,4 @@
-"""Reserving customer credit for orders: one MongoDB document a customer, asked in any order and more than once."""
+"""Reserve customer credit for orders: one MongoDB document per customer, and commands in any order and more than once."""
 
 from credit.commands import ReleaseCredit, ReserveCredit, TransferCredit
 from credit.customers import Customers

@@ -1,4 +1,4 @@
-"""A customer with 50.00 of credit, and commands that come twice, on an embedded MongoDB: `python -m credit`."""
+"""A customer with 50.00 of credit, and commands that arrive twice, on an embedded MongoDB: `python -m credit`."""
 
 from __future__ import annotations
 

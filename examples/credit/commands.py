@@ -1,4 +1,4 @@
-"""What the order service asks for. `id` is the message's: the same on every delivery."""
+"""Commands of the order service. `id` is the message's ID, the same on every delivery."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReleaseCredit:
 
 @dataclass(frozen=True, slots=True)
 class TransferCredit:
-    """From one customer to another."""
+    """A transfer from one customer to another."""
 
     id: str
     giver_id: str

@@ -1,8 +1,8 @@
-"""The customers' credit. A change is one guarded write; the first sight of a customer takes two more, a refusal one.
+"""The customers' credit. A change is one guarded write. Creating a customer takes two more requests, and a refusal one.
 
     {"_id": "c-1", "available": 4200, "reservations": [{"order": "o-1", "cents": 800}], "released": ["o-0"]}
 
-Orders stand in lists, as values: an order id as a field name would need its dots and dollars escaped.
+Order IDs are values in lists, because as field names their dots and dollars would need escaping.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Customers:
         self._default_limit = default_limit
 
     def reserve(self, message: Message, customer_id: str, order_id: str, cents: int) -> Outcome:
-        """`Rejected`: too little credit, or the order has had its reservation, by another message."""
+        """Reserve credit. `Rejected` means too little credit, or that another message has reserved for this order."""
         return self._change(
             message,
             customer_id,
@@ -31,11 +31,11 @@ class Customers:
         )
 
     def refuse(self, message: Message, customer_id: str) -> Outcome:
-        """Remember the message and nothing else. No upsert: a document without `available` would be no customer."""
+        """Remember the message and change nothing else. No upsert: a document without `available` would not be a customer."""
         return self._guarded.record(message, {"_id": customer_id}, upsert=False)
 
     def release(self, message: Message, customer_id: str, order_id: str, cents: int) -> Outcome:
-        """`Rejected` or `Missing`: no such reservation. `released` lets a late copy of the reserving message learn what was decided."""
+        """Release a reservation. `Rejected` or `Missing` means that there is none. A late copy of the reservation finds the decision in `released`."""
         return self._guarded.update_one(
             message,
             {"_id": customer_id, "reservations": {"$elemMatch": {"order": order_id, "cents": cents}}},
@@ -47,9 +47,9 @@ class Customers:
         )
 
     def transfer(self, message: Message, giver_id: str, taker_id: str, cents: int) -> Outcome:
-        """Both customers change or neither does. `Rejected`: the first has too little credit. `Missing`: one of them is no customer.
+        """Change both customers or neither. `Rejected` means that the first has too little credit, and `Missing` that one of them doesn't exist.
 
-        The two are written in one order by all transfers, so opposite ones meet at the first document.
+        All transfers write the two documents in the same order, so opposite transfers meet at the first document.
         """
         given = self._guarded.updating(
             {"_id": giver_id, "available": {"$gte": cents}},
@@ -69,24 +69,23 @@ class Customers:
     ) -> Outcome:
         """Change a customer, who begins with the default limit.
 
-        Not upsert=True: on a missing customer MongoDB does not check {"available": {"$gte": ...}}, it just creates.
+        An upsert can't do this: MongoDB doesn't check {"available": {"$gte": ...}} in a missing document, and creates it.
         """
         query = {"_id": customer_id, **condition}
         match outcome := self._guarded.update_one(message, query, update):
             case Missing() | Rejected():
                 if isinstance(outcome, Missing):
                     self._open(message, customer_id)
-                # The customer that is shown may have been opened after the write was refused for want of one: the refusal
-                # that counts is that of a customer who was there.
+                # The customer in this outcome might have been created after the write was refused because there was none.
+                # Only the refusal of an existing customer counts.
                 return self._guarded.update_one(message, query, update)
             case _:
                 return outcome
 
     def _open(self, message: Message, customer_id: str) -> None:
-        """Whoever comes second finds the customer there, and that will do.
+        """Create the customer, unless another delivery already has.
 
-        Under an id of its own: under the message's, the new customer would hold that as seen, and the change to come would
-        be taken for a duplicate.
+        The insert has its own message ID. Under the command's own ID, the change that follows would be a duplicate of the insert.
         """
         first_sight = Message(message.child("open"))
         self._guarded.insert_one(

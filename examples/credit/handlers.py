@@ -1,6 +1,6 @@
-"""From a command to the reply. However often it is delivered, a command is decided once.
+"""Turn a command into a reply. A command is decided once, however often it is delivered.
 
-The ledger tells *that* a message was decided; the customer's reservations tell *what*, for the order.
+The ledger shows *that* a message was decided. The customer's reservations show *how*.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def reserve(customers: Customers, command: ReserveCredit) -> Reply:
         case Duplicate(entity=customer):
             return _decision(customer, command.order_id)
         case Rejected(entity=customer) if _decision(customer, command.order_id) == "reserved":
-            return "reserved"  # by another message that asked for the same order
+            return "reserved"  # another message reserved for the same order
         case Rejected():
-            # After a crash here the redelivery asks anew. That is fine: nobody has been told "refused" yet.
+            # After a crash here, the redelivery decides again. That's safe, because no one has received "refused" yet.
             return _refuse(customers, message, command)
         case outcome:
             raise _unexpected(outcome)
@@ -37,7 +37,7 @@ def release(customers: Customers, command: ReleaseCredit) -> Reply:
         case Applied() | Duplicate():
             return "released"
         case Rejected() | Missing():
-            return "no such reservation"  # or not yet, so it is not recorded: delivered again, it asks again
+            return "no such reservation"  # not recorded, because the reservation can still arrive
         case outcome:
             raise _unexpected(outcome)
 
@@ -50,7 +50,7 @@ def transfer(customers: Customers, command: TransferCredit) -> Reply:
         case Duplicate():
             return _transferred(customers, command)
         case Rejected() | Missing():
-            # To refuse it in one of the two is to refuse it: a transfer that either of them holds is a duplicate.
+            # One record refuses the transfer, because a transfer that either document holds is a duplicate.
             customers.refuse(message, command.giver_id)
             return _transferred(customers, command)
         case outcome:
@@ -67,7 +67,7 @@ def _refuse(customers: Customers, message: Message, command: ReserveCredit) -> R
         case Applied():
             return "refused"
         case Duplicate(entity=customer):
-            # Another delivery of this message was decided in between, and maybe otherwise: that stands.
+            # Another delivery of this message was decided in the meantime, possibly in another way. That decision stands.
             return _decision(customer, command.order_id)
         case outcome:
             raise _unexpected(outcome)

@@ -1,4 +1,4 @@
-"""The order history of a food delivery service: one item an order, fed by events of orders and of deliveries."""
+"""The order history of a food delivery service: one item per order, updated by events of orders and deliveries."""
 
 from order_history.handlers import handle
 from order_history.history import OrderHistory, Page

@@ -1,4 +1,4 @@
-"""What orders and deliveries publish. Each of them numbers its own events 1, 2, 3..., and its events come in that order."""
+"""Events of orders and deliveries. Each order and delivery numbers its own events 1, 2, 3, and they arrive in that order."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Event: TypeAlias = OrderCreated | OrderApproved | OrderCancelled | DeliveryPicke
 
 
 def message_of(event: Event) -> Message:
-    """The same for every delivery of an event: who numbers it, and which number it has."""
+    """Return the event's message, which is the same on every delivery."""
     match event:
         case DeliveryPickedUp() | DeliveryDelivered():
             source = f"Delivery-{event.delivery_id}"

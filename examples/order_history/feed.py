@@ -1,7 +1,7 @@
-"""The queue that feeds the view: for Lambda `order_history.feed.handler`, for a worker `order_history.feed:handler`.
+"""The handler of the queue: `order_history.feed.handler` for Lambda, `order_history.feed:handler` for a worker.
 
-The events come as JSON: `{"type": "OrderApproved", "orderId": "o-1", "number": 2, "at": "2026-03-02T12:01:00Z"}`. Those of
-a delivery have a `deliveryId` too. What is no such event fails, and ends up among the dead letters.
+The events are JSON: `{"type": "OrderApproved", "orderId": "o-1", "number": 2, "at": "2026-03-02T12:01:00Z"}`. Those of
+a delivery also have a `deliveryId`. An unknown event fails, and ends in the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from order_history.history import OrderHistory
 
 
 class UnknownEvent(ValueError):
-    """It is none of the events that this view is made of."""
+    """The event's type isn't one that this view uses."""
 
 
 def identity(record: Record) -> Message:
-    """The message is that of the event, whose type says who numbers it."""
+    """Return the message of the event. The event's type determines its source."""
     event = event_of(json.loads(record["body"]))
     return replace(message_of(event), body=event)
 
@@ -50,7 +50,7 @@ def handler(message: Message) -> Outcome:
 
 @cache
 def history() -> OrderHistory:
-    """Made at the first message, and kept: to import this module takes neither credentials nor a table."""
+    """Create the view at the first message, so that importing this module needs neither credentials nor a table."""
     return OrderHistory(boto3.resource("dynamodb").Table(os.environ["ORDERS_TABLE"]))
 
 

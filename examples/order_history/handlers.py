@@ -1,4 +1,4 @@
-"""From an event to the one write that it means."""
+"""Turn an event into one write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CREATED = 1  # the number of an order's first event
 
 
 def handle(history: OrderHistory, event: Event) -> Outcome:
-    """Acknowledge the event if the outcome is `settled`; otherwise leave it to be delivered again."""
+    """Apply the event. Acknowledge it if the outcome is `settled`; otherwise leave it to be redelivered."""
     message = message_of(event)
     match event:
         case OrderCreated():
@@ -41,7 +41,7 @@ def handle(history: OrderHistory, event: Event) -> Outcome:
 
 
 def _once_created(outcome: Outcome) -> Outcome:
-    """An order that is not there yet will come: to acknowledge its later event now would lose that event."""
+    """Defer an event whose order doesn't exist yet. Acknowledging it now would lose it."""
     match outcome:
         case Missing(message) | Rejected(message):
             return Deferred(message, CREATED, outcome.entity)

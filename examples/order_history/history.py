@@ -1,7 +1,7 @@
-"""The view's repository: guarded writes, one a method, and the query that the view exists for.
+"""The repository of the view: one guarded write per method, and the query that the view exists for.
 
-The first event of an item may be an order's or a delivery's, so every write may create the item. They do not get into each
-other's way: order events set the order's attributes, delivery events set `deliveryStatus`, and both append to `steps`.
+The first event of an item can belong to the order or to a delivery, so every write can create the item. The writes don't conflict:
+order events set the order's attributes, delivery events set `deliveryStatus`, and both append to `steps`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _APPEND_STEP = "steps = list_append(if_not_exists(steps, :none), :step)"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Orders, and the token for the next page. Only None says that this is the last; the next page may be empty."""
+    """Orders, and the token for the next page, which can be empty. The token is None on the last page."""
 
     orders: list[dict[str, Any]]
     token: str | None
@@ -50,7 +50,7 @@ class OrderHistory:
         restaurant: str,
         line_items: Sequence[LineItem],
     ) -> Outcome:
-        """Not put_item: the item may be there already, with a delivery's status in it."""
+        """Add the order by an update, because a delivery's event can have created the item already."""
         return self._guarded.update_item(
             message,
             Key={"orderId": order_id},
@@ -68,7 +68,7 @@ class OrderHistory:
         )
 
     def note_status(self, message: Message, order_id: str, status: Status, at: datetime) -> Outcome:
-        """Only on a created order: were its mark raised before the create came, the create would be stale, and lost."""
+        """Set the status of an existing order. If its mark moved before the create, the create would be stale, and lost."""
         return self._guarded.update_item(
             message,
             Key={"orderId": order_id},
@@ -79,7 +79,7 @@ class OrderHistory:
         )
 
     def note_delivery(self, message: Message, order_id: str, status: DeliveryStatus, at: datetime) -> Outcome:
-        """On any order, created or not: a delivery has a mark of its own, which no create of an order looks at."""
+        """Set the delivery's status, whether the order exists or not. The delivery has its own mark, which the create doesn't check."""
         return self._guarded.update_item(
             message,
             Key={"orderId": order_id},
@@ -93,13 +93,13 @@ class OrderHistory:
     def orders_of(
         self, consumer_id: str, *, status: Status | None = None, limit: int = 20, token: str | None = None
     ) -> Page:
-        """A consumer's orders, newest first."""
+        """Return a consumer's orders, newest first."""
         query = _query(consumer_id, status)
         if token is not None:
             query["ExclusiveStartKey"] = _read_token(consumer_id, token)
         orders: list[dict[str, Any]] = []
         while True:
-            # Limit counts what is read, before the filter: so read on until the page is full or the index ends.
+            # Limit counts items before the filter, so read on until the page is full or the index ends.
             answer = self._table.query(**query, Limit=limit - len(orders))
             orders += [self._guarded.without_ledger(item) for item in answer["Items"]]
             last = answer.get("LastEvaluatedKey")
@@ -129,7 +129,7 @@ def _step(what: str, at: datetime) -> dict[str, Any]:
 
 
 def _sortable(at: datetime) -> str:
-    """One zone and one length, so the index sorts text as time."""
+    """Return the time in one zone and length, so that the index sorts it correctly."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
@@ -138,7 +138,7 @@ def _token(key: Mapping[str, Any]) -> str:
 
 
 def _read_token(consumer_id: str, token: str) -> dict[str, Any]:
-    """The consumer is not in the token: nobody can page through another's orders with it."""
+    """Read a token. It doesn't contain the consumer, so no one can page through another consumer's orders."""
     try:
         created, order_id = json.loads(base64.urlsafe_b64decode(token))
     except (ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""One item an order, and an index that lists a consumer's orders by time."""
+"""One item per order, and an index that lists a consumer's orders by time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def create_table(dynamodb: DynamoDBServiceResource, name: str = "order-history")
         ],
         GlobalSecondaryIndexes=[
             {
-                # Sparse: an item that only a delivery has written so far has neither attribute, and is not listed.
+                # Sparse: an item that only a delivery has written lacks both attributes, and isn't listed.
                 "IndexName": INDEX,
                 "KeySchema": [
                     {"AttributeName": "consumerId", "KeyType": "HASH"},
                     {"AttributeName": "creationDate", "KeyType": "RANGE"},
                 ],
-                # What the query shows, and not the ledger: a copy of it would be billed with every message.
+                # The index projects what the query shows. A copy of the ledger would be billed with every message.
                 "Projection": {
                     "ProjectionType": "INCLUDE",
                     "NonKeyAttributes": ["restaurant", "lineItems", "status", "deliveryStatus", "steps"],

@@ -1,4 +1,4 @@
-"""Taking payments over HTTP: an Idempotency-Key, a provider that charges cards, and workers that may die between any two requests."""
+"""Take payments over HTTP: an Idempotency-Key, a provider that charges cards, and workers that can crash between any two requests."""
 
 from payment.app import make_app
 from payment.payments import Payment, Payments

@@ -1,4 +1,4 @@
-"""Workers that die while they take a payment, in three ways to take it: `python -m payment`."""
+"""Workers that crash while they take a payment, for three ways to take it: `python -m payment`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""POST /payments: an application of Flask, which any WSGI server runs.
+"""POST /payments as a Flask app, which any WSGI server runs.
 
-The gateway in front of it knows the merchant, and names it in the header X-Merchant.
+The gateway in front authenticates the merchant, and sets the header X-Merchant.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def make_app(payments: Payments) -> Flask:
 
 
 def payment_of(merchant: str, key: str, body: bytes) -> Payment | Reply:
-    """What is asked for, or why it is refused."""
+    """Return the requested payment, or the reply that refuses it."""
     if not 1 <= len(key) <= _LONGEST_KEY:
         return problem(400, f"Send an Idempotency-Key of at most {_LONGEST_KEY} characters, and a new one for each payment.")
     if not merchant:

@@ -1,4 +1,4 @@
-"""The table of the README: what is doubled, lost or uncertain when a worker dies at one moment, counted by letting it die there."""
+"""Count what is doubled, lost, or uncertain if a worker crashes at each moment. This is the table of the README."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
 WAYS: tuple[Way, ...] = get_args(Way)
-_HOUR, _TWO_DAYS = 3600.0, 2 * 86_400.0  # in which the provider still knows a key, and in which it does not any more
+_HOUR, _TWO_DAYS = (
+    3600.0,
+    2 * 86_400.0,
+)  # The provider still knows a key after the first, and has forgotten it after the second.
 COMES_AGAIN = {"soon": 1.0, "after two days": _TWO_DAYS, "never": None}
 
 
 @contextmanager
 def opened() -> Iterator[Table]:
-    """An empty table in memory."""
+    """Open an empty table in memory."""
     with mock_aws():
         yield create_table(boto3.resource("dynamodb", region_name="eu-west-1"), "payments")
 
 
 class Counting:
-    """Each case has a request of its own, so one table does for all."""
+    """Cases that share one table, because each has its own request."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -42,7 +45,7 @@ class Counting:
         return World(self._table, way, f"key-{next(self._keys)}", troubles=troubles, card=card)
 
     def moments(self, way: Way) -> list[str]:
-        """Those of a worker to whom nothing happens."""
+        """Return the moments of a worker that doesn't crash."""
         if way not in self._moments:
             with self.world(way).watched() as world:
                 world.ask()
@@ -50,7 +53,7 @@ class Counting:
         return self._moments[way]
 
     def dies(self, way: Way, number: int, comes_again: float | None) -> Verdict:
-        """The worker dies at that moment; the client comes back after so many seconds, or never."""
+        """Crash the worker at that moment. The client comes back after so many seconds, or never."""
         with self.world(way).watched() as world:
             world.moments.plan[number] = die
             world.work()
@@ -58,14 +61,14 @@ class Counting:
         return world.count().verdict
 
     def loses_the_answer(self, way: Way, comes_again: float | None) -> Verdict:
-        """The card is charged, and the provider's answer reaches nobody."""
+        """Charge the card, and lose the provider's response."""
         world = self.world(way, "answer lost")
         world.work()
         _come_again(world, comes_again)
         return world.count().verdict
 
     def stands_still(self, way: Way, seconds: float) -> Verdict:
-        """Another worker comes just before the charge; then the first stands still for so long, and goes on."""
+        """Let another worker run just before the charge. Then the first one waits for so long, and continues."""
         number = self.moments(way).index("before the charge")
         with self.world(way).watched() as world:
 
@@ -88,7 +91,7 @@ def _come_again(world: World, after: float | None) -> None:
 
 
 def rows(counting: Counting) -> Iterator[tuple[str, list[str]]]:
-    """For each moment the verdicts: of each way, for a client that comes back soon, late or never."""
+    """Return the verdicts for each moment: by way, and by when the client comes back."""
 
     def each(case: Callable[[Way, float | None], Verdict]) -> list[str]:
         return [case(way, after) for way in WAYS for after in COMES_AGAIN.values()]

@@ -1,10 +1,10 @@
-"""The requests to pay: a DynamoDB item each, in which the answer to the request stands once there is one.
+"""The requests to pay: one DynamoDB item each, which stores the response once there is one.
 
     {"paymentId": "4f9c...", "request": "9b1d...", "merchant": "acme", "cents": 1250, "card": "card-1",
      "statusCode": 201, "answer": "{...}", "chargeId": "ch-1"}
 
-A request is a message, the same whenever it is sent again. The ledger never forgets, and stays small: it holds two marks, that of
-the message that opens the item and that of the request.
+A request is a message, the same whenever it is repeated. The ledger never forgets, and stays small: it holds two marks, of
+the message that creates the item and of the request.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from payment.table import INDEX, SHARDS
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
-# In which the charge and the write after it are over. Who asks again meanwhile is told to wait for as long.
+# The charge and its write end within the lease. A client that repeats its request gets this as Retry-After.
 LEASE = timedelta(seconds=30)
-SAFE_FOR = timedelta(hours=23)  # The provider knows its keys for 24: an hour is left for the way to it.
-_LATER = 300  # seconds after which to ask again about a charge that somebody must look up
+SAFE_FOR = timedelta(hours=23)  # The provider knows its keys for 24 hours. One hour is a margin for the request.
+_LATER = 300  # seconds until a client can ask again about a charge that must be looked up
 
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """What a merchant asks for: `key` is its Idempotency-Key, and `digest` the SHA-256 of what it has sent with it."""
+    """A merchant's request: `key` is its Idempotency-Key, and `digest` the SHA-256 of its payload."""
 
     merchant: str
     key: str
@@ -56,7 +56,7 @@ class Payment:
 
     @property
     def id(self) -> str:
-        """Of the item, and of the message. It is made of both, because two merchants may choose the same key."""
+        """Return the ID of the item and of the message. It combines both, because two merchants can choose the same key."""
         return Message(self.key, source=self.merchant).child("payment")
 
     @property
@@ -66,7 +66,7 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer over HTTP. `retry_after`: seconds after which the same request may have another one."""
+    """An HTTP response. After `retry_after` seconds, the same request can get another one."""
 
     status: int
     body: str
@@ -86,7 +86,7 @@ class Payments:
         self._provider, self._clock = provider, clock
 
     def take(self, payment: Payment) -> Reply:
-        """Charge the card once, however often this is called, and give the same answer each time."""
+        """Charge the card once, however often this is called, and return the same response each time."""
         known = self.open(payment)
         if known is not None:
             return known
@@ -101,13 +101,13 @@ class Payments:
                 then=lambda charge: recording(payment.id, payment.merchant, charge),
             )
         except (ProviderDown, NoAnswer):
-            # The step is kept. Whoever comes next takes it over, and asks the provider with the same key.
+            # The step stays. The next worker takes it over, and sends the same key.
             return problem(503, "The payment provider gives no answer. Send the same request again.", retry_after=1)
         return self._reply(outcome)
 
     def open(self, payment: Payment) -> Reply | None:
-        """Write down what is asked for. None: it has no answer yet."""
-        # A message of its own: under the request's id the item would hold the request as done.
+        """Create the item. Return the response that it already has, or None if there is none."""
+        # The create has its own message ID. Under the request's ID, the item would hold the request as done.
         opening = Message(payment.message.child("open"))
         item = {
             "paymentId": payment.id,
@@ -127,11 +127,11 @@ class Payments:
                 raise _unexpected(outcome)
 
     def look_up(self, payment_id: str) -> None:
-        """Bring to an end what is uncertain, by what the provider's books say. For an operator, or for a job once an hour."""
+        """Ask the provider about the unknown charges of this payment, and record the results. Call it as an operator, or once an hour."""
         key = {"paymentId": payment_id}
         for step in self.guarded.open_steps(Key=key):
             if isinstance(step, Busy):
-                continue  # somebody is at it
+                continue  # another worker performs this step
             charge = self._provider.find(step.key)
             if charge is None:
                 self._charge_again(step, key)
@@ -139,7 +139,7 @@ class Payments:
                 self._record(step.message, key, charge, finishes=step)
 
     def _charge_again(self, step: Uncertain, key: Mapping[str, str]) -> None:
-        """The provider has no such charge. The step is begun again, because its key may be new to the provider by now."""
+        """Charge a card that the provider has no charge for. The step begins again, because the provider might have forgotten its key."""
         begun = self.guarded.begin(step.message, "charge", Key=key, lease=LEASE, safe_for=SAFE_FOR, after=step)
         item = self.guarded.get_item(Key=key, ConsistentRead=True)
         if isinstance(begun, Begun) and item is not None:
@@ -170,7 +170,7 @@ class Payments:
 
 
 def recording(payment_id: str, merchant: str, charge: Charge) -> dict[str, Any]:
-    """The write that answers the request: the answer as it is sent, byte for byte, and the event that tells others."""
+    """Return the write that stores the response, byte for byte, and emits the event."""
     paid = {"paymentId": payment_id, "merchant": merchant, "cents": charge.cents, "chargeId": charge.id}
     status, answer = (402, {"paymentId": payment_id, "error": "declined"}) if charge.declined else (201, paid)
     return {
@@ -186,7 +186,7 @@ def answered(item: Mapping[str, Any]) -> Reply:
 
 
 def digest_of(payload: object) -> str:
-    """Of the payload as such: spaces and the order of its fields do not count."""
+    """Return the payload's digest, in which spaces and the order of fields don't count."""
     return sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

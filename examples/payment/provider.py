@@ -1,7 +1,7 @@
-"""A payment provider in memory, with the habits of real ones.
+"""A payment provider in memory that behaves like real ones.
 
-It recognises an idempotency key for 24 hours, and answers a second request with the charge of the first. After that the key is
-new to it. It may be down, may answer too late, and may charge a card without its answer reaching anybody.
+It recognizes an idempotency key for 24 hours, and responds to a second request with the first charge. After that, the key is
+new. The provider can be down, can respond too late, and can charge a card although its response is lost.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Trouble: TypeAlias = Literal["none", "down", "slow", "answer lost"]
 
 
 class ProviderDown(Exception):
-    """The request has not reached the provider."""
+    """The request didn't reach the provider."""
 
 
 class NoAnswer(Exception):
-    """No answer has come in time. Whether the card was charged is not known."""
+    """No response arrived in time. The card might have been charged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What became of a request: `id` is the provider's. A card that was declined has not been charged."""
+    """The result of a request. `id` is the provider's. A declined card was not charged."""
 
     id: str
     cents: int
@@ -39,7 +39,7 @@ class Charge:
 
 
 class Provider:
-    """`troubles` are what happens to each request in turn, and then no more. `sleep` waits in the time that `clock` shows."""
+    """A provider whose requests meet the `troubles` in turn. `sleep` waits in the time that `clock` shows."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Provider:
         self.charges: list[Charge] = []
 
     def charge(self, *, cents: int, card: str, timeout: float, idempotency_key: str | None = None) -> Charge:
-        """Take the money. The key has no default that would be right: without one, each request is a charge of its own."""
+        """Charge the card. The key has no default, because no default would be right: without a key, each request is another charge."""
         trouble = next(self._troubles, "none")
         if timeout <= 0:
             raise ProviderDown("There is no time left for this request, so it was not sent.")
@@ -69,7 +69,7 @@ class Provider:
         return charge
 
     def find(self, key: str) -> Charge | None:
-        """Look up what became of a request, by the key that it had. The books are kept for longer than the keys."""
+        """Look up the result of a request by its key. The books are kept for longer than the keys."""
         return next((charge for charge in self.requests if charge.key == key), None)
 
     def _known(self, key: str | None) -> Charge | None:

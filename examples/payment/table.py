@@ -1,4 +1,4 @@
-"""The table of payments: an item a payment, and a sparse index by which a relay finds the events that are pending."""
+"""The table of payments: one item per payment, and a sparse index that a relay uses to find pending events."""
 
 from __future__ import annotations
 

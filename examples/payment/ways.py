@@ -1,7 +1,7 @@
-"""Three ways to take a payment, which differ in what they do before the charge and after it. The README's table compares them.
+"""Three ways to take a payment, which differ in what they do before and after the charge. The README's table compares them.
 
-- naive: look whether it was done; if not, charge and write it down. Most services begin like this.
-- lazy: the same with a key that the provider recognises, and with a guarded write.
+- naive: check whether it was done; if not, charge and record it. Most services begin like this.
+- lazy: the same with a key that the provider recognizes, and with a guarded write.
 - eager: begin a step, charge with its key, and finish the step with the write. This is `Payments.take`.
 """
 
@@ -37,7 +37,7 @@ class Ways:
                 return self.payments.take(payment)
 
     def _naive(self, payment: Payment) -> Reply:
-        """No key and no guard: nobody notices what comes between the look, the charge and the write."""
+        """Take a payment without a key or a guard. Changes between the check, the charge, and the write go unnoticed."""
         if held := self.table.get_item(Key={"paymentId": payment.id}, ConsistentRead=True).get("Item"):
             return answered(held)
         item = _item(payment, self.provider.charge(cents=payment.cents, card=payment.card, timeout=_TIMEOUT))
@@ -45,7 +45,7 @@ class Ways:
         return answered(item)
 
     def _lazy(self, payment: Payment) -> Reply:
-        """The guarded write records one charge, and knows of no other."""
+        """Take a payment with a constant key and a guarded write, which records one charge and doesn't know of others."""
         if held := self.payments.guarded.get_item(Key={"paymentId": payment.id}, ConsistentRead=True):
             return answered(held)
         charge = self.provider.charge(

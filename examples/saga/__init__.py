@@ -1,4 +1,4 @@
-"""A checkout: orders, credit and shipping, which hear of each other by events, on two engines."""
+"""A checkout: orders, credit, and shipping, which exchange events, on two engines."""
 
 from saga.orders import Orders, PlaceOrder
 from saga.table import create_table

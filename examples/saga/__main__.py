@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=9, help="decides who acts when, and what goes wrong")
     parser.add_argument("--orders", type=int, default=6, help="how many the shoppers want")
     options = parser.parse_args(argv)
-    # The handlers and the relays warn of each failure. Here failures are made on purpose, and the table counts them.
+    # Handlers and relays log each failure. Here, failures are intended, and the table counts them.
     logging.getLogger("onewrite").addHandler(logging.NullHandler())
     guarded, unguarded = (day_of(options.seed, options.orders, guarded=guarded) for guarded in (True, False))
     print(f"{'':28}{'guarded':>10}{'unguarded':>12}")
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def day_of(seed: int, orders: int, *, guarded: bool = True, trouble: Trouble | None = None) -> Count:
-    """One bad day, at whose end everything that was ever published comes once more; then the count."""
+    """Play one bad day, deliver every published event once more, and count."""
     wanted = orders_of_the_day(orders, Random(seed))
     with opened() as stores:
         day = BadDay(stores, seed, wanted, trouble=trouble or Trouble(), guarded=guarded)

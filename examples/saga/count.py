@@ -1,4 +1,4 @@
-"""What became of the orders, counted in the databases of the three services and among the events that were published."""
+"""Count what became of the orders, in the databases of the three services and among the published events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """`limits` is what all customers could spend in the morning, `left` what they can still spend, `spent` the cents of what was shipped."""
+    """The result of a day, in cents: `limits` is the customers' credit in the morning, `left` their credit now, and `spent` the value of shipped orders."""
 
     wanted: int
     placed: int
@@ -38,7 +38,7 @@ class Count:
 
     @property
     def missing(self) -> int:
-        """Cents that neither the customers nor the shop have; below zero, cents that came from nowhere."""
+        """Cents that neither the customers nor the shop have. Negative if cents appeared from nowhere."""
         return self.limits - self.left - self.spent
 
     @property

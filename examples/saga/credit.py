@@ -1,9 +1,9 @@
-"""Credit: a MongoDB document a customer, which holds what the customer may still spend.
+"""Credit: one MongoDB document per customer, which holds the available credit.
 
     {"_id": "c-1", "available": 4200}
 
-The ledger is `SeenIds`: a customer's document is fed by each order of that customer, and each order is a source of its own. A
-mark for each of them would fill the document, and ids are forgotten after 14 days.
+The ledger is `SeenIds`: each order of a customer is a source of its own. A mark per order would fill the document, whereas IDs are
+forgotten after 14 days.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from saga.events import CreditRefused, CreditReleased, CreditReserved, Order, Or
 
 class Credit:
     def __init__(self, accounts: Collection[dict[str, Any]], *, clock: Callable[[], float]) -> None:
-        accounts.create_index("ow_due", sparse=True)  # by which a relay finds what is pending
+        accounts.create_index("ow_due", sparse=True)  # a relay finds pending events by it
         outbox = Outbox("shop/credit")
         self.guarded = GuardedCollection(accounts, SeenIds(), outbox=outbox, clock=clock)
 
@@ -28,7 +28,7 @@ class Credit:
         return self.guarded.insert_one(message, {"_id": customer_id, "available": cents})
 
     def handle(self, message: Message) -> Outcome | None:
-        """What orders say. None: nothing that concerns credit."""
+        """Handle an event of the orders. Return None if it doesn't concern credit."""
         match event_of(message):
             case OrderPlaced(order):
                 return self._reserve(message, order)
@@ -47,9 +47,9 @@ class Credit:
         return self._refuse(message, order) if isinstance(reserved, Rejected | Missing) else reserved
 
     def _refuse(self, message: Message, order: Order) -> Outcome:
-        """To say no is a write as well: it remembers the message, so no copy gets a yes when there is more to spend.
+        """Refuse by a write that remembers the message, so that no copy is accepted when there is more credit.
 
-        After a crash before it the message is decided anew, and nobody has heard otherwise. Who has no account gets an empty one.
+        After a crash before this write, the message is decided again, and no one has received a reply. A customer without an account gets an empty one.
         """
         return self.guarded.update_one(
             message,
@@ -60,7 +60,7 @@ class Credit:
         )
 
     def _release(self, message: Message, order: Order) -> Outcome:
-        """The compensation. An order is cancelled only after its credit was reserved, so there is something to give back."""
+        """Compensate for the reservation. An order is canceled only after its credit was reserved, so there is credit to release."""
         return self.guarded.update_one(
             message,
             {"_id": order.customer_id},

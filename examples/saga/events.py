@@ -1,6 +1,6 @@
-"""What the three services tell each other. Each event is emitted by the very write that makes it true.
+"""The events that the three services exchange. Each is emitted by the write that makes it true.
 
-Every event carries the order as it was placed. So each step is one write: no service has to read first, or to ask another.
+Every event contains the order as it was placed. So each step is one write: no service has to read first, or to ask another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SKIPPED = "onewrite.skipped"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a shopper wants. It never changes."""
+    """A shopper's order. It never changes."""
 
     id: str
     customer_id: str
@@ -82,21 +82,21 @@ _TYPES: Mapping[str, type[ShopEvent]] = {
 
 
 def telling(event: ShopEvent) -> list[Event]:
-    """For `emit=`: the type is the name of the class, and the body has its fields."""
+    """Return the event for `emit=`: its type is the name of the class, and its body has the fields."""
     return [Event(type(event).__name__, event)]
 
 
 def event_of(message: Message) -> ShopEvent | None:
-    """The event that a message tells of. None: it is of a type that is not known here, such as one that was skipped.
+    """Return the event of a message, or None if its type is unknown, such as that of a skipped event.
 
-    Types and fields that a newer service adds disturb nobody; a field that is missing is a `KeyError`, and the message fails.
+    Unknown types and fields from a newer service are ignored. A missing field is a `KeyError`, and the message fails.
     """
     kind = _TYPES.get(message.attributes["type"])
     return None if kind is None else kind(_order(message.body["order"]))
 
 
 def order_id_of(message: Message) -> str:
-    """Which order an event of the orders is about, whatever its type. One that was skipped has the key of its item left."""
+    """Return the order ID of any event of the orders. A skipped event still has the key of its item."""
     if message.attributes["type"] == SKIPPED:
         return str(message.body["entity"]["orderId"])
     return str(message.body["order"]["id"])

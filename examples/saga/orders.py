@@ -1,9 +1,9 @@
-"""Orders: a DynamoDB item an order. It is placed by a shopper, and then moves as credit and shipping answer.
+"""Orders: one DynamoDB item per order. A shopper places it, and responses of credit and shipping move it.
 
     {"orderId": "4f9c", "customerId": "c-1", "cents": 800, "grams": 500, "status": "SHIPPED", "steps": ["PLACED", "CONFIRMED", "SHIPPED"]}
 
-The ledger is `SeenIds`: an order hears of its customer's credit, whose events are numbered over all orders of that customer. Of
-these an order sees a few only, and so a gap in the numbers says nothing.
+The ledger is `SeenIds`: credit numbers its events across all orders of a customer. An order sees only some of them, so a gap in the
+numbers means nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Reply: TypeAlias = Literal["created", "created before", "this key was used for a
 
 @dataclass(frozen=True, slots=True)
 class PlaceOrder:
-    """A shopper's POST. The Idempotency-Key is the same whenever the shopper's browser tries again."""
+    """A shopper's POST. The Idempotency-Key is the same when the browser retries."""
 
     idempotency_key: str
     customer_id: str
@@ -55,7 +55,7 @@ class PlaceOrder:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What an event does to an order: from which status, to which, and what others are told."""
+    """A state change of an order: the states from and to, and the event that it emits."""
 
     before: Status
     after: Status
@@ -77,22 +77,22 @@ class Orders:
         self.guarded = GuardedTable(table, SeenIds(), outbox=outbox, clock=clock)
 
     def place(self, command: PlaceOrder) -> tuple[Reply, str]:
-        """The reply, and the order's id. A command is a message too: it is delivered again when its answer was lost."""
+        """Place the order, and return the reply and the order's ID. The command is a message too: it is repeated if its response was lost."""
         message = Message(command.idempotency_key, source=command.customer_id)
-        # It is made of the shopper and the key, because two shoppers may have chosen the same key.
+        # The ID combines the shopper and the key, because two shoppers can choose the same key.
         order_id = message.child("order")
         order = Order(order_id, command.customer_id, command.cents, command.grams)
         match self._create(message, order):
             case Applied():
                 return "created", order_id
-            case Duplicate(entity=item) | Rejected(entity=item):  # the latter where the ledger has forgotten the key by now
+            case Duplicate(entity=item) | Rejected(entity=item):  # Rejected if the ledger has forgotten the key
                 same = item is None or (item["cents"], item["grams"]) == (command.cents, command.grams)
                 return ("created before" if same else "this key was used for another order"), order_id
             case outcome:
                 raise RuntimeError(f"SeenIds knows no order of messages: {outcome!r}")
 
     def handle(self, message: Message) -> Outcome | None:
-        """What credit and shipping say. None: nothing that concerns an order."""
+        """Handle an event of credit or shipping. Return None if it doesn't concern orders."""
         event = event_of(message)
         move = MOVES.get(type(event)) if event is not None else None
         return None if event is None or move is None else self._move(message, event.order, move)
@@ -116,7 +116,7 @@ class Orders:
         )
 
     def _move(self, message: Message, order: Order, move: Move) -> Outcome:
-        """`Rejected`, and done with: the order has moved on. Only a copy that the ledger has forgotten by now can find it so."""
+        """Move the order. `Rejected` is settled, because the order has moved on: only a copy that the ledger has forgotten gets it."""
         return self.guarded.update_item(
             message,
             Key={"orderId": order.id},

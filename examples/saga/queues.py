@@ -1,4 +1,4 @@
-"""Queues in memory, for a process that plays everybody, and a note of all that was ever published."""
+"""Queues in memory, for a process that plays all services, and a record of all published events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 10  # messages that SQS gives in one request
 
 
 class Queues:
-    """Standard queues of SQS: they keep no order, and what is not deleted is redelivered."""
+    """Standard SQS queues: they keep no order, and redeliver messages that aren't deleted."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -30,9 +30,9 @@ class Queues:
     def deliver(
         self, queue_url: str, handler: Callable[[Any, Any], dict[str, Any]], acknowledges: Callable[[], bool]
     ) -> bool:
-        """What Lambda does: some messages go to the handler, and those that it has settled are deleted. Were there any?
+        """Pass some messages to the handler, as Lambda does, and delete the settled ones. Return whether there were any.
 
-        A message that is not acknowledged stays, as one does whose worker has died.
+        An unacknowledged message stays, for example if its worker crashed.
         """
         messages = self._messages[queue_url]
         if not messages:
@@ -47,7 +47,7 @@ class Queues:
 
 
 class Published:
-    """The events of one service, and whether the first copies of each entity's were 1, 2, 3."""
+    """The events of one service, and whether the first copies of each entity's events were numbered 1, 2, 3."""
 
     def __init__(self) -> None:
         self.copies: Counter[str] = Counter()  # of each event, by its id

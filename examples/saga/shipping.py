@@ -1,10 +1,10 @@
-"""Shipping: a DynamoDB item a parcel, which has the order's id.
+"""Shipping: one DynamoDB item per parcel, with the order's ID.
 
     {"orderId": "4f9c", "status": "SENT"}
 
-The ledger is `InSequence`: a parcel is fed by one order only, from its birth on, and that order numbers its events 1, 2, 3. The queue
-keeps no order, so what comes too early is `Deferred`, and is redelivered. Hence an event that has nothing to do here is recorded
-all the same, otherwise the next one would wait for it. A mark takes a few bytes, and never forgets.
+The ledger is `InSequence`: a parcel receives events of one order only, from its creation on, and that order numbers its events 1, 2, 3.
+The queue keeps no order, so early events are `Deferred` and redelivered. An event that doesn't concern shipping is recorded
+anyway; otherwise the next one would wait for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Shipping:
         self.guarded = GuardedTable(table, InSequence(), outbox=outbox, clock=clock)
 
     def handle(self, message: Message) -> Outcome:
-        """What orders say."""
+        """Handle an event of the orders."""
         match event_of(message):
             case OrderConfirmed(order) if order.grams <= HEAVIEST:
                 return self._decide(message, order, "SENT", OrderShipped(order))

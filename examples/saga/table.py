@@ -1,4 +1,4 @@
-"""The tables of orders and of shipping: an item an order, and a sparse index by which a relay finds what is pending."""
+"""The tables of orders and shipping: one item per order, and a sparse index that a relay uses to find pending events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who hears whom: the handlers that the queues feed, and the relays that feed the queues.
+"""The handlers that the queues feed, and the relays that feed the queues.
 
 orders    -> credit, shipping
 credit    -> orders
@@ -45,15 +45,15 @@ class Shop:
     def handler(
         self, service: Service, *, identity: Identity = BY_CLOUDEVENT, on_outcome: Hook | None = None
     ) -> Callable[[Any, Any], dict[str, list[dict[str, Any]]]]:
-        """What Lambda, or a worker, calls with the messages of the service's queue."""
+        """Return the handler that Lambda or a worker calls with the messages of the service's queue."""
         return sqs_handler(identity, on_outcome=on_outcome)(self._of(service).handle)
 
     def publisher(self, service: Service, sqs: Any, queue_urls: Mapping[Service, str]) -> Publish:
-        """To the queue of each service that hears this one."""
+        """Return a publisher to the queue of each service that receives this service's events."""
         return to_each(*[to_sqs(sqs, queue_urls[listener]) for listener in HEARD_BY[service]])
 
     def relay(self, service: Service, publish: Publish, **options: Any) -> Relay:
-        """One of any number of relays of the service."""
+        """Return one of any number of relays of the service."""
         return Relay(self._of(service).guarded, publish, **options)
 
     def _of(self, service: Service) -> Orders | Credit | Shipping:
@@ -73,7 +73,7 @@ def shop_on(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Shop:
-    """The three services in one process, each on a store of its own."""
+    """Return the three services in one process, each on its own store."""
     return Shop(
         Orders(orders, clock=clock),
         Credit(accounts, clock=clock),
@@ -82,7 +82,7 @@ def shop_on(
 
 
 def to_each(*publishers: Publish) -> Publish:
-    """Publishes to several queues. What one of them does not accept goes out to all of them again: some then get a copy."""
+    """Publish to several queues. If one doesn't accept an event, all of them get it again, and some get a copy."""
 
     def publish(events: list[Outgoing]) -> list[Outgoing]:
         return [refused for publisher in publishers for refused in publisher(events)]
