@@ -42,7 +42,7 @@ class HTTPException(Exception):
 
 @contextmanager
 def a_shop() -> Iterator[None]:
-    """Make the table `orders`, and as much of FastAPI as docs/recipes.md uses."""
+    """Make the tables `orders`, and `idempotency` for Powertools, and as much of FastAPI as docs/recipes.md uses."""
     fastapi = SimpleNamespace(FastAPI=FastAPI, HTTPException=HTTPException, Header=lambda: None)
     region = {
         "AWS_DEFAULT_REGION": "eu-west-1",
@@ -53,6 +53,7 @@ def a_shop() -> Iterator[None]:
     with (
         pytest.MonkeyPatch.context() as patch,
         moto_table("orders"),
+        moto_table("idempotency", "id"),
         mock.patch.dict("os.environ", region),
     ):
         patch.setitem(sys.modules, "fastapi", cast("ModuleType", fastapi))
