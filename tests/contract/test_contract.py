@@ -367,20 +367,20 @@ def test_seen_refuses_to_read_a_part_of_the_entity(shop: Shop) -> None:
 def test_what_is_no_message_is_refused_by_name(shop: Shop, wrong: Any) -> None:
     writes = (shop.add, shop.create, shop.record, shop.seen, shop.explain)
     for write in writes:
-        with pytest.raises(InvalidMessage, match=f"takes the Message first, and got a {type(wrong).__name__}"):
+        with pytest.raises(InvalidMessage, match=f"takes the Message first: expected a Message, got {type(wrong).__name__}"):
             cast("Any", write)(wrong, "o-1")
     assert shop.raw("o-1") is None
 
 
 @pytest.mark.parametrize("wrong", [SeenIds, HighWaterMark, InSequence, "messageIDs", timedelta(days=14)], ids=str)
 def test_what_is_no_ledger_makes_no_store(make_shop: MakeShop, wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"write \w+\(\)|is no ledger"):
+    with pytest.raises(ConfigurationError, match=r"Write \w+\(\)|isn't a ledger"):
         make_shop(wrong)
 
 
 def test_a_retention_without_a_unit_is_refused() -> None:
     for wrong in (14, 14.0, "14d", True):
-        with pytest.raises(ConfigurationError, match="give a timedelta"):
+        with pytest.raises(ConfigurationError, match="expected a timedelta"):
             SeenIds(retention=cast("Any", wrong))
 
 
@@ -685,5 +685,5 @@ def test_a_label_of_an_unknown_layout_is_a_mismatch(shop: Shop) -> None:
     if "ow_l" not in ledger_of(shop, "o-2"):
         pytest.skip("a set of the user's has no label")
     shop.put_raw("o-1", ow_l="ow1 numbers 500")
-    with pytest.raises(LedgerMismatch, match=r"kept as 'numbers 500'.*Use the version that wrote it"):
+    with pytest.raises(LedgerMismatch, match=r"uses layout 'numbers 500'.*Use the version that wrote the entity"):
         shop.add(message(1), "o-1")

@@ -308,7 +308,7 @@ def test_no_relay_of_another_name_publishes_an_event(make_shop: MakeShop, swept_
     other, broker = make_shop(SeenIds(), Outbox(name)), Broker()
     swept_shop.add(M1, "o", emit=[PAID])
     before = swept_shop.raw("o")
-    told = re.escape(f"Outbox('shop/orders'), and this one is Outbox('{name}')")
+    told = re.escape(f"Outbox('shop/orders'), but the store or relay uses Outbox('{name}')")
     with pytest.raises(LedgerMismatch, match=told):
         other.relay(broker).flush("o")
     with pytest.raises(LedgerMismatch, match=told):

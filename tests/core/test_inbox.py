@@ -19,10 +19,10 @@ DAY = timedelta(days=1)
         ({"retention": timedelta(0)}, r"^Inbox\(retention=.*outlives every redelivery"),
         ({"also": "bills"}, "also='bills'"),
         ({"also": ("bills", "")}, "also="),
-        ({"key": "expiresAt"}, "give two names, neither of which begins with ow_"),
-        ({"key": "ow_id"}, "give two names, neither of which begins with ow_"),
-        ({"ttl_attribute": "ow_until"}, "'ow_until' cannot stand at the top of an entity"),
-        ({"ttl_attribute": "_id"}, "'_id' cannot stand at the top of an entity"),  # where the message stands on MongoDB
+        ({"key": "expiresAt"}, "expected two different names, neither of which begins with ow_"),
+        ({"key": "ow_id"}, "expected two different names, neither of which begins with ow_"),
+        ({"ttl_attribute": "ow_until"}, "'ow_until' isn't a valid name here"),
+        ({"ttl_attribute": "_id"}, "'_id' isn't a valid name here"),  # where the message stands on MongoDB
     ],
 )
 def test_an_inbox_that_could_not_work_is_refused(wrong: Any, complaint: str) -> None:

@@ -110,10 +110,10 @@ def test_mark_read_as_another_type_is_the_same() -> None:
 @pytest.mark.parametrize(
     ("retention", "said"),
     [
-        (timedelta(seconds=1) - timedelta.resolution, "a second at least"),
-        (CENTURY + timedelta.resolution, r"a hundred years at most\. Give None to never forget"),
-        (3600, r"SeenIds\(retention=3600\): give a timedelta"),
-        (False, r"SeenIds\(retention=False\): give a timedelta"),
+        (timedelta(seconds=1) - timedelta.resolution, "must be between a second and a hundred years"),
+        (CENTURY + timedelta.resolution, r"a hundred years\. Pass None to never forget"),
+        (3600, r"SeenIds\(retention=3600\): expected a timedelta"),
+        (False, r"SeenIds\(retention=False\): expected a timedelta"),
     ],
 )
 def test_a_retention_that_cannot_be_kept_is_refused(retention: Any, said: str) -> None:
@@ -150,7 +150,7 @@ def test_layout_says_the_exact_retention(retention: timedelta | None, layout: st
 
 
 def test_a_gapless_sequence_needs_an_int() -> None:
-    with pytest.raises(InvalidMessage, match=r"counts in ints.*HighWaterMark"):
+    with pytest.raises(InvalidMessage, match=r"expected an int.*HighWaterMark"):
         InSequence().entry(at("1"), NOW)
 
 
@@ -178,14 +178,14 @@ def test_a_high_water_mark_lets_in_what_is_above_it(held: Any, sequence: Any, ex
 @pytest.mark.parametrize(("held", "sequence"), [("9", "10"), ("10", "9"), ("a", "10")])
 def test_digits_of_another_length_are_compared_as_no_text(held: str, sequence: str) -> None:
     with pytest.raises(
-        InvalidMessage, match=r"numbers of different length are in the wrong order.*number\(\.\.\.\).*sortable"
+        InvalidMessage, match=r"numbers of different lengths are in the wrong order.*number\(\.\.\.\).*sortable"
     ):
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
 
 
 @pytest.mark.parametrize(("held", "sequence"), [("", "9"), ("-5", "55"), ("/", "0"), (sortable(9), "10"), ("#", "9")])
 def test_text_that_sorts_before_digits_is_no_number(held: str, sequence: str) -> None:
-    with pytest.raises(LedgerMismatch, match=rf"The mark of source 's' is {re.escape(repr(held))}.*do not compare"):
+    with pytest.raises(LedgerMismatch, match=rf"source 's' can't be compared with the entity's mark {re.escape(repr(held))}"):
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
 
 
@@ -315,7 +315,7 @@ def test_sequence_under_a_new_name_is_refused(before: Any) -> None:
         ConfigurationError, match=r"InSequence\(name='steps'\) would wait for message 4 of a source"
     ) as wrong:
         InSequence(4, name="steps", also=before)
-    assert "keep the name of the ledger before" in str(wrong.value)
+    assert "Keep the name of the old ledger" in str(wrong.value)
 
 
 def test_sequence_after_ids_is_told_where_to_go_on() -> None:
@@ -347,13 +347,13 @@ def test_a_ledger_that_moved_says_where() -> None:
     held = written(SeenIds(), M1)
     assert held.write(moved, M2) is None
     assert (held[Slot("ow_l")], held[Slot("ow_seen:l")]) == ("ow1 > ow_seen:l", "ow1 14d")
-    with pytest.raises(LedgerMismatch, match=r"moved from 'ow_l' to 'ow_seen:l'.*name it in also="):
+    with pytest.raises(LedgerMismatch, match=r"moved from 'ow_l' to 'ow_seen:l'.*pass it as also="):
         held.judge(SeenIds(), M1)
     assert held.judge(SeenIds(also=SeenIds(name="seen")), M2) == Duplicate(M2)
 
 
 def test_a_ledger_of_another_kind_is_refused_and_named() -> None:
-    with pytest.raises(LedgerMismatch, match=r"The ledger in 'ow_l'.*a name of its own") as refused:
+    with pytest.raises(LedgerMismatch, match=r"Ledger mismatch in 'ow_l'.*its own name=") as refused:
         Held({Slot("ow_l"): "ow1 30d text"}).judge(HighWaterMark(), M1)
     assert _named(str(refused.value)) == SeenIds(MONTH, readable=True)
 
@@ -363,7 +363,7 @@ def test_a_ledger_of_another_kind_is_refused_and_named() -> None:
 
 @pytest.mark.parametrize(
     ("other", "said"),
-    [("messageIDs", r"is no ledger: give SeenIds\(\)"), (SeenIds, r"SeenIds is the class.*write SeenIds\(\)")],
+    [("messageIDs", r"isn't a ledger: expected SeenIds\(\)"), (SeenIds, r"SeenIds is a class.*Write SeenIds\(\)")],
 )
 def test_something_else_is_no_ledger(other: Any, said: str) -> None:
     for given in (other, (SeenIds(MONTH), other)):
@@ -386,7 +386,7 @@ def test_message_ids_need_an_attribute_of_the_callers(attribute: Any) -> None:
 
 @pytest.mark.parametrize("first", ["1", 1.0, True, None])
 def test_numbering_starts_at_an_int(first: Any) -> None:
-    with pytest.raises(ConfigurationError, match="starts at an int"):
+    with pytest.raises(ConfigurationError, match="expected an int"):
         InSequence(first)
 
 

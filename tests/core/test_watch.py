@@ -50,7 +50,7 @@ def test_clock_off_too_far_is_warned_of_with_its_direction(said: pytest.LogCaptu
     Watch(SKEW).clock(NOW, NOW + apart)
     ((logger, level, text),) = [(record.name, record.levelname, record.message) for record in said.records]
     assert (logger, level) == ("onewrite", "WARNING")
-    assert f"clock is 21601 seconds {way} the database's, and the ledger bears 21600" in text
+    assert f"this process is 21601 s {way} the database, but the ledger tolerates only 21600 s" in text
 
 
 @pytest.mark.parametrize("is_closed", [False, True])

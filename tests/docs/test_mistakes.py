@@ -155,7 +155,7 @@ def test_other_mongodb_object_is_refused_as_a_collection() -> None:
                 GuardedCollection(wrong, SeenIds())
         with pytest.raises(ConfigurationError, match="A Collection belongs to MongoDB: guard it with GuardedCollection"):
             untyped.GuardedTable(client.shop.orders, SeenIds(), table_name="orders")
-        with pytest.raises(ConfigurationError, match="is no ledger"):
+        with pytest.raises(ConfigurationError, match="isn't a ledger"):
             untyped.GuardedCollection(client.shop.orders, client.shop.orders)
 
 
@@ -178,8 +178,8 @@ def test_wrong_collection_is_refused_at_once(guard: Any, given: tuple[Any, Any],
     ("options", "said"),
     [
         ({"outbox": Outbox}, r"outbox=.*give an Outbox, as in outbox=Outbox\("),
-        ({"tombstones": timedelta(days=1)}, "give Tombstones"),
-        ({"clock": 1.0}, "clock=1.0: give a function"),
+        ({"tombstones": timedelta(days=1)}, "expected Tombstones"),
+        ({"clock": 1.0}, "clock=1.0: expected a function"),
     ],
 )
 def test_class_in_place_of_an_instance_is_refused(table: Any, collection: Any, options: Any, said: str) -> None:

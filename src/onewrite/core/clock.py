@@ -23,11 +23,11 @@ def wall_clock() -> float:
 
 
 def checked_clock(clock: object) -> Clock:
-    """Return the clock that a caller gives, which raises as soon as it shows no time of the calendar: before anything is sent."""
+    """Return the caller's clock, which raises before anything is sent if it shows no time of the calendar."""
     if clock is wall_clock or clock is times.time:
         return cast("Clock", clock)
     if not callable(clock):
-        raise ConfigurationError(f"clock={clock!r}: give a function that returns seconds since 1970, as time.time does.")
+        raise ConfigurationError(f"clock={clock!r}: expected a function that returns seconds since 1970, such as time.time.")
     function = cast("Callable[[], Any]", clock)
 
     def checked_time() -> float:
@@ -36,18 +36,18 @@ def checked_clock(clock: object) -> Clock:
         if isinstance(now, int | float) and _EARLIEST <= now <= _LATEST:
             return now
         raise ConfigurationError(
-            f"The clock shows {now!r}: give one that returns seconds since 1970 as an int or a float, as time.time does. Milliseconds "
-            "and time.monotonic are something else, and a ledger would forget too early under them."
+            f"The clock returned {now!r}: expected seconds since 1970 as an int or a float. With milliseconds or time.monotonic, a ledger "
+            "would forget messages too early. Pass a function such as time.time."
         )
 
     return checked_time
 
 
 def random_name() -> str:
-    """Return a name for one call, which no other call has."""
+    """Return a unique name for one call."""
     return token_hex(8)
 
 
 def random_share() -> float:
-    """Return a random part of one."""
-    return random()  # it keeps relays apart, and guards nothing
+    """Return a random number from 0 to 1, which spreads the work of several relays over time."""
+    return random()

@@ -1,4 +1,4 @@
-"""Shows what a call of a store would send first: the call is made with a client that sends nothing."""
+"""Return the first request of a call: the call runs with a client that sends nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class _FirstRequest(BaseException):
-    """Ends the call when it makes a request, whose arguments these are. No flow catches it."""
+    """Ends the call at its first request, and holds the request's arguments. No flow catches it."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
 
 
 class SilentClient:
-    """Stands in for a client, or for one of its methods. `replies`: to what a store asks before the request of its verb, by the methods that ask it."""
+    """Replaces a client, or one of its methods. `replies` maps methods that a store calls before the request of its verb to their replies."""
 
     def __init__(self, replies: Mapping[str, Any], *, is_async: bool, path: str = "") -> None:
         self._replies, self._is_async, self._path = replies, is_async, path
@@ -61,7 +61,7 @@ def first_request(
         # Nothing is written, so no handler hears of it.
         call = unwrap(getattr(type(silent_store), verb))(silent_store, *args, **arguments)
         if iscoroutine(call):
-            call.send(None)  # it ends at once, unless a function of a fold waits
+            call.send(None)  # ends at once, unless the function of a fold waits
             call.close()
             raise ConfigurationError("explain can't wait for the function of a fold: pass it a function that doesn't wait.")
     except _FirstRequest as request:

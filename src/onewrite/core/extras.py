@@ -1,4 +1,4 @@
-"""Names the extra that installs what an import has not found."""
+"""Name the extra that installs a missing package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ELSEWHERE = {"bson": "pymongo"}  # the package named bson on PyPI is a differen
 
 @contextmanager
 def installed_by(extra: str, name: str) -> Generator[None, None, None]:
-    """Around the imports of what `name` needs and `extra` installs."""
+    """Name the extra if an import in this block fails because a package is missing. `name` is the part of onewrite that needs the package."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -20,7 +20,7 @@ def installed_by(extra: str, name: str) -> Generator[None, None, None]:
             raise
         raise ModuleNotFoundError(
             f'{name} needs {package}, which is not installed: pip install "onewrite[{extra}]"', name=error.name
-        ) from None  # Python's own words would name bson
+        ) from None  # the original error would name bson
 
 
 def find_package(error: ModuleNotFoundError) -> str:

@@ -1,7 +1,7 @@
-"""Undo in a forked child what belongs to its parent alone: handlers of signals, and sockets that listen.
+"""Undo signal handlers and close listening sockets in a forked child, because they belong to its parent.
 
-A handler of a message may fork, as `multiprocessing` does. A child with the parent's handler of SIGTERM would not end by
-`terminate()`, and one with the parent's listener would keep its port.
+A message handler can fork, as `multiprocessing` does. `terminate()` would not end a child with the parent's handler of SIGTERM, and
+a child with the parent's listener would keep its port.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _mask = _Mask()
 
 
 def handle_stop_signals(handle: Callable[[int, FrameType | None], object]) -> Callable[[], None]:
-    """Handle the signals so from now on, and return a function that puts the earlier handlers back."""
+    """Install the handler for the stop signals, and return a function that restores the earlier handlers."""
     earlier_handlers = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
 
     def put_back() -> None:
         for number, handler in earlier_handlers.items():
-            # None: the handler was not set from Python, and cannot be put back.
+            # A handler of None was not set from Python, and can't be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     return put_back
@@ -40,7 +40,7 @@ def handle_stop_signals(handle: Callable[[int, FrameType | None], object]) -> Ca
 
 @contextmanager
 def undone_in_children(undo: Callable[[], object]) -> Generator[None, None, None]:
-    """Meanwhile, call `undo` in each process that is forked."""
+    """Call `undo` in each process that is forked within this block."""
     key = object()
     _undos[key] = undo
     try:
@@ -50,7 +50,7 @@ def undone_in_children(undo: Callable[[], object]) -> Generator[None, None, None
 
 
 def _block() -> None:
-    """A signal that is sent to the child before its handlers are reset waits until they are."""
+    """Block the stop signals, so that a signal to the child waits until its handlers are reset."""
     if _undos:
         _mask.before = {*signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)}
 
@@ -62,7 +62,7 @@ def _unblock() -> None:
 
 
 def _undo_all() -> None:
-    for undo in reversed([*_undos.values()]):  # each puts back what it found
+    for undo in reversed([*_undos.values()]):  # the last one first, because each restores the state that it found
         undo()
     _undos.clear()
     _unblock()

@@ -1,6 +1,6 @@
-"""A table or collection of the messages that were processed, for transactions. Pure: the engines write into it.
+"""A table or collection of processed messages, for transactions. Pure: the engines write into it.
 
-What is stored is fixed by docs/format.md.
+docs/format.md specifies the stored data.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ from onewrite.core.tombstone import check_retention
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
 
-_MAX_KEY_BYTES = 1024  # bytes: half of what the partition key of a DynamoDB item may have
+_MAX_KEY_BYTES = 1024  # half of the limit for the partition key of a DynamoDB item
 _HASH_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """Remembers messages in a table or collection of its own, by an item that a transaction writes beside the entities.
+    """A table of processed messages: a transaction adds one item per message to it, in addition to its writes.
 
-    A message that is there was processed, and is a `Duplicate`. That holds as well where its `retention` is over and the
-    database's TTL has not come to it yet. `store` is a boto3 Table, or a client with `table_name`; or a pymongo collection. Two
-    consumers of one message have two names. `also` names those that this consumer had before: a message that is there under any of
-    them was processed, and a new one is put there under each, so a deployment can be taken back. `key` is the partition key of the table, a text and without a sort key; in a
-    collection it is `_id`. `ttl_attribute` is where the end of the retention stands: let the table's TTL, or a TTL index, use it.
-    The time is that of the first participant's store, unless `clock` tells it.
+    If the item exists, even expired, the message is a `Duplicate`.
+
+    - `store`: a boto3 Table, a client with `table_name`, or a pymongo collection.
+    - `consumer`: the name of this consumer of the messages. Each consumer needs its own.
+    - `retention`: how long an item stays.
+    - `also`: earlier names of this consumer. A message under any of them is a duplicate, and a new one is stored under each, so that you
+      can roll back.
+    - `key`: the partition key of the table, a string, without a sort key. In a collection, it's `_id`.
+    - `ttl_attribute`: the attribute with the expiry. Switch on TTL for it, or create a TTL index.
+    - `clock`: returns the time. By default, it's the clock of the first participant's store.
     """
 
     store: Any
@@ -46,7 +50,7 @@ class Inbox:
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.consumer), str) or not self.consumer:
             raise ConfigurationError(
-                f"Inbox(consumer={self.consumer!r}): give a name that no other consumer of the table has."
+                f"Inbox(consumer={self.consumer!r}): expected a name that no other consumer of the table has."
             )
         check_retention("Inbox", self.retention)
         check_inbox_store(self.store, self.table_name)
@@ -55,12 +59,12 @@ class Inbox:
             isinstance(name, str) and name for name in cast("tuple[object, ...]", also)
         ):
             raise ConfigurationError(
-                f"Inbox(also={also!r}): give the names that the consumer had before, as in also=('bills',)."
+                f"Inbox(also={also!r}): expected the earlier names of the consumer, for example also=('bills',)."
             )
-        check_attribute(self.ttl_attribute)  # on MongoDB "_id" would put the time in the place of the message
+        check_attribute(self.ttl_attribute)  # on MongoDB, "_id" would replace the message by the time
         if self.key == self.ttl_attribute or is_ours(self.key):
             raise ConfigurationError(
-                f"Inbox(key={self.key!r}, ttl_attribute={self.ttl_attribute!r}): give two names, neither of which begins with ow_."
+                f"Inbox(key={self.key!r}, ttl_attribute={self.ttl_attribute!r}): expected two different names, neither of which begins with ow_."
             )
 
         if self.clock is not None:
@@ -74,8 +78,8 @@ class Inbox:
         named = join_texts(plain(consumer), message.source, *message.parts, message.id)
         if len(named.encode()) <= _MAX_KEY_BYTES:
             return named
-        return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit
+        return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # other keys begin with a digit
 
     def expires(self, now: float) -> float:
-        """Return when a message that is remembered now may be forgotten, in epoch seconds."""
+        """Return when the database can remove a message that is stored now, in epoch seconds."""
         return now + self.retention.total_seconds()

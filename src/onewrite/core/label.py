@@ -1,4 +1,4 @@
-"""The label by which an entity says how its ledger or its outbox is kept, and what is wrong where it says something else. Pure."""
+"""The label in an entity, which names the layout of its ledger or outbox, and the errors for another label. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import NamedTuple
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
-FORMAT = "ow1"  # the version of what is stored
-OURS = "ow_"  # begins every name that we store, and no name of the caller's
-MOVED_LABEL = f"{FORMAT} > "  # how a label begins that says where the ledger is now
-_OUTBOX_LABEL = f"{FORMAT} outbox "  # how the label of an outbox begins. Its name follows
+FORMAT = "ow1"  # the version of the storage format
+OURS = "ow_"  # the prefix of every stored name, and of no name of the caller's
+MOVED_LABEL = f"{FORMAT} > "  # the prefix of a label that names the ledger's new place
+_OUTBOX_LABEL = f"{FORMAT} outbox "  # the prefix of an outbox's label, followed by the outbox's name
 _LABEL = "l"
 _OTHER_VERSION = re.compile(r"ow\d+ .*", re.DOTALL)
-# How the names of one ledger begin. The name that the user gave it may be there, and no source is before its colon.
+# The prefix of a ledger's names, with or without the ledger's own name. No source can precede the colon.
 PREFIX = r"ow_(?:[A-Za-z0-9_-]{1,32}:)?"
 _LABELS = re.compile(rf"{PREFIX}{_LABEL}")
 _NAMES = re.compile("[A-Za-z0-9_-]{1,32}")
-# How the label of a `SeenIds` says for how long ids are kept, and whether as text.
+# The layout of a `SeenIds`: its retention, and whether it stores text.
 IDS_LAYOUT = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
-BY_HAND = "messageIDs"  # where handlers keep a set of ids by hand, unless the user says otherwise
-# These three are the same in every store, whatever its ledger: a store must see what another one has left there.
-TOMBSTONE = "ow_tombstone"  # there in what is left of an entity that was deleted
-STEPS = "ow_steps"  # which messages have begun a step and not finished it
-STEP = "ow_step_"  # on DynamoDB begins the name of each such step
-TOKEN = "ow_t"  # noqa: S105  # the call that wrote last: by it a call recognizes its own write when the response was lost
+BY_HAND = "messageIDs"  # the default attribute for a set of ids that handlers maintain themselves
+# These three names don't depend on the ledger, because every store must see the data of the others.
+TOMBSTONE = "ow_tombstone"  # marks a deleted entity
+STEPS = "ow_steps"  # the messages with an open step
+STEP = "ow_step_"  # the prefix of an open step's name on DynamoDB
+TOKEN = "ow_t"  # noqa: S105  # identifies the last write, so that a call recognizes its own write after a lost response
 
 
 def plain(text: str) -> str:
@@ -40,7 +40,7 @@ def is_ours(name: str) -> bool:
 
 
 def make_label_name(name: str) -> str:
-    """Return the name of the attribute with the label of the ledger of that name. The ledger is known by it, as a set of the caller's is by its attribute."""
+    """Return the attribute with the label of the ledger of that name. It identifies the ledger."""
     return f"{OURS}{plain(name)}:{_LABEL}" if name else f"{OURS}{_LABEL}"
 
 
@@ -61,23 +61,23 @@ def ledger_attribute(text: str) -> str:
 
 
 class Slot(NamedTuple):
-    """A place in the entity, independent of any engine: the name of a group, and a key in it ("" means the whole group)."""
+    """A place in the entity on any engine: the name of a group, and a key in it ("" for the whole group)."""
 
     group: str
     key: str = ""
 
 
 class Label(NamedTuple):
-    """The text in `slot` says how a ledger is kept. It must be absent, or one of `accepts`; then it is `text`."""
+    """The label of a ledger. A write requires `slot` to be absent or one of `accepts`, and sets it to `text`."""
 
     slot: Slot
     text: str
     accepts: tuple[str, ...]
-    layout: str  # how this store keeps this ledger, or kept it before
+    layout: str  # of this ledger in this store, now or before
 
 
 class OutboxNames(NamedTuple):
-    """The top-level attributes or fields in which an entity's outbox is kept. They are the same in every store."""
+    """The top-level attributes or fields of an entity's outbox. They are the same in every store."""
 
     label: str = "ow_o"
     events: str = "ow_events"
@@ -120,15 +120,15 @@ def check_outbox(label: str | None, fields: Mapping[str, object], *, null_is_abs
         return
     if is_absent or (is_outbox_label(text) and not isinstance(events, list)):
         raise LedgerMismatch(
-            f"{OUTBOX.events!r} holds something other than events, and no outbox of this version put that there: another writer uses the "
-            "attribute. Repair the entity."
+            f"{OUTBOX.events!r} of the entity doesn't contain an outbox's events: another writer uses this attribute. Remove the attribute, and "
+            "make the other writer use another name."
         )
     if not is_outbox_label(text):
         if is_other_version(text):
             raise LedgerMismatch(other_version(OUTBOX.label, text))
         raise LedgerMismatch(
-            f"{OUTBOX.label!r} holds {text!r}, and no outbox of this version put that there: another writer uses the attribute. Repair "
-            "the entity."
+            f"{OUTBOX.label!r} of the entity is {text!r}, which isn't an outbox's label: another writer uses this attribute. Remove the "
+            "attribute, and make the other writer use another name."
         )
     if label not in (None, text):
         raise LedgerMismatch(_other_name(str(text).removeprefix(_OUTBOX_LABEL), str(label).removeprefix(_OUTBOX_LABEL)))
@@ -136,10 +136,10 @@ def check_outbox(label: str | None, fields: Mapping[str, object], *, null_is_abs
 
 def _other_name(stored_name: str, store_name: str) -> str:
     return (
-        f"The outbox of this entity is Outbox({stored_name!r}), and this one is Outbox({store_name!r}): consumers know events by that name, and would "
-        f"take the same event for another one. Use {stored_name!r}. To rename an outbox, let a relay of the old name publish all that is pending "
-        f"while nobody emits, remove {', '.join(OUTBOX)} from the entities, and deploy the new name to writers and relays: "
-        "their events are of another source then, and are counted from 1 again."
+        f"Outbox mismatch: this entity uses Outbox({stored_name!r}), but the store or relay uses Outbox({store_name!r}). Consumers know "
+        f"events by that name, and would take the same event for another one. Use {stored_name!r}. To rename an outbox, stop all writers, let a relay "
+        f"of the old name publish the pending events, remove {', '.join(OUTBOX)} from the entities, and deploy the new name to writers and "
+        "relays. Events then have another source, and are counted from 1 again."
     )
 
 
@@ -165,17 +165,18 @@ def mismatch(label: Label, text: object) -> str:
     if constructor is None:
         return unknown_layout(attribute, layout)
     return (
-        f"The ledger in {attribute!r} of this entity is kept as {layout!r}, and this store keeps {label.layout.removeprefix(f'{FORMAT} ')!r}: "
-        f"it would not see the messages that are there. If that one was used before, name it in also={constructor}, and "
-        "keep it there while such entities may get a message. If both are in use, as by two services, give this one a name of its own."
+        f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, but the store uses {label.layout.removeprefix(f'{FORMAT} ')!r}. "
+        "Nothing was written, because the store can't tell which messages the entity has already seen. If you changed the ledger, pass the old one as "
+        f"also={constructor} until no entity with the old layout can receive a message. If two services write to this entity, give each "
+        "ledger its own name=."
     )
 
 
 def unknown_layout(attribute: str, layout: str) -> str:
     """Return the message for a label whose layout this version of onewrite does not know."""
     return (
-        f"The ledger in {attribute!r} is kept as {layout!r}, and this version of onewrite does not know that layout: it would not see the "
-        "messages that are there. Use the version that wrote it."
+        f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, which this version of onewrite doesn't know. Nothing was "
+        "written. Use the version that wrote the entity."
     )
 
 
@@ -184,15 +185,18 @@ def unread(attribute: str, text: object) -> str:
     if is_other_version(text):
         return other_version(attribute, text)
     if not is_label(text):
-        return f"{attribute!r} holds {text!r}, which no ledger of this version has put there: another writer uses the name. Repair the entity."
+        return (
+            f"{attribute!r} of the entity is {text!r}, which isn't a ledger's label: another writer uses this attribute. Remove the attribute, "
+            "and make the other writer use another name."
+        )
     return (
-        f"The ledger of this entity has moved from {attribute!r} to {str(text).removeprefix(MOVED_LABEL)!r}, and this store does not look "
-        "there. Deploy the new ledger to every writer, or name it in also=."
+        f"Ledger mismatch: the ledger of this entity has moved from {attribute!r} to {str(text).removeprefix(MOVED_LABEL)!r}, which this store "
+        "doesn't read. Nothing was written. Deploy the new ledger to every writer, or pass it as also=."
     )
 
 
 def _constructor(layout: str, attribute: str) -> str | None:
-    """Return the call that makes a ledger of this layout. None: this version does not know the layout."""
+    """Return the code that creates a ledger of this layout, or None if this version doesn't know the layout."""
     name = f"name={ledger_name(attribute)!r}" if ledger_name(attribute) else ""
     if layout == "marks":
         return f"HighWaterMark({name})"
@@ -205,11 +209,11 @@ def _constructor(layout: str, attribute: str) -> str | None:
 
 
 def check_name(name: object) -> None:
-    """Raise unless a ledger may have this name, or none."""
+    """Raise unless this is a valid name of a ledger, or empty."""
     if not isinstance(name, str) or (name and not _NAMES.fullmatch(name)):
         raise ConfigurationError(
-            f"name={name!r}: give a ledger that stands beside another one up to 32 letters, digits, '_' or '-', such as 'billing'. It is part "
-            "of every name that the ledger stores."
+            f"name={name!r}: expected up to 32 letters, digits, '_' or '-', for example 'billing'. The name is part of every attribute that the "
+            "ledger stores."
         )
 
 
@@ -225,6 +229,6 @@ def check_attribute(attribute: object) -> None:
     """Raise unless the caller may choose this name for an attribute that onewrite stores."""
     if not isinstance(attribute, str) or not may_be_callers(attribute):
         raise ConfigurationError(
-            f"{attribute!r} cannot stand at the top of an entity: give the name of an attribute or a field without any of . $ in it, which does "
-            f"not begin with {OURS}."
+            f"{attribute!r} isn't a valid name here: expected the name of a top-level attribute or field without '.' and '$', that doesn't "
+            f"begin with {OURS}."
         )

@@ -1,4 +1,4 @@
-"""The log. What is done stays done, though a filter or a handler of the user's fails there."""
+"""The log. An error in a user's filter or log handler doesn't undo or stop a call."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ logger = logging.getLogger("onewrite")
 
 
 def log(level: int, text: str, *values: object, details: Mapping[str, Any] | None = None) -> None:
-    """Write a line, which `details` accompany as its `onewrite`. This never raises."""
+    """Write a line, with `details` as the record's attribute `onewrite`. This never raises."""
     with logging_safely():
         logger.log(level, text, *values, extra=None if details is None else {"onewrite": details}, stacklevel=2)
 
 
 @contextmanager
 def logging_safely() -> Generator[None, None, None]:
-    """Around what makes and writes a line: an error costs the line, and nothing else."""
+    """Catch errors of the code that makes and writes a line: only the line is lost."""
     try:
         yield
     except Exception as error:
         message = f"onewrite: a line of the log is lost: {type(error).__name__}"
-        with suppress(Exception):  # which may be closed
+        with suppress(Exception):  # stderr can be closed
             print(message, file=sys.stderr)  # noqa: T201  # there is no other place left to say it

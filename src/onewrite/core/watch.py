@@ -1,4 +1,4 @@
-"""The warning that this process's clock is off, in the log `onewrite`. A store logs it once."""
+"""The warning about clock skew in the log `onewrite`. A store logs it once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ class Watch:
     def __init__(self, skew: timedelta | None) -> None:
         self._skew = skew
         self._has_warned = False
-        self.since, self.until = (-inf, inf) if skew is None else (inf, -inf)  # between these the clocks are not compared
+        self.since, self.until = (
+            (-inf, inf) if skew is None else (inf, -inf)
+        )  # the clocks aren't compared between these times
 
     def wants_clock(self, now: float) -> bool:
-        """Whether it is time to compare the clocks again. A ledger that knows no time never asks."""
+        """Whether it is time to compare the clocks again. For a ledger that doesn't depend on time, it never is."""
         if self.since < now < self.until:
             return False
         self.since, self.until = now - _PAUSE, now + _PAUSE
@@ -33,7 +35,7 @@ class Watch:
         self._has_warned = True
         log(
             WARNING,
-            f"This process's clock is {abs(now - server):.0f} seconds {'ahead of' if now > server else 'behind'} the database's, "
-            f"and the ledger bears {self._skew.total_seconds():.0f}: messages may be forgotten too early, for all writers of "
-            "the entity. Set the clock right.",
+            f"Clock skew: this process is {abs(now - server):.0f} s {'ahead of' if now > server else 'behind'} the database, but the ledger "
+            f"tolerates only {self._skew.total_seconds():.0f} s. Messages can be forgotten too early, for every writer of the same entities, "
+            "and a redelivery would then be applied again. Correct the clock of this machine.",
         )

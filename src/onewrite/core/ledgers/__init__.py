@@ -1,4 +1,4 @@
-"""What an entity remembers about messages: the ledgers, and what a write of one message asks under them. Pure."""
+"""The ledgers: the part of an entity that remembers messages, and what a write requires of it. Pure."""
 
 from onewrite.core.ledgers.ledger import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.marks import HighWaterMark, InSequence

@@ -1,4 +1,4 @@
-"""What a write of one message asks of an entity, on any engine, and what the entity's ledger says about the message. Pure."""
+"""The entry of a write: what it requires of the entity on any engine, and why the entity's ledger refuses a message. Pure."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 SetMark: TypeAlias = str | bytes
 Rule: TypeAlias = Literal["below", "first", "next"]
 LedgerRefusal: TypeAlias = Duplicate | Gone | Stale | Deferred
-Lookup: TypeAlias = Callable[[Slot], object]  # what is stored there: ABSENT, a frozenset for any set or array, an int, a str
+Lookup: TypeAlias = Callable[
+    [Slot], object
+]  # returns the stored value: ABSENT, a frozenset for any set or array, an int, or a str
 ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """What all entries of one ledger have in common."""
+    """The part that all entries of one ledger share."""
 
-    attribute: str  # by which the ledger is known: see `make_label_name`
-    attributes: tuple[str, ...]  # the same for this ledger, and for those named in its also=
-    plain_sets: frozenset[str]  # those of the attributes that are a set of the caller's, as handlers keep it by hand
+    attribute: str  # identifies the ledger: see `make_label_name`
+    attributes: tuple[str, ...]  # of this ledger, and of those in its also=
+    plain_sets: frozenset[str]  # the attributes that hold a caller's own set
     labels: tuple[Label, ...]
-    earlier_entries: tuple[Callable[[Message, float], Entry], ...]  # the `entry` of each ledger named in also=
+    earlier_entries: tuple[Callable[[Message, float], Entry], ...]  # the `entry` of each ledger in also=
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sets:
-    """The sets of marks as one moment sees them: the one that gains a mark, those to look into, those to remove."""
+    """The sets of marks at one moment: the set that gains a mark, the sets to search, and the sets to remove."""
 
     present: Slot
     live: tuple[Slot, ...]
@@ -41,7 +43,7 @@ class Sets:
 
 @final
 class Remember(NamedTuple):
-    """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`. Without a live set, nothing is remembered."""
+    """Add `mark` to the set `sets.present` if no live set holds it or one of `aliases`. Without live sets, nothing is stored."""
 
     sets: Sets
     mark: SetMark
@@ -59,7 +61,7 @@ class Remember(NamedTuple):
         return Duplicate(message, entity) if is_held else None
 
     def shows(self, lookup: Lookup) -> bool:
-        """Whether this change may have been made: the mark is stored."""
+        """Whether this change might have been made, because its mark is stored."""
         sets = [lookup(slot) for slot in self.sets.live]
         is_held = any(self.mark in cast("frozenset[object]", marks) for marks in sets if isinstance(marks, frozenset))
         return is_held or not sets
@@ -69,11 +71,11 @@ class Remember(NamedTuple):
 class Advance(NamedTuple):
     """Move the mark in `slot` to `mark`, if `rule` allows it.
 
-    - below: it is now below `mark`, or absent.
-    - first: `mark` is the first sequence of its source. It is now absent; or the one before, where another ledger had the source.
-    - next: it is now the one before.
+    - below: the stored mark is below `mark`, or absent.
+    - first: `mark` is the first sequence of its source. The stored mark is absent, or the number before if another ledger had the source.
+    - next: the stored mark is the number before.
 
-    `last`: of a write of several messages, the mark of the last. It moves there at once, on the same condition.
+    `last`: in a write of several messages, the mark of the last one. The stored mark moves there under the same condition.
     """
 
     slot: Slot
@@ -89,12 +91,12 @@ class Advance(NamedTuple):
 
     @property
     def requires_predecessor(self) -> bool:
-        """Whether each message waits for the one before it."""
+        """Whether each message waits for its predecessor."""
         return self.rule != "below"
 
     @property
     def has_digits(self) -> bool:
-        """Whether the mark is a number written as text. Two such texts compare as their numbers do only if they are equally long."""
+        """Whether the mark is a string of digits. Two such strings compare like numbers only if they have the same length."""
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
 
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
@@ -111,7 +113,7 @@ class Advance(NamedTuple):
         return Deferred(message, mark + 1, entity)
 
     def shows(self, lookup: Lookup) -> bool:
-        """Whether this change may have been made: the stored mark is as high, or higher."""
+        """Whether this change might have been made, because the stored mark is as high or higher."""
         mark, reaches = lookup(self.slot), self.reaches
         if isinstance(mark, str) and isinstance(reaches, str):
             return mark >= reaches
@@ -139,17 +141,17 @@ class Advance(NamedTuple):
 
 
 _DIGITS = (
-    "Sequence {mark!r} of source {source!r} cannot be compared with {stored_mark!r}, which the entity holds: text compares from the "
-    "left, so numbers of different length are in the wrong order. Read the sequence as a number, for "
-    "example with json_body(sequence=number(...)), or make it onewrite.sortable(n). The mark in the entity has to be rewritten alike."
+    "Sequence {mark!r} of source {source!r} can't be compared with the entity's {stored_mark!r}: strings compare from the left, so numbers "
+    "of different lengths are in the wrong order. Read the sequence as a number, for example with json_body(sequence=number(...)), or pass "
+    "onewrite.sortable(n). Rewrite the mark in the entity in the same way."
 )
 _DIFFERENT = (
-    "The mark of source {source!r} is {stored_mark!r}, and this message's sequence is {mark!r}: they do not compare. Keep one type and one "
-    "spelling for each source, or give the ledger a name of its own."
+    "Sequence {mark!r} of source {source!r} can't be compared with the entity's mark {stored_mark!r}. Use one type and one spelling for each "
+    "source, or give the ledger its own name=."
 )
 _UNSORTABLE = (
-    "Sequence {mark!r} of source {source!r} is from onewrite.sortable, and the entity holds {stored_mark!r}, which is not: they do not "
-    "compare. Rewrite the mark in the entity with onewrite.sortable, or give the ledger a name of its own."
+    "Sequence {mark!r} of source {source!r} is from onewrite.sortable, but the entity's mark {stored_mark!r} isn't, so they can't be compared. "
+    "Rewrite the mark in the entity with onewrite.sortable, or give the ledger its own name=."
 )
 
 
@@ -157,11 +159,11 @@ Change: TypeAlias = Remember | Advance
 
 
 class Entry(NamedTuple):
-    """What a write of one message asks of the entity. `own` is looked into and written, `also` is looked into only.
+    """What a write requires of the entity. `own` is checked and written, and `also` is only checked.
 
-    A mark in `own` that counts moves over what `also` holds, because the messages behind it wait for that.
+    A mark in `own` that counts moves over messages in `also`, because later messages wait for that.
 
-    `more`: of a write of several messages, what the others ask, looked into and written as `own` is.
+    `more`: in a write of several messages, the changes of the others, checked and written like `own`.
     """
 
     terms: Terms
@@ -171,16 +173,16 @@ class Entry(NamedTuple):
 
     @property
     def passing(self) -> Entry:
-        """Return the entry that moves the marks over messages that a ledger in also= holds. That ledger is not asked again."""
+        """Return the entry that moves the mark over a message in a ledger of also=. That ledger isn't checked again."""
         return self._replace(also=())
 
     def holds_before(self, message: Message, lookup: Lookup) -> bool:
-        """Whether a ledger in also= keeps the message out of one that counts."""
+        """Whether a ledger in also= holds the message, and the own ledger counts."""
         return self.own.requires_predecessor and any(change.judge(message, lookup, None) is not None for change in self.also)
 
     @property
     def dead(self) -> list[Slot]:
-        """The slots that a write removes. Several messages that are written at once have them in common."""
+        """The slots that a write removes. They are the same for all messages of a write."""
         slots = [slot for change in self.changes if isinstance(change, Remember) for slot in change.sets.dead]
         return [*dict.fromkeys(slots)]
 
@@ -190,17 +192,17 @@ class Entry(NamedTuple):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """All that is looked into. Those that are written come first."""
+        """All changes that are checked. The written ones come first."""
         return (self.own, *self.more, *self.also)
 
     @property
     def may_be_overtaken(self) -> bool:
-        """Whether a later message can take effect first. This one is `Stale` from then on."""
+        """Whether a later message can take effect first, and make this one `Stale`."""
         return any(isinstance(change, Advance) and change.rule == "below" for change in self.changes)
 
     @property
     def follows_gap(self) -> bool:
-        """Whether a mark must be stored already. Then the write creates no entity."""
+        """Whether a mark must be stored already, so that the write can't create the entity."""
         return any(isinstance(change, Advance) and change.rule == "next" for change in self.written_changes)
 
     def judge(
@@ -218,18 +220,20 @@ class Entry(NamedTuple):
                 refusals.append(refusal)
         if len(refusals) < 2:  # noqa: PLR2004  # nothing to weigh
             return refusals[0] if refusals else None
-        heaviest = min(refusals, key=lambda refusal: _WEIGHTS.index(type(refusal)))  # the first of those that weigh most
+        heaviest = min(
+            refusals, key=lambda refusal: _WEIGHTS.index(type(refusal))
+        )  # the first refusal of the greatest weight
         if isinstance(heaviest, Duplicate) and isinstance(refusals[0], Deferred):
-            # A ledger in also= holds the message. It comes again when the mark is before it, because the mark must move over it then.
+            # A ledger in also= holds the message. It must be redelivered in its turn, because the mark moves over it then.
             return refusals[0]
         return heaviest
 
     def shows(self, lookup: Lookup) -> bool:
-        """Whether the write may have landed: all of its changes are stored, or what later writes have made of them."""
+        """Whether the write might have landed: its changes are stored, possibly with those of later writes."""
         return all(change.shows(lookup) for change in self.written_changes)
 
     def check(self, lookup: Lookup) -> None:
-        """Raise `LedgerMismatch` if the entity has another ledger, or another value in its place."""
+        """Raise `LedgerMismatch` if the entity has another ledger, or another value in the ledger's place."""
         for label in self.terms.labels:
             text = lookup(label.slot)
             if text is not ABSENT and text not in label.accepts:
@@ -247,6 +251,6 @@ def _marks(stored_set: object, kind: type[SetMark]) -> frozenset[SetMark]:
         if {*map(type, marks)} <= {kind} or all(isinstance(mark, kind) for mark in marks):
             return marks
     raise LedgerMismatch(
-        f"Where the ledger keeps its set of {kind.__name__} stands a {type(cast('object', stored_set)).__name__} with something else: another writer "
-        "uses its name. Repair the entity."
+        f"The ledger's set of {kind.__name__} is a {type(cast('object', stored_set)).__name__} with other contents: another writer uses its "
+        "name. Repair the entity, and make the other writer use another name."
     )

@@ -1,10 +1,10 @@
-"""What an entity remembers about messages. Pure: no engine, no clock, no I/O.
+"""The interface of all ledgers. Pure: no engine, no clock, no I/O.
 
-A ledger answers `entry(message, now)`: what must the entity lack, what does it gain, what may go? The engines write that in
-their own language. Where a write is refused they look up what is stored, and `Entry.judge` says what that means.
+`Ledger.entry(message, now)` returns the marks that the entity must lack, those that it gains, and the sets to remove. Each engine writes
+the entry in its own language. If a write is refused, the engine reads the stored ledger, and `Entry.judge` returns the reason.
 
-What is stored is fixed by docs/format.md. Each ledger puts a label into the entity beside its marks, which says how the marks
-are kept: a store that is set up otherwise would look in the wrong place and let a message in twice, so it is refused.
+docs/format.md specifies the stored data. Next to its marks, each ledger stores a label that names its layout. A store with another
+layout would search in the wrong place and accept a message twice, so the label refuses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onewrite.message import Message
 
 
 class Ledger(Protocol):
-    """What the engines, and other ledgers, need to know of a ledger."""
+    """The properties of a ledger that the engines and other ledgers use."""
 
     @property
     def attribute(self) -> str: ...
@@ -37,7 +37,7 @@ class Ledger(Protocol):
 
 
 class _NoLedger:
-    """Stands where a store has none. Nothing is guarded there, so whatever would be is refused."""
+    """The ledger of a store without one. It refuses every guarded write outside a transaction."""
 
     attribute = layout = remedy = ""
     also = ()
@@ -46,29 +46,31 @@ class _NoLedger:
 
     def entry(self, message: Message, now: float) -> NoReturn:  # noqa: ARG002  # as every ledger has it
         raise ConfigurationError(
-            "This store has no ledger, so nothing would tell a redelivery from a fresh message: give it one, or write to it "
+            "This store has no ledger, so it can't distinguish a redelivery from a new message. Pass a ledger such as SeenIds(), or write to it "
             "in transact(message, [store.updating(...), ...], inbox=Inbox(...))."
         )
 
 
 NO_LEDGER = _NoLedger()
-# What a write asks and gains that takes part in a transaction without a ledger of its own: nothing.
+# The entry of a participant without a ledger: it requires nothing and stores nothing.
 UNGUARDED = Entry(NO_LEDGER.terms, Remember(Sets(Slot(""), (), (), bytes), b""))
 
 
 def check_ledger(ledger: object) -> None:
-    """Raise unless this is a ledger that a store may use."""
+    """Raise unless this is a ledger."""
     if isinstance(ledger, type):
-        raise ConfigurationError(f"{ledger.__name__} is the class, and a store needs a ledger: write {ledger.__name__}().")
+        raise ConfigurationError(f"{ledger.__name__} is a class: expected a ledger. Write {ledger.__name__}().")
     if not isinstance(getattr(ledger, "terms", None), Terms):  # a collection of pymongo has attributes of any name
-        raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), HighWaterMark(), InSequence() or MessageIds().")
+        raise ConfigurationError(
+            f"{ledger!r} isn't a ledger: expected SeenIds(), HighWaterMark(), InSequence(), or MessageIds()."
+        )
 
 
 # --- what all entries of a ledger have in common ----------------------------------------------------------------------
 
 
 def make_terms(ledger: Ledger) -> Terms:
-    """Return what all writes under this ledger ask, whatever their message."""
+    """Return the terms that all entries of this ledger share."""
     by_attribute: dict[str, dict[str, Ledger]] = {}
     for member in (ledger, *list_earlier_ledgers(ledger.also)):
         by_attribute.setdefault(member.attribute, {}).setdefault(f"{FORMAT} {member.layout}", member)
@@ -88,9 +90,10 @@ def make_terms(ledger: Ledger) -> Terms:
 
 
 def _label(present: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
-    """A ledger that moved leaves a label where it was, so a store that knows no other is refused.
+    """Return the label for one attribute of the ledger.
 
-    It is accepted where the ledger is now as well, so a deployment can be taken back. A set of the caller's has no label.
+    A ledger that moved leaves a label in its old place, which refuses a store that knows only that place. The new place also accepts
+    such a label, so that you can roll back. A caller's own set has no label.
     """
     moved_texts = tuple([f"{MOVED_LABEL}{name}" for name in attributes if name != attribute])
     text = texts[0] if attribute == present else f"{MOVED_LABEL}{present}"
@@ -98,7 +101,7 @@ def _label(present: str, attribute: str, texts: tuple[str, ...], attributes: tup
 
 
 def list_earlier_ledgers(also: object) -> list[Ledger]:
-    """Return the ledgers before this one, and those before them."""
+    """Return the ledgers in also=, and those in their own also=."""
     ledgers = cast("tuple[object, ...]", also if isinstance(also, tuple) else (also,))
     for ledger in ledgers:
         check_ledger(ledger)
@@ -107,7 +110,7 @@ def list_earlier_ledgers(also: object) -> list[Ledger]:
 
 
 def make_looks(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
-    """Return what the ledgers in also= must lack. A mark of theirs must only be below the message's, whatever they count."""
+    """Return the changes that the ledgers in also= must lack. Their marks must only be below the message's, even if they count."""
     owns = [earlier_entry(message, now).own for earlier_entry in terms.earlier_entries]
     return tuple([Advance(own.slot, own.mark, "below") if isinstance(own, Advance) else own for own in owns])
 
@@ -118,6 +121,6 @@ def make_looks(terms: Terms, message: Message, now: float) -> tuple[Change, ...]
 def check_message(message: object) -> None:
     if not isinstance(message, Message):
         raise InvalidMessage(
-            f"A guarded write takes the Message first, and got a {type(message).__name__}: write Message(id), with the key, filter or document "
-            "behind it. message.child() is a key for others; for a second write of one message to one entity give it message.part(name)."
+            f"A guarded write takes the Message first: expected a Message, got {type(message).__name__}. Pass Message(id) before the key, filter, "
+            "or document. message.child() returns a key for other services. For a second write of a message to an entity, pass message.part(name)."
         )

@@ -1,6 +1,6 @@
-"""The ledgers for sources that number their messages and are delivered in order: the last mark of each source. Pure.
+"""The ledgers for numbered messages in order: they store the last mark of each source. Pure.
 
-`InSequence` and `HighWaterMark` keep the same, so one may follow the other.
+`InSequence` and `HighWaterMark` store the same data, so you can change from one to the other.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from onewrite.core.ledgers.ledger import Ledger, check_message, list_earlier_led
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message, full_name
 
-_FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
+_FEWER_SOURCES = "Split the entity, or shrink its larger part. A ledger of marks grows only with the number of sources."
 
 
 class _MarkLedger:
-    """What the ledgers of numbered messages have in common."""
+    """The part that the ledgers of numbered messages share."""
 
     __slots__ = ()
 
     @property
     def skew(self) -> timedelta | None:
-        """None: time does not matter."""
+        """None, because time doesn't matter."""
         return None
 
     @property
     def remedy(self) -> str:
-        """How the user can make an entity smaller that is too large."""
+        """How to shrink an entity that is too large."""
         return _FEWER_SOURCES
 
 
 @dataclass(frozen=True, slots=True)
 class HighWaterMark(_MarkLedger):
-    """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied.
+    """Stores the highest sequence of each source, for sources that are delivered in order. A message at or below the mark isn't applied.
 
-    Each source costs its name and its mark in every write of the entity, forever. `name` and `also` are as for `SeenIds`.
+    Each source adds its name and its mark to the entity forever. `name` and `also` are as for `SeenIds`.
     """
 
     name: str = field(default="", kw_only=True)
@@ -62,8 +62,8 @@ class HighWaterMark(_MarkLedger):
             check_message(message)
         if message.sequence is None:
             raise InvalidMessage(
-                f"The {full_name(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
-                "producer numbers, or use SeenIds."
+                f"The {full_name(message)} has no sequence, but HighWaterMark compares sequences. Pass the number that the producer "
+                "assigned, or use SeenIds."
             )
         _check_source(message, "HighWaterMark")
         own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
@@ -72,11 +72,11 @@ class HighWaterMark(_MarkLedger):
 
 @dataclass(frozen=True, slots=True)
 class InSequence(_MarkLedger):
-    """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`, and a lower number is `Stale`.
+    """Stores the last number of each source, for sources that number their messages `first`, `first + 1`, and so on.
 
-    A message that the caller's own condition refuses moves the mark too, in a second request: otherwise all that follow it would
-    wait for it forever. So does one that a ledger in `also=` holds, when its turn comes; until then it is `Deferred`. `name` and `also`
-    are as for `SeenIds`.
+    A message after a gap is `Deferred`, and a lower number is `Stale`. A message that the caller's own condition refuses moves the mark
+    too, in a second request; otherwise all later messages would wait for it forever. So does a message that a ledger in `also=` holds,
+    in its turn; until then it's `Deferred`. `name` and `also` are as for `SeenIds`.
     """
 
     first: int = 1
@@ -87,29 +87,29 @@ class InSequence(_MarkLedger):
 
     def __post_init__(self) -> None:
         if type(self.first) is not int:
-            raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
+            raise ConfigurationError(f"InSequence(first={self.first!r}): expected an int, the first number of each source.")
         check_name(self.name)
         object.__setattr__(self, "attribute", make_label_name(self.name))
         self._check_before(list_earlier_ledgers(self.also))
         object.__setattr__(self, "terms", make_terms(self))
 
     def _check_before(self, ledgers: Sequence[Ledger]) -> None:
-        """Refuse a ledger that would wait forever for a message that was done already, because its mark stands elsewhere."""
+        """Refuse a ledger that would wait forever for an earlier message, because the mark is in another ledger."""
         if any(ledger.layout == self.layout and ledger.attribute != self.attribute for ledger in ledgers):
             raise ConfigurationError(
-                f"InSequence(name={self.name!r}) would wait for message {self.first} of a source whose mark stands in the ledger of another "
-                "name: keep the name of the ledger before, whose marks it continues."
+                f"InSequence(name={self.name!r}) would wait for message {self.first} of each source, because the marks are in a ledger with "
+                "another name. Keep the name of the old ledger."
             )
         if ledgers and self.first == 1 and not any(ledger.layout == self.layout for ledger in ledgers):
             raise ConfigurationError(
-                "InSequence(also=...) would wait for message 1 of every source, which the ledger before may hold already: say with first= "
-                "where to go on, which counts for every source; or change to HighWaterMark(also=...) first, whose marks InSequence continues as they "
-                "are. If you deliver all messages again from 1 on, add HighWaterMark() to also=."
+                "InSequence(also=...) would wait for message 1 of every source, which the old ledger might hold already. Pass the next number of "
+                "every source as first=. Or change to HighWaterMark(also=...) first, because InSequence continues its marks. If you deliver all "
+                "messages again from 1 on, add HighWaterMark() to also=."
             )
 
     @property
     def layout(self) -> str:
-        return "marks"  # as for HighWaterMark: the last sequence of each source, so one may follow the other
+        return "marks"  # the same layout as HighWaterMark
 
     def entry(self, message: Message, now: float) -> Entry:
         """Return what a write of this message asks of the entity."""
@@ -117,7 +117,7 @@ class InSequence(_MarkLedger):
             check_message(message)
         if not isinstance(message.sequence, int):
             raise InvalidMessage(
-                f"The {full_name(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
+                f"The {full_name(message)} has sequence {message.sequence!r}: expected an int, because InSequence counts. Number the "
                 "messages of a source one by one, or use HighWaterMark."
             )
         _check_source(message, "InSequence")
@@ -127,24 +127,24 @@ class InSequence(_MarkLedger):
 
 
 def _check_source(message: Message, ledger: str) -> None:
-    """Raise if the message doesn't say who numbers it: under one mark, two producers' first messages would be one message."""
+    """Raise if the message has no source. Under one mark, the first messages of two producers would be one message."""
     if not message.source:
         raise InvalidMessage(
             f"The {full_name(message)} has no source, and {ledger} keeps one mark per source: without it, two producers that both "
-            "count from 1 would lose messages to each other. Name whoever numbers the messages, as in "
+            "count from 1 would lose messages to each other. Pass a name of the numbering, for example "
             f"Message({message.id!r}, source='orders', sequence={message.sequence!r}), or json_body(..., source='orderId')."
         )
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------
 
-# "%" is the escape character itself; ".", "$" and NUL mean something in a path of MongoDB.
+# "%" is the escape character; ".", "$", and NUL have a meaning in MongoDB's paths.
 _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 
 
-@lru_cache(maxsize=1024)  # a process reads few sources, and each of them often
+@lru_cache(maxsize=1024)  # a process reads few sources, each of them often
 def mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
     """Return the slot of a source's mark. Two sources, or two parts of one, never share it."""
-    # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
+    # In escaped text, two hexadecimal digits follow each "%", so "%+" can't come from a source.
     part_texts = [f"%+{part.translate(_ESCAPES)}" for part in parts]
     return Slot(f"{make_name_prefix(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts))

@@ -1,27 +1,27 @@
-"""Slots that time uses in turn, so what is old can be forgotten without reading it first. Pure.
+"""Slots that are used in turn over time, so that a write can remove old marks without reading them. Pure.
 
 How a ring forgets without reading, failing or growing
 ------------------------------------------------------
-Time is cut into generations of one width W. What is written goes into the slot of the writer's present generation.
+Time is cut into generations of one width W. A write stores its mark in the slot of the writer's present generation.
 
-Promise: what is written at true time T is found at true time T' <= T + R by every reader whose clock is off by at most S.
+Promise: a mark written at true time T is found at true time T' <= T + R by every reader whose clock is off by at most S.
 The writer's clock showed w, |w - T| <= S; the reader's shows r, |r - T'| <= S. Hence
 
     r - R - 2S  <=  w  <=  r + 2S
 
-so a reader that looks at every generation which touches that window, its *live* generations, always finds it. The window
+so a reader that searches every generation that touches that window, its *live* generations, always finds the mark. The window
 is R + 4S long. With W = (R + 4S) / 2 it touches three generations, never more.
 
-A generation that is not live for some reader holds nothing that anybody still needs (else, by the same line, it would be
-live), so each write also removes every slot that is not live. What is forgotten last is R + 2S + W old.
+A generation that isn't live for a reader has no mark that any reader still needs (otherwise, by the same inequality, it would be
+live), so each write also removes every slot that isn't live. A removed mark is at most R + 2S + W old.
 
 Three generations need three different slots. Generation g lives in slot floor(stride * g) mod n, the stride being between
-one and two: it is one or two slots after the one before, so any three in a row differ. Why not g mod n? One slot cannot be
-emptied and written in one request, so an entity that slept and woke in step with the ring would always wake to the same slot,
-and that slot would grow by a burst each time. Steps of uneven length keep no rhythm for long: simulated over thirty years
+one and two: it is one or two slots after that of g - 1, so any three in a row differ. Why not g mod n? A request can't empty and
+write one slot, so an entity with bursts in step with the ring would always write to the same slot,
+and that slot would grow by a burst each time. Uneven steps prevent that rhythm: simulated over thirty years
 with six slots and a retention of 14 days, an entity with a burst every P days, P from 16 to 400, keeps three or four bursts as
-a rule, 15 at most, and 24 of 37 at P = 296, the worst. What such a slot still holds from long ago is found as well, and that
-is right: it is what the promise asks for, kept longer than promised.
+a rule, 15 at most, and 24 of 37 at P = 296, the worst. Readers still find the old marks in such a slot. That is
+correct: the marks are only kept longer than promised.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from functools import lru_cache
 from math import inf
 from typing import Any, Final, NamedTuple
 
-_LIVE = 3  # generations that the window of a reader can touch
+_LIVE = 3  # the number of generations that a reader's window can touch
 SLOTS: Final = tuple([f"r{n}" for n in range(6)])
-_STRIDE = 6_524_557_312  # 1.519 in 32-bit fixed point; picked from 60 at random for keeping the fewest leftovers
+_STRIDE = 6_524_557_312  # 1.519 in 32-bit fixed point: of 60 random values, it kept the fewest old marks
 _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ring:
-    """The slots as one moment sees them: the one to write, those to look at (it is among them), and those to remove."""
+    """The slots at one moment: the slot to write, the slots to search (including the first), and the slots to remove."""
 
     present: str
     live: tuple[str, ...]
@@ -48,7 +48,7 @@ class Ring:
 
 
 class Window(NamedTuple):
-    """How far a reader looks behind and ahead, and the width of a generation, in microseconds."""
+    """How far a reader searches back and ahead, and the width of a generation, in microseconds."""
 
     behind: int
     ahead: int
@@ -56,8 +56,8 @@ class Window(NamedTuple):
 
 
 def window(retention: timedelta, skew: timedelta) -> Window:
-    """Return the window of a ring. `retention`: how long a mark must be found. `skew`: how far a clock may be off."""
-    # A microsecond of slack at both ends, for the rounding of float clocks.
+    """Return the window of a ring that finds a mark for `retention`, if clocks are off by up to `skew`."""
+    # One microsecond at both ends allows for the rounding of float clocks.
     behind, ahead = (retention + 2 * skew) // _MICROSECOND + 1, 2 * skew // _MICROSECOND + 1
     return Window(behind, ahead, -(-(behind + ahead) // (_LIVE - 1)))
 
@@ -67,25 +67,25 @@ def find_ring(reach: Window, moment: int) -> Ring:
     return _ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width)
 
 
-@lru_cache(maxsize=256)  # it changes a few times in a retention, and is asked for at every write
+@lru_cache(maxsize=256)  # the ring changes a few times in a retention, but is needed by every write
 def _ring(oldest: int, present: int, newest: int) -> Ring:
     live = tuple(map(_slot, range(oldest, newest + 1)))
     return Ring(_slot(present), live, tuple([slot for slot in SLOTS if slot not in live]))
 
 
 def next_change(reach: Window, moment: int) -> int:
-    """Return the first moment after this one, in microseconds, at which the ring is another."""
+    """Return the next moment, in microseconds, at which the ring changes."""
     edges = (-reach.behind, 0, reach.ahead)
     return min([((moment + edge) // reach.width + 1) * reach.width - edge for edge in edges])
 
 
 def _slot(generation: int) -> str:
-    """Return the slot in which a generation lives."""
+    """Return the slot of a generation."""
     return SLOTS[(generation * _STRIDE >> 32) % len(SLOTS)]
 
 
 class Span(NamedTuple):
-    """When the generation began and ended that had a slot last, in epoch seconds. `live`: do readers look there?"""
+    """The start and end of the generation that last had a slot, in epoch seconds, and whether readers search the slot."""
 
     since: float
     until: float
@@ -93,7 +93,7 @@ class Span(NamedTuple):
 
 
 def span_at(reach: Window, now: float, slot: str) -> Span:
-    """Return the generation whose slot this is, or was before `now`. It may hold what an earlier one has left there."""
+    """Return the generation that has this slot at `now`, or had it last. The slot can also have marks of earlier generations."""
     moment = int(now * 1_000_000)
     generation, oldest = (moment + reach.ahead) // reach.width, (moment - reach.behind) // reach.width
     while _slot(generation) != slot:
@@ -102,7 +102,7 @@ def span_at(reach: Window, now: float, slot: str) -> Span:
 
 
 class Present:
-    """What was last made of a ring: from which moment, in microseconds, until which, and what. It saves the making of it for every message."""
+    """A cache of the last sets that were derived from a ring: their start and end in microseconds, and the sets. It saves time per message."""
 
     __slots__ = ("memo",)
 

@@ -1,4 +1,4 @@
-"""The ledger for any order and any id: each message that was seen within a retention. Pure: no engine, no clock, no I/O."""
+"""The ledgers for messages in any order: they store each message. Pure: no engine, no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -26,34 +26,31 @@ from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
 
 MAX_SQS_RETENTION = timedelta(days=14)
-_SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
+_SKEW_SHARE = 56  # clocks can be off by this part of the retention: six hours of 14 days, and a minute of one hour
 _MIN_RETENTION, _MAX_RETENTION = timedelta(seconds=1), timedelta(days=36_525)
 
 
 class _IdLedger:
-    """What the ledgers of single messages have in common."""
+    """The part that the ledgers of single messages share."""
 
     __slots__ = ()
 
     @property
     def remedy(self) -> str:
-        """How the user can make an entity smaller that is too large."""
-        return (
-            "Split it, or make the larger part smaller: the ledger by a shorter retention, and without the text of the ids."
-        )
+        """How to shrink an entity that is too large."""
+        return "Split the entity, or shrink its larger part. To shrink the ledger, use a shorter retention, and drop readable=True."
 
 
 @dataclass(frozen=True, slots=True)
 class SeenIds(_IdLedger):
-    """For any order and any id: the messages that were seen within `retention`, by source and id together.
+    """Stores the messages of the last `retention`, by source and ID, in any order.
 
-    The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
-    enough. `retention=None` never forgets, and so grows forever. Each message costs 10 bytes, a hash, in every write of the
-    entity for up to 1.6 times the retention; `readable=True` keeps the text of the ids instead.
+    The default outlives every redelivery that SQS can make. A retention as long as the queue and its dead-letter queue keep a message is
+    enough. `retention=None` never forgets, so the ledger grows forever. Each message adds a hash of 10 bytes to the entity for up to
+    1.6 times the retention; `readable=True` stores the ID instead.
 
-    Two services that write to one entity each give their ledger a `name` of its own, which is part of all that it stores. `also`
-    names the ledger that was used before: it is looked into as well, and no longer written. Consumers' clocks may be off by a
-    56th of the retention.
+    If two services write to one entity, give each ledger its own `name`, which is part of all names that it stores. `also` is the ledger
+    that you used before: it's still read, and no longer written. Consumers' clocks can be off by 1/56 of the retention.
     """
 
     retention: timedelta | None = MAX_SQS_RETENTION
@@ -69,12 +66,11 @@ class SeenIds(_IdLedger):
         retention = cast("object", self.retention)
         if retention is not None and not isinstance(retention, timedelta):
             raise ConfigurationError(
-                f"SeenIds(retention={retention!r}): give a timedelta, as in timedelta(days=14), or None to never forget."
+                f"SeenIds(retention={retention!r}): expected a timedelta, for example timedelta(days=14), or None to never forget."
             )
         if self.retention is not None and not _MIN_RETENTION <= self.retention <= _MAX_RETENTION:
             raise ConfigurationError(
-                f"SeenIds(retention={self.retention!r}): an id is kept for a second at least, and a hundred years at most. Give None "
-                "to never forget."
+                f"SeenIds(retention={self.retention!r}): must be between a second and a hundred years. Pass None to never forget."
             )
         check_name(self.name)
         object.__setattr__(self, "attribute", make_label_name(self.name))
@@ -85,12 +81,12 @@ class SeenIds(_IdLedger):
 
     @property
     def skew(self) -> timedelta | None:
-        """How far consumers' clocks may be off; None if time does not matter."""
+        """How far consumers' clocks can be off; None if time doesn't matter."""
         return None if self.retention is None else self.retention / _SKEW_SHARE
 
     @property
     def layout(self) -> str:
-        """How the marks are kept, as the label says it."""
+        """The layout of the marks, which the label names."""
         duration = "all" if self.retention is None else _duration(self.retention)
         return f"{duration} text" if self.readable else duration
 
@@ -106,7 +102,7 @@ class SeenIds(_IdLedger):
         return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
 
     def _sets_at(self, moment: int) -> Sets:
-        """Return the sets as this moment sees them. They are kept until the ring turns."""
+        """Return the sets at this moment, and cache them until the ring changes."""
         if self.retention is None:
             sets, until = _unbounded_sets(self.attribute, self.readable), inf
         else:
@@ -118,12 +114,11 @@ class SeenIds(_IdLedger):
 
 @dataclass(frozen=True, slots=True)
 class MessageIds(_IdLedger):
-    """A plain set of ids as text in an attribute of your own, as handlers keep it by hand: the textbook's `messageIDs`.
+    """Stores IDs as strings in a set in your own attribute, as handlers often do by hand: the textbook's `messageIDs`.
 
-    It never forgets, and so grows forever. It has no label: only stores that are given this ledger, or name it in `also`, know that
-    the set is one of ids. To all others it is an attribute of yours as any other, and a change from this ledger to another one, or
-    back, is not noticed: name the one that was used before in `also`, and let no consumer run that does not. The set has the id alone,
-    or `@source/id` for a message that has a source. An id that stands in it alone counts for every source.
+    It never forgets, so it grows forever. It has no label: only stores with this ledger, or with this ledger in `also`, know that the
+    set contains IDs. onewrite can't detect a change from this ledger to another one or back. Pass the previous ledger as `also`, and
+    don't run a consumer without it. The set contains the ID, or `@source/id` for a message with a source. A plain ID counts for every source.
     """
 
     attribute: str = BY_HAND
@@ -137,7 +132,7 @@ class MessageIds(_IdLedger):
 
     @property
     def skew(self) -> timedelta | None:
-        """None: time does not matter."""
+        """None, because time doesn't matter."""
         return None
 
     @property
@@ -150,7 +145,7 @@ class MessageIds(_IdLedger):
             check_message(message)
         text, aliases = _text(message), tuple[str, ...]()
         if not message.parts and text != message.id:
-            # By hand an id stands alone whatever it begins with, and one that begins with "@" has another spelling here.
+            # Handlers store a plain ID even if it begins with "@", for which this ledger has another spelling.
             alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
             aliases = tuple([spelling for spelling in alone if spelling != text])
         own = Remember(_by_hand(self.attribute), text, aliases)
@@ -162,7 +157,7 @@ class MessageIds(_IdLedger):
 
 @lru_cache(maxsize=256)
 def _bounded_sets(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
-    # What nearly all have is said by the label alone: names are paid for in every write.
+    # The usual settings aren't part of the names, because every write pays for its names.
     is_usual = retention == MAX_SQS_RETENTION and not readable
     prefix = "" if is_usual else f"{_duration(retention)}{'t' if readable else ''}_"
     group = f"{make_name_prefix(attribute)}{prefix}r"
@@ -181,10 +176,10 @@ def _by_hand(attribute: str) -> Sets:
     return Sets(Slot(attribute), (Slot(attribute),), (), str)
 
 
-# How the sets of a ring are kept, where it is not as usual: a pattern of what stands in their names between the prefix and the slot.
+# The part of a set's name between the prefix and the slot, if the settings aren't the usual ones.
 RING_LAYOUT = r"(?:\d+(?:d|h|m|s|us)t?_)?"
 
-# From the largest to the smallest, as the label names them.
+# The units of a label's retention, the largest first.
 UNITS = {
     "d": timedelta(days=1),
     "h": timedelta(hours=1),
@@ -204,28 +199,28 @@ def _duration(span: timedelta) -> str:
 
 
 def hash_message(message: Message, ledger: str = make_label_name("")) -> bytes:
-    """Return the 80-bit hash by which an entity knows the message, or the message's step under that ledger.
+    """Return the 80-bit hash of the message, or of the message's step under that ledger.
 
-    With 10,000 hashes, a new one matches by chance once in 10^20. That of a step under a ledger without a name is that of the message.
+    Among 10,000 hashes, a new one matches by chance once in 10^20. Under a ledger without a name, a step has the hash of its message.
     """
     if message.parts:
         text = join_texts(message.source, *message.parts, message.id)
     else:
-        text = f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # as join_texts, in half the time
+        text = f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # the same as join_texts, in half the time
     return blake2b(f"{_make_prefix(ledger)}{text}".encode(), digest_size=10).digest()
 
 
 @lru_cache(maxsize=64)
 def _make_prefix(ledger: str) -> str:
     name = ledger_name(ledger)
-    return f"in {join_texts(name)}" if name else ""  # other texts begin with a digit
+    return f"in {join_texts(name)}" if name else ""  # other hashed texts begin with a digit
 
 
 _QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})
 
 
 def _text(message: Message) -> str:
-    """Return the id alone where there is no more to say; else @source+part/id. An id that begins with "@" is led by "@/"."""
+    """Return the id, or @source+part/id if the message has a source or parts. An id that begins with "@" becomes "@/id"."""
     if not message.source and not message.parts and not message.id.startswith("@"):
         return message.id
     return f"@{'+'.join([part.translate(_QUOTES) for part in (message.source, *message.parts)])}/{message.id}"
