@@ -21,8 +21,8 @@ DAY = timedelta(days=1)
         ({"also": ("bills", "")}, "also="),
         ({"key": "expiresAt"}, "expected two different names, neither of which begins with ow_"),
         ({"key": "ow_id"}, "expected two different names, neither of which begins with ow_"),
-        ({"ttl_attribute": "ow_until"}, "'ow_until' isn't a valid name here"),
-        ({"ttl_attribute": "_id"}, "'_id' isn't a valid name here"),  # where the message stands on MongoDB
+        ({"ttl_attribute": "ow_until"}, "'ow_until' isn't a valid attribute name"),
+        ({"ttl_attribute": "_id"}, "'_id' isn't a valid attribute name"),  # where the message stands on MongoDB
     ],
 )
 def test_an_inbox_that_could_not_work_is_refused(wrong: Any, complaint: str) -> None:

@@ -95,7 +95,7 @@ def test_default_generation_begins_every_seven_and_a_half_days(generation: int, 
 @pytest.mark.parametrize("held", [b"m1", None, ["m1"], frozenset(["m1"]), frozenset([b"m1", 3])])
 def test_strange_value_in_a_live_slot_is_a_mismatch(held: object) -> None:
     slot = remember(SeenIds()).sets.live[0]
-    with pytest.raises(LedgerMismatch, match=r"set of bytes stands a \w+ with something else.*Repair the entity"):
+    with pytest.raises(LedgerMismatch, match=r"set of bytes is a \w+ with other contents.*Repair the entity"):
         Held({slot: held}).judge(SeenIds(), M1)
 
 
@@ -198,7 +198,7 @@ def test_only_ascii_digits_are_a_number_as_text(digits: str) -> None:
 
 @pytest.mark.parametrize("held", ["9", "order-7", ""])
 def test_sortable_text_is_not_compared_with_any_other(held: str) -> None:
-    with pytest.raises(LedgerMismatch, match=r"from onewrite\.sortable.*which is not"):
+    with pytest.raises(LedgerMismatch, match=r"from onewrite\.sortable.*isn't"):
         judged(HighWaterMark().entry(at(sortable(10)), NOW), at(sortable(10)), held)
 
 
@@ -312,7 +312,7 @@ def test_the_weightiest_of_two_refusals_is_said() -> None:
 def test_sequence_under_a_new_name_is_refused(before: Any) -> None:
     """It would be told to wait for the first one, which the mark at the place before refuses."""
     with pytest.raises(
-        ConfigurationError, match=r"InSequence\(name='steps'\) would wait for message 4 of a source"
+        ConfigurationError, match=r"InSequence\(name='steps'\) would wait for message 4 of each source"
     ) as wrong:
         InSequence(4, name="steps", also=before)
     assert "Keep the name of the old ledger" in str(wrong.value)
@@ -380,7 +380,7 @@ def test_a_ledgers_name_is_short_and_plain(make: Any, name: Any) -> None:
 
 @pytest.mark.parametrize("attribute", ["", "_id", "$set", "a.b", "a\0b", "ow_mine", None])
 def test_message_ids_need_an_attribute_of_the_callers(attribute: Any) -> None:
-    with pytest.raises(ConfigurationError, match="does not begin with ow_"):
+    with pytest.raises(ConfigurationError, match="doesn't begin with ow_"):
         MessageIds(attribute)
 
 

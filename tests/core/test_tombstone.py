@@ -25,20 +25,20 @@ def test_retention_is_a_second_to_a_hundred_years(retention: Any) -> None:
 
 @pytest.mark.parametrize("attribute", ["", "a.b", "$a", "_id", 7, "ow_", "ow_mine"])
 def test_the_ttl_attribute_is_a_top_level_name(attribute: Any) -> None:
-    with pytest.raises(ConfigurationError, match="isn't a valid name here"):
+    with pytest.raises(ConfigurationError, match="isn't a valid attribute name"):
         Tombstones(timedelta(days=1), attribute)
 
 
 def test_the_ttl_attribute_is_none_of_the_stores_own() -> None:
     more: Any = {"tombstones": Tombstones(timedelta(days=1), "messageIDs")}
-    with pytest.raises(ConfigurationError, match="give it another"):
+    with pytest.raises(ConfigurationError, match="Choose another one"):
         GuardedTable(Table(), MessageIds(), **more)
-    with pytest.raises(ConfigurationError, match="give it another"):
+    with pytest.raises(ConfigurationError, match="Choose another one"):
         GuardedCollection(mongomock_collection(), SeenIds(also=MessageIds()), **more)
 
 
 def test_the_ttl_field_does_not_name_a_document() -> None:
-    with pytest.raises(ConfigurationError, match="give it another"):
+    with pytest.raises(ConfigurationError, match="Choose another one"):
         GuardedCollection(
             mongomock_collection(), SeenIds(), key=("email",), tombstones=Tombstones(timedelta(days=1), "email")
         )

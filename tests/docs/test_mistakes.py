@@ -189,7 +189,7 @@ def test_class_in_place_of_an_instance_is_refused(table: Any, collection: Any, o
     ):
         with pytest.raises(ConfigurationError, match=said):
             make()
-    with pytest.raises(ConfigurationError, match=r"HighWaterMark is the class.*write HighWaterMark\(\)"):
+    with pytest.raises(ConfigurationError, match=r"HighWaterMark is a class.*Write HighWaterMark\(\)"):
         untyped.SeenIds(also=HighWaterMark)
 
 
@@ -218,12 +218,12 @@ def test_an_inbox_is_named_once_and_is_not_guarded(table: Any, collection: Any) 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
-    "the key first": (lambda store: store.update_item(KEY, Key=M1), "takes the Message first, and got a dict"),
-    "an id": (lambda store: store.record("m1", Key=KEY), "takes the Message first, and got a str: write Message"),
+    "the key first": (lambda store: store.update_item(KEY, Key=M1), "expected a Message, got dict"),
+    "an id": (lambda store: store.record("m1", Key=KEY), "expected a Message, got str. Pass Message"),
     "a key of text": (lambda store: store.delete_item(M1, Key="o-1"), "Key is a str: give it a dict"),
     "a step's name first": (
         lambda store: store.begin("charge", M1, Key=KEY, **STEP),
-        "takes the Message first, and got a str",
+        "expected a Message, got str",
     ),
     "seconds": (lambda store: store.begin(M1, "a", Key=KEY, lease=60, safe_for=timedelta(0)), "lease=60: give a timedelta"),
     "no effect": (lambda store: store.perform(M1, "a", 5, Key=KEY, then=dict, **STEP), "the effect is a int: give a"),
@@ -233,12 +233,12 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     "a message to release": (lambda store: store.release(M1), "release takes what begin has answered, Begun, and not"),
     "a message to finish": (lambda store: store.record(M1, Key=KEY, finishes=M1), "finishes= takes what begin has answered"),
     "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"write emit=\[Event\("),
-    "the writes first": (lambda _: untyped.transact_items([], M1), "takes the Message first, and got a list"),
+    "the writes first": (lambda _: untyped.transact_items([], M1), "expected a Message, got list"),
     "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "and got a Prepared"),
 }
 OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "the filter first": (lambda store: store.update_one(ONE, M1, {}), "takes the Message first, and got a dict"),
-    "the message last": (lambda store: store.update_one(ONE, {"$set": {}}, M1), "takes the Message first, and got a dict"),
+    "the filter first": (lambda store: store.update_one(ONE, M1, {}), "expected a Message, got dict"),
+    "the message last": (lambda store: store.update_one(ONE, {"$set": {}}, M1), "expected a Message, got dict"),
     "the update first": (lambda store: store.update_one(M1, {"$set": {"a": 1}}, ONE), "where operators belong"),
     "a filter of text": (lambda store: store.delete_one(M1, "o-1"), "The filter is a str"),
     "a message to find": (lambda store: store.find_one(M1), "give it the filter alone"),

@@ -229,6 +229,5 @@ def check_attribute(attribute: object) -> None:
     """Raise unless the caller may choose this name for an attribute that onewrite stores."""
     if not isinstance(attribute, str) or not may_be_callers(attribute):
         raise ConfigurationError(
-            f"{attribute!r} isn't a valid name here: expected the name of a top-level attribute or field without '.' and '$', that doesn't "
-            f"begin with {OURS}."
+            f"{attribute!r} isn't a valid attribute name here: expected a top-level name without '.' and '$' that doesn't begin with {OURS}."
         )
