@@ -498,7 +498,7 @@ def test_step_is_finished_by_its_own_message_and_entity(shop: Shop) -> None:
     step = begin(shop)
     with pytest.raises(InvalidUpdate, match="is of message m1"):
         shop.add(M2, "o", finishes=step)
-    with pytest.raises(InvalidUpdate, match="was begun in"):
+    with pytest.raises(InvalidUpdate, match="belongs to the entity"):
         shop.add(M1, "another", finishes=step)
     wrong: Any = "step"
     with pytest.raises(InvalidUpdate, match="not a str"):
@@ -516,9 +516,9 @@ def test_step_is_finished_by_its_own_message_and_entity(shop: Shop) -> None:
         ({"safe_for": None}, "safe_for=None"),
         (
             {"safe_for": timedelta(minutes=11, seconds=-1)},
-            r"safe_for=0:10:59 is shorter than lease=0:01:00 and the 0:10:00.* Give a shorter lease; or timed",
+            r"safe_for=0:10:59 is too short for lease=0:01:00\. It must be at least 0:11:00.* Shorten the lease, or pass",
         ),
-        ({"safe_for": timedelta(minutes=5)}, r"Give timedelta\(0\), if"),  # no lease is short enough
+        ({"safe_for": timedelta(minutes=5)}, r"Pass safe_for=timedelta\(0\) if"),  # no lease is short enough
     ],
 )
 def test_nonsensical_step_is_refused_unsent(shop: Shop, asked: dict[str, Any], said: str) -> None:
@@ -647,7 +647,7 @@ NO_ARGUMENTS = {
 def test_an_effect_whose_result_cannot_be_written_stays_remembered(shop: Shop, made: str) -> None:
     result, words = NO_ARGUMENTS[made]
     with pytest.raises(
-        InvalidUpdate, match=rf"then= returned {re.escape(words)}.*: return .*the arguments of the write, as in"
+        InvalidUpdate, match=rf"then= returned {re.escape(words)}.*: expected .*the arguments of the write, for example"
     ):
         shop.perform(M1, "o", Provider(), lambda _: result)
     assert isinstance(shop.perform(M1, "o", Provider(), _same), Applied)  # the next delivery need not wait for the lease
@@ -665,5 +665,5 @@ def test_arguments_of_the_other_engine_are_refused_by_name(shop: Shop) -> None:
 
 def test_then_writes_to_the_entity_of_the_step(shop: Shop) -> None:
     name = "filter" if "mongo" in shop.name else "Key"
-    with pytest.raises(InvalidUpdate, match=r"'filter'|to the entity .* was begun in"):
+    with pytest.raises(InvalidUpdate, match=r"'filter'|belongs to the entity"):
         shop.perform(M1, "o", Provider(), lambda _: {name: shop.key("other")})

@@ -88,7 +88,7 @@ def test_shortest_and_least_safe_step_is_taken(lease: timedelta, safe_for: timed
         ({"lease": timedelta(milliseconds=999)}, "lease="),
         ({"safe_for": -timedelta.resolution}, "safe_for="),
         ({"safe_for": 3600}, "safe_for="),
-        ({"safe_for": SHORTEST_MEMORY - timedelta.resolution}, "could ever take the step over"),
+        ({"safe_for": SHORTEST_MEMORY - timedelta.resolution}, "can ever take over the step"),
     ],
 )
 def test_a_begin_that_could_not_work_is_refused(wrong: dict[str, Any], complaint: str) -> None:
@@ -98,5 +98,5 @@ def test_a_begin_that_could_not_work_is_refused(wrong: dict[str, Any], complaint
 
 @pytest.mark.parametrize("lease", [timedelta(days=365 * 9000), timedelta.max])
 def test_lease_that_ends_after_the_year_9999_is_refused(lease: timedelta) -> None:
-    with pytest.raises(InvalidUpdate, match=r"^begin: lease=.*ends after the year 9999: give a shorter lease"):
+    with pytest.raises(InvalidUpdate, match=r"^begin: lease=.*ends after the year 9999\. Pass a lease"):
         new_step("ow", Message("m1"), StepRequest("charge", lease, timedelta(0)), "call", 1_700_000_000.0)

@@ -250,7 +250,7 @@ def test_step_is_finished_under_any_name_of_its_document(
     if is_same:
         assert isinstance(store.record(M, {"_id": {"$eq": other}}, finishes=step), Applied)
     else:
-        with pytest.raises(InvalidUpdate, match="finish it there"):
+        with pytest.raises(InvalidUpdate, match="Finish the step in its own entity"):
             store.record(M, {"_id": {"$eq": other}}, finishes=step)
 
 

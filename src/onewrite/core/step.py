@@ -1,12 +1,12 @@
-"""A step of a message: an effect outside of the entity, begun before it is sent and finished by the guarded write after it. Pure.
+"""A step of a message: an effect outside the entity that begins before it is sent, and that the guarded write after it finishes. Pure.
 
-What is stored is fixed by docs/format.md. An entity holds a step from its begin to its finish, under a mark of its message. The
-rules, each of which keeps somebody from being charged twice, or a charge from being forgotten:
+docs/format.md specifies the stored data. An entity holds a step from its begin to its finish, under a mark of its message. Each of these
+rules prevents that a customer is charged twice, or that a charge is forgotten:
 
-- One step per message. Its name only makes the key for whoever performs the effect, and the key of the first begin is kept.
-- The fence is new with every begin. A write finishes the step only under the fence that it was begun with.
-- A step is taken over only while the key of the first begin is known for certain to whoever performs the effect.
-- Whoever may have sent the effect leaves the step where it is.
+- A message has one step. The step's name only derives the key for the provider, and the key of the first begin stays.
+- Every begin gets a new fence. A write finishes the step only with the fence of its begin.
+- A worker takes over a step only while the provider certainly knows the key of the first begin.
+- A worker that might have sent the effect doesn't remove the step.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
-Claim: TypeAlias = Begun | Uncertain  # what a write finishes
+Claim: TypeAlias = Begun | Uncertain  # the steps that a write can finish
 
-STEP_SKEW = timedelta(minutes=5)  # how far the clocks of two workers may be off
+STEP_SKEW = timedelta(minutes=5)  # how far each worker's clock can be off
 _MIN_LEASE = timedelta(seconds=1)
-_FENCE_BYTES = 8  # two fences of one step are the same once in 2^64
+_FENCE_BYTES = 8  # two fences of a step are equal with a probability of 2^-64
 
 
 MOVED_BACK = (
-    "The step is open, and the ledger's mark is neither past the message nor just before it: somebody has moved the mark back. Repair the "
-    "entity."
+    "The step is open, but the ledger's mark is neither past the message nor just before it, so the mark was moved back. Set the mark to the "
+    "number before the message with `onewrite set-mark`."
 )
 
 
 class StepRequest(NamedTuple):
-    """What a call of `begin` says of the step."""
+    """The arguments of `begin` that describe the step."""
 
     name: str
     lease: timedelta
@@ -45,7 +45,7 @@ class StepRequest(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step as an entity holds it. By `ledger` that one is known which the finish writes; `first`: never taken over."""
+    """A stored step. `ledger` identifies the ledger that the finish writes. `first` is true until a takeover."""
 
     ledger: str
     message: Message
@@ -54,23 +54,23 @@ class Step(NamedTuple):
     since: float
     until: float
     first: bool
-    is_unsent: bool = False  # its worker let it go before the effect was sent, so anybody may take it over
+    is_unsent: bool = False  # released before the effect was sent, so any worker can take it over
 
     def is_same(self, step: Step) -> bool:
-        """Whether both are one begin. Two begins may have the same fence by chance, but then their leases differ."""
+        """Whether both come from the same begin. Two begins can have the same fence by chance, but then their leases differ."""
         return (self.fence, self.until) == (step.fence, step.until)
 
     def take_over(self, open_step: Step) -> Step:
-        """Return this step in the place of one that another worker has begun. Only the fence and the lease are new."""
+        """Return this step as a takeover of the open one. Only the fence and the lease are new."""
         since = self.since if open_step.is_unsent else open_step.since
         return self._replace(ledger=open_step.ledger, key=open_step.key, since=since, first=open_step.is_unsent)
 
     def reopen(self, uncertain: Uncertain) -> Step:
-        """Return this step in the place of one whose effect did not happen, as an operator knows."""
+        """Return this step as the successor of an uncertain one whose effect did not happen, according to an operator."""
         return self._replace(key=uncertain.key, first=False)
 
     def as_begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
-        """Return the outcome for the worker whose step it is. The outcome outlives the call, so its key is a copy."""
+        """Return the outcome for the worker that holds the step. Its key is a copy, because the outcome outlives the call."""
         key = copy_value(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
@@ -84,19 +84,19 @@ class Step(NamedTuple):
 
 
 def new_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
-    """Return a step that nobody has begun. `call` is a name that no other call has. Times are stored in milliseconds, so all workers see the same ones."""
+    """Return a new step. `call` is a unique name of the call. Times are rounded to milliseconds, so that all workers see the same times."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
     end = now + request.lease.total_seconds()
     if end > LAST_MOMENT:
         raise InvalidUpdate(
-            f"begin: lease={request.lease!r} ends after the year 9999: give a shorter lease, in which the effect is over."
+            f"begin: lease={request.lease!r} ends after the year 9999. Pass a lease in which the effect ends, for example timedelta(minutes=1)."
         )
     since, until = seconds(moment(now)), seconds(moment(end))
     return Step(ledger, message, message.child(request.name), fence, since, until, first=True)
 
 
 def read_step(stored_step: object) -> Step:
-    """Return the step that is stored so. Its sequence is an int or a text."""
+    """Return the step, given its stored form. Its sequence is an int or a string."""
     try:
         fields = cast("Mapping[str, Any]", stored_step)
         sequence = fields.get("sequence")
@@ -114,102 +114,101 @@ def read_step(stored_step: object) -> Step:
 
 
 def make_step_error() -> LedgerMismatch:
-    """Return the error to raise if an entity has another value in the place of its steps."""
+    """Return the error for an entity that has other values in the place of its steps."""
     return LedgerMismatch(
-        "The entity holds something else where a step of a message should be: another writer uses names that begin with ow_step. "
-        "Repair the entity."
+        "An attribute of the entity that begins with ow_step isn't a step: another writer uses such names. Remove the attribute, and make the "
+        "other writer use another name."
     )
 
 
 def judge_open_step(
     step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
 ) -> Busy | Uncertain:
-    """Return the outcome of every other write of the message while its step is open."""
-    if now < step.until or step.is_unsent:  # of an effect that was not sent nothing is uncertain
+    """Return the outcome of other writes of the message while its step is open."""
+    if now < step.until or step.is_unsent:  # an unsent effect isn't uncertain
         return Busy(message, max(now, step.until), entity)
     return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copy_value(entity_key))
 
 
 def make_unsent_fence(fence: str) -> str:
-    """Return the fence of a step that its worker has released, and so can no longer finish."""
+    """Return the fence of a step that its worker has released, so that the worker can't finish it anymore."""
     return f"unsent {fence}"
 
 
 def may_be_taken_over(step: Step, now: float, request: StepRequest) -> bool:
-    """Whether the lease has ended, and the provider will still know the key when a new lease ends, whatever the workers' clocks show."""
+    """Whether the lease has ended, and the provider will still know the key at the end of a new lease, despite clock skew."""
     ends = now + request.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
     return now >= step.until and (step.is_unsent or ends <= step.since + request.safe_for.total_seconds())
 
 
 def check_begin(request: StepRequest) -> None:
-    """Raise unless a step can be begun so."""
+    """Raise unless these arguments of `begin` are valid."""
     name, lease, safe_for, after = cast("tuple[object, ...]", request)
-    if after is not None and not isinstance(after, Uncertain):  # the key of a Begun is known only since the first begin
+    if after is not None and not isinstance(
+        after, Uncertain
+    ):  # a Begun can't restart the time for which the provider knows its key
         raise InvalidUpdate(
-            f"begin: after= is a {type(after).__name__}: give it the Uncertain of which you know that its effect did not happen. The lease of a "
-            "step cannot be made longer, because the provider forgets its key all the same."
+            f"begin: after= is a {type(after).__name__}: expected an Uncertain whose effect did not happen. A lease can't be extended, because "
+            "the provider forgets the key anyway."
         )
     if not isinstance(name, str) or not name:
         raise InvalidUpdate(
-            f"begin: the step's name is {name!r}: give it a text, such as 'charge', that says what the effect is."
+            f"begin: the step's name is {name!r}: expected a string that names the effect, for example 'charge'."
         )
     if not isinstance(lease, timedelta) or lease < _MIN_LEASE:
-        raise InvalidUpdate(f"begin: lease={lease!r}: give a timedelta of at least a second, in which the effect is over.")
+        raise InvalidUpdate(f"begin: lease={lease!r}: expected a timedelta of at least a second, in which the effect ends.")
     if not isinstance(safe_for, timedelta) or safe_for < timedelta(0):
         raise InvalidUpdate(
-            f"begin: safe_for={safe_for!r}: give a timedelta, for which whoever performs the effect recognises its key, or "
-            "timedelta(0) if it does not take one."
+            f"begin: safe_for={safe_for!r}: expected a timedelta for which the provider recognizes a key, or timedelta(0) if it has no keys."
         )
     if timedelta(0) < safe_for and safe_for - lease < 2 * STEP_SKEW:  # may_be_taken_over would never be true
-        shorter = "a shorter lease; or " if safe_for >= 2 * STEP_SKEW + _MIN_LEASE else ""
+        shorter = "Shorten the lease, or pass" if safe_for >= 2 * STEP_SKEW + _MIN_LEASE else "Pass"
         raise InvalidUpdate(
-            f"begin: safe_for={safe_for} is shorter than lease={lease} and the {2 * STEP_SKEW} by which two clocks may differ, so no "
-            f"worker could ever take the step over. Give {shorter}timedelta(0), if the key is forgotten so soon: then the "
-            "step of a worker that dies is Uncertain."
+            f"begin: safe_for={safe_for} is too short for lease={lease}. It must be at least {lease + 2 * STEP_SKEW} (the lease plus "
+            f"{2 * STEP_SKEW} for clock differences), or no worker can ever take over the step. {shorter} safe_for=timedelta(0) if "
+            "the provider forgets keys that soon. With timedelta(0), a step whose worker crashes becomes Uncertain."
         )
 
 
 def check_release(step: object) -> None:
-    """Raise unless this is a step that can be let go."""
+    """Raise unless this is a step that can be released."""
     if not isinstance(step, Begun):
-        raise InvalidUpdate(f"release takes what begin has answered, Begun, and not a {type(step).__name__}.")
+        raise InvalidUpdate(f"release: expected the Begun that begin returned, got {type(step).__name__}.")
 
 
 def check_claim(claim: object, message: Message, entity_key: object, canonical: Callable[[Any], object]) -> None:
-    """Raise unless a write of the message to that entity may finish what is claimed. `canonical`: equal for two names of one entity."""
+    """Raise unless a write of the message to that entity can finish the step. `canonical` returns the same value for equal keys."""
     if not isinstance(claim, Begun | Uncertain):
-        raise InvalidUpdate(
-            f"finishes= takes what begin has answered, Begun or Uncertain, and not a {type(claim).__name__}."
-        )
+        raise InvalidUpdate(f"finishes=: expected the Begun or Uncertain that begin returned, got {type(claim).__name__}.")
     claimed_message = claim.message
     if (claimed_message.id, claimed_message.source, claimed_message.parts) != (message.id, message.source, message.parts):
         raise InvalidUpdate(
-            f"This write is of {full_name(message)}, and the step that it is to finish is of {full_name(claimed_message)}: finish a step by "
-            "a write of the message that began it."
+            f"finishes=: the step belongs to {full_name(claimed_message)}, but this write is of {full_name(message)}. Finish a step with a "
+            "write of its own message."
         )
     if canonical(claim.entity_key) != canonical(entity_key):
         raise InvalidUpdate(
-            f"This write is to the entity {entity_key!r}, and the step that it is to finish was begun in {dict(claim.entity_key)!r}: "
-            "finish it there."
+            f"finishes=: the step belongs to the entity {dict(claim.entity_key)!r}, but this write is to {entity_key!r}. Finish the step in "
+            "its own entity."
         )
 
 
 class FinalWrite(NamedTuple):
-    """The write that finishes a performed step: the name of the call, the arguments that it takes, and an example of them."""
+    """The write that finishes a performed step: the name of its method, its arguments, and an example."""
 
     call: str
     arguments: frozenset[str]
     example: str
 
     def read_arguments(self, result: object) -> dict[str, Any]:
-        """Return the result of `then=` as arguments. The effect has happened, so a mistake must be named before the driver meets it."""
+        """Return the result of `then=` as arguments. The effect has happened, so a mistake is reported before the driver sees it."""
         problem: str | None = None
         if not isinstance(result, Mapping):
             problem = f"a {type(result).__name__}"
         elif unknown := [name for name in cast("Mapping[object, object]", result) if name not in self.arguments]:
-            problem = f"{', '.join(map(repr, unknown))}, which {self.call} does not take"
+            problem = f"{', '.join(map(repr, unknown))}, which {self.call} doesn't take"
         if problem is not None:
             raise InvalidUpdate(
-                f"then= returned {problem}: return a dict with the arguments of the write, as in {self.example}."
+                f"then= returned {problem}: expected a dict with the arguments of the write, for example {self.example}."
             )
         return dict(cast("Mapping[str, Any]", result))
