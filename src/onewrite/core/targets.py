@@ -1,4 +1,4 @@
-"""What a store is made of. Whatever else stands in its place is refused at once, and the error says what to write instead."""
+"""Check the tables, collections, and keys of a store. An error says what to pass instead."""
 
 from __future__ import annotations
 
@@ -13,71 +13,68 @@ _MONGODB = ("pymongo", "mongomock", "motor")
 
 
 def check_table(table: object, table_name: object = None) -> None:
-    """Raise unless a guarded table may be made of this."""
+    """Raise unless a guarded table accepts this table or client."""
     _check("GuardedTable", "table", "boto3.resource('dynamodb').Table('orders')", table)
     if _home(table) in _MONGODB:
-        raise ConfigurationError(f"A {type(table).__name__} belongs to MongoDB: guard it with GuardedCollection.")
+        raise ConfigurationError(f"{type(table).__name__} is from MongoDB. Use GuardedCollection.")
     service = _service(table)
     if service not in (None, "dynamodb"):
-        raise ConfigurationError(f"This is a client of {service}, and a guarded table is made of one of dynamodb.")
+        raise ConfigurationError(f"GuardedTable: expected a client of dynamodb, got one of {service}.")
     if not hasattr(table, "update_item"):
         if hasattr(table, "Table"):
-            raise ConfigurationError("A resource has many tables, and a store guards one: give resource.Table('orders').")
+            raise ConfigurationError("GuardedTable: expected a table, got a resource. Pass resource.Table('orders').")
         raise ConfigurationError(
-            f"{table!r} has no update_item: give a boto3 Table, or a low-level client together with table_name='orders'."
+            f"{table!r} has no update_item. Pass a boto3 Table, or a low-level client with table_name='orders'."
         )
     if table_name is not None and not isinstance(table_name, str):
-        raise ConfigurationError(f"table_name={table_name!r}: give the name of the table, a text.")
+        raise ConfigurationError(f"table_name={table_name!r}: expected the name of the table, a string.")
 
 
 def check_deletes(ledger: object, tombstones: object) -> None:
-    """Raise if a store that guards nothing is to delete."""
+    """Raise if a store without a ledger has tombstones."""
     if ledger is None and tombstones is not None:
         raise ConfigurationError(
-            "A store without a ledger deletes nothing, because nothing would tell a redelivery from a fresh message: give it a ledger, or leave "
-            "out tombstones=."
+            "A store without a ledger can't delete, because it can't distinguish a redelivery from a new message. Pass a ledger, or omit "
+            "tombstones=."
         )
 
 
 def check_key(key: Sequence[str], is_taken: Callable[[str], bool]) -> None:
-    """Raise unless these fields may name an entity. `is_taken`: does the store keep something of its own in this field?"""
+    """Raise unless these fields can identify an entity. `is_taken` returns whether the store itself uses a field."""
     for name in key:
         if not name or name.startswith("$") or "\0" in name:
-            raise ConfigurationError(f"key={key!r}: {name!r} names no field.")
+            raise ConfigurationError(f"key={key!r}: {name!r} isn't the name of a field.")
         if name == "_id":
             raise ConfigurationError(
-                f"key={key!r}: _id names an entity anyway: leave it out, and key= where nothing else is in it."
+                f"key={key!r}: _id always identifies a document. Remove _id, or omit key= if it has no other field."
             )
         if is_taken(name.partition(".")[0]):
-            raise ConfigurationError(
-                f"key={key!r}: the store keeps something of its own in {name!r}: name an entity by a field of yours."
-            )
+            raise ConfigurationError(f"key={key!r}: the store uses {name!r} itself. Pass your own fields.")
     if len({*key}) < len(key):
-        raise ConfigurationError(f"key={key!r}: a field is named twice: give each once.")
+        raise ConfigurationError(f"key={key!r}: a field occurs twice. Pass each field once.")
 
 
 def check_collection(collection: object) -> None:
-    """Raise unless a guarded collection may be made of this."""
+    """Raise unless a guarded collection accepts this collection."""
     _check("GuardedCollection", "collection", "pymongo.MongoClient().shop.orders", collection)
     if _service(collection) is not None:
-        raise ConfigurationError(f"{collection!r} belongs to DynamoDB: guard it with GuardedTable.")
+        raise ConfigurationError(f"{collection!r} is from DynamoDB. Use GuardedTable.")
     kind = type(collection).__name__
     if kind.endswith("Database"):
-        raise ConfigurationError("A database has many collections, and a store guards one: give database['orders'].")
+        raise ConfigurationError("GuardedCollection: expected a collection, got a database. Pass database['orders'].")
     if kind.endswith("Client"):
-        raise ConfigurationError("A client has many collections, and a store guards one: give client['shop']['orders'].")
+        raise ConfigurationError("GuardedCollection: expected a collection, got a client. Pass client['shop']['orders'].")
     if not hasattr(collection, "update_one"):
-        raise ConfigurationError(f"{collection!r} has no update_one: give a collection of pymongo.")
+        raise ConfigurationError(f"{collection!r} has no update_one. Pass a pymongo collection.")
 
 
 def check_inbox_store(store: object, table_name: object) -> None:
-    """Raise unless an inbox may be kept here: in a Table, a client with a table's name, or a collection."""
+    """Raise unless an inbox accepts this store: a Table, a client with a table name, or a collection."""
     _check("Inbox", "store", "boto3.resource('dynamodb').Table('inbox')", store)
     has_name = isinstance(getattr(store, "name", None), str)
     if (has_name and table_name is not None) or (not has_name and table_name is None and hasattr(store, "put_item")):
         raise ConfigurationError(
-            "Inbox: the store is a boto3 Table, which knows its name, or a low-level client together with table_name=; or a collection of "
-            "pymongo."
+            "Inbox: expected a boto3 Table, a low-level client with table_name=, or a pymongo collection."
         )
 
 
