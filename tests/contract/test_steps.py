@@ -656,8 +656,8 @@ def test_an_effect_whose_result_cannot_be_written_stays_remembered(shop: Shop, m
 def test_arguments_of_the_other_engine_are_refused_by_name(shop: Shop) -> None:
     """The effect has happened by then, so what the driver would say of them comes too late to be a riddle."""
     takes, takes_not = ("UpdateExpression", "update")[:: -1 if "mongo" in shop.name else 1]
-    example = f'as in \\{{"{takes}": '
-    with pytest.raises(InvalidUpdate, match=f"then= returned '{takes_not}', which update_.* does not take: .*{example}"):
+    example = f'for example \\{{"{takes}": '
+    with pytest.raises(InvalidUpdate, match=f"then= returned '{takes_not}', which update_.* doesn't take: .*{example}"):
         shop.perform(M1, "o", Provider(), lambda _: {takes_not: {}})
     shop.clock.now += DAY
     assert isinstance(shop.begin(M1, "o"), Uncertain)
