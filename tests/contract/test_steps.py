@@ -191,7 +191,7 @@ def test_sequence_that_no_step_keeps_is_refused_with_remedy(shop: Shop) -> None:
 def test_a_step_that_is_begun_gets_no_new_window(shop: Shop) -> None:
     """Its key is known since the first begin. Under a new one a takeover could charge again what the provider has forgotten."""
     step = begin(shop)
-    with pytest.raises(InvalidUpdate, match="after= is a Begun: give it the Uncertain"):
+    with pytest.raises(InvalidUpdate, match="after= is a Begun: expected an Uncertain"):
         shop.begin(M1, "o", after=step)
     assert isinstance(shop.add(M1, "o", finishes=step), Applied)
 
@@ -496,12 +496,12 @@ def test_ledger_named_like_a_step_is_no_step(make_shop: MakeShop) -> None:
 
 def test_step_is_finished_by_its_own_message_and_entity(shop: Shop) -> None:
     step = begin(shop)
-    with pytest.raises(InvalidUpdate, match="is of message m1"):
+    with pytest.raises(InvalidUpdate, match="belongs to message m1"):
         shop.add(M2, "o", finishes=step)
     with pytest.raises(InvalidUpdate, match="belongs to the entity"):
         shop.add(M1, "another", finishes=step)
     wrong: Any = "step"
-    with pytest.raises(InvalidUpdate, match="not a str"):
+    with pytest.raises(InvalidUpdate, match="got str"):
         shop.add(M1, "o", finishes=wrong)
 
 
