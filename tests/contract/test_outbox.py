@@ -371,7 +371,7 @@ def test_unreadable_outbox_is_named_and_holds_up_none(swept_shop: Shop, name: st
     swept_shop.put_raw("odd", **{**raw, **due, f"ow_{name}": value, **swept_shop.key("odd")})
     swept_shop.relay(broker).sweep()
     assert broker.said() == [("OrderPaid", 1)]
-    with pytest.raises(LedgerMismatch, match="doesn't contain an outbox's events|something other than events"):
+    with pytest.raises(LedgerMismatch, match=r"doesn't contain an outbox's events|something other than events"):
         swept_shop.relay(broker).flush("odd")
 
 

@@ -153,7 +153,7 @@ def test_other_mongodb_object_is_refused_as_a_collection() -> None:
         for wrong, said in ((client, "got a client"), (client.shop, "got a database")):
             with pytest.raises(ConfigurationError, match=said):
                 GuardedCollection(wrong, SeenIds())
-        with pytest.raises(ConfigurationError, match="Collection is from MongoDB. Use GuardedCollection"):
+        with pytest.raises(ConfigurationError, match=r"Collection is from MongoDB\. Use GuardedCollection"):
             untyped.GuardedTable(client.shop.orders, SeenIds(), table_name="orders")
         with pytest.raises(ConfigurationError, match="isn't a ledger"):
             untyped.GuardedCollection(client.shop.orders, client.shop.orders)
