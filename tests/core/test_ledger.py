@@ -185,7 +185,9 @@ def test_digits_of_another_length_are_compared_as_no_text(held: str, sequence: s
 
 @pytest.mark.parametrize(("held", "sequence"), [("", "9"), ("-5", "55"), ("/", "0"), (sortable(9), "10"), ("#", "9")])
 def test_text_that_sorts_before_digits_is_no_number(held: str, sequence: str) -> None:
-    with pytest.raises(LedgerMismatch, match=rf"source 's' can't be compared with the entity's mark {re.escape(repr(held))}"):
+    with pytest.raises(
+        LedgerMismatch, match=rf"source 's' can't be compared with the entity's mark {re.escape(repr(held))}"
+    ):
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
 
 
