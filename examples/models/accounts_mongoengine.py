@@ -1,4 +1,4 @@
-"""Accounts as MongoEngine documents."""
+"""Accounts as documents of MongoEngine."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ D = TypeVar("D", bound=Document)
 
 
 class GuardedDocuments(Generic[D]):
-    """The bridge: it turns a queryset and its keywords into a guarded update, and the document into an instance."""
+    """The bridge: a queryset and its keywords become a guarded update, and its document an instance again."""
 
     def __init__(self, model: type[D]) -> None:
         self.model = model
         self.store = GuardedCollection(model._get_collection(), SeenIds())
 
     def create(self, message: Message, document: D) -> Outcome:
-        """Create the document, unless this message has already created it."""
+        """Create the document, or find out that this message has done so already."""
         document.validate()
         return self.store.insert_one(message, document.to_mongo().to_dict())
 
     def update_one(self, message: Message, queryset: QuerySet, **update: Any) -> tuple[Outcome, D | None]:
-        """Do the same as `queryset.update_one(**update)`, guarded."""
-        if "version" in self.model._fields:  # so an update with an old version is refused
+        """As `queryset.update_one(**update)`."""
+        if "version" in self.model._fields:  # so an update under the version that was read before is refused
             update["inc__version"] = 1
         outcome = self.store.find_one_and_update(
             message,
@@ -77,7 +77,7 @@ class Account(Document):  # type: ignore[misc]
 
 
 class Accounts:
-    """The operations of the service on accounts. Reads are MongoEngine's own."""
+    """What the service does to accounts. Reads are MongoEngine's own."""
 
     def __init__(self) -> None:
         self._accounts = GuardedDocuments(Account)

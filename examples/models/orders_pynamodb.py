@@ -1,4 +1,4 @@
-"""Orders as PynamoDB models."""
+"""Orders as models of PynamoDB."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ M = TypeVar("M", bound=Model)
 
 
 class GuardedModel(Generic[M]):
-    """The bridge: it turns a model's actions and conditions into a guarded update, and typed values into an instance."""
+    """The bridge: actions and conditions of a model become a guarded update, and its typed values an instance again."""
 
     def __init__(self, model: type[M], client: Any) -> None:
         self.model = model
         self.store = GuardedTable(client, SeenIds(), table_name=model.Meta.table_name, typed=True)  # type: ignore[attr-defined]
 
     def create(self, message: Message, instance: M) -> tuple[Outcome, M | None]:
-        """Create the item, unless this message has already created it."""
+        """Create the item, or find out that this message has done so already."""
         outcome = self.store.put_item(message, Item=instance.get_save_kwargs_from_instance()["Item"])
         return outcome, self._instance(outcome)
 
     def update(
         self, message: Message, key: Any, *, actions: list[Action], condition: Condition | None = None, sort_key: Any = None
     ) -> tuple[Outcome, M | None]:
-        """Do the same as `Model.update` for the item with this key, guarded."""
+        """As `Model.update`, for the item with this key."""
         version = self.model._version_attribute_name
-        if version is not None:  # so a stale full save() is refused
+        if version is not None:  # so a full save() of what was read before is refused
             actions = [*actions, self.model.get_attributes()[version].add(1)]
         key, sort_key = self.model._serialize_keys(key, sort_key)
         connection = self.model._get_connection()
@@ -65,7 +65,7 @@ class Status(StrEnum):
 
 
 class StatusAttribute(UnicodeAttribute):
-    """The service's own serializer."""
+    """A serializer of the service's own."""
 
     def serialize(self, value: Any) -> str:
         return Status(value).value
@@ -94,7 +94,7 @@ class Order(Model):
 
 
 class Orders:
-    """The operations of the service on orders. Reads are PynamoDB's own."""
+    """What the service does to orders. Reads are PynamoDB's own."""
 
     def __init__(self, client: Any, clock: Any = lambda: datetime.now(UTC)) -> None:
         self._orders, self._clock = GuardedModel(Order, client), clock

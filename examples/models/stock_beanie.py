@@ -1,4 +1,4 @@
-"""Stock as Beanie documents."""
+"""Stock as documents of Beanie."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ D = TypeVar("D", bound=Document)
 
 
 class GuardedDocuments(Generic[D]):
-    """The bridge: it turns a Beanie query into a guarded update, and the document into an instance."""
+    """The bridge: a query of Beanie becomes a guarded update, and its document an instance again."""
 
     def __init__(self, model: type[D]) -> None:
         self.model = model
         self.store = AsyncGuardedCollection(model.get_pymongo_collection(), SeenIds())
 
     async def create(self, message: Message, document: D) -> Outcome:
-        """Create the document, unless this message has already created it."""
+        """Create the document, or find out that this message has done so already."""
         settings = self.model.get_settings()
         if settings.use_revision:
             document.revision_id = _revision(message)
@@ -39,7 +39,7 @@ class GuardedDocuments(Generic[D]):
     async def update(self, message: Message, query: UpdateOne) -> tuple[Outcome, D | None]:
         """Run an update that begins with `find_one`, such as `Stock.find_one(...).update(Inc(...))`."""
         change: dict[str, Any] = query.update_query
-        if self.model.get_settings().use_revision:  # so a stale full save() is refused
+        if self.model.get_settings().use_revision:  # so a full save() of what was read before is refused
             change["$set"] = {**change.get("$set", {}), "revision_id": Binary.from_uuid(_revision(message))}
         outcome = await self.store.find_one_and_update(
             message, query.find_query, change, return_document=ReturnDocument.AFTER, **query.pymongo_kwargs
@@ -49,7 +49,7 @@ class GuardedDocuments(Generic[D]):
 
 
 def _revision(message: Message) -> UUID:
-    """Derive the revision from the message, because a redelivery must write the same value as the first delivery."""
+    """A redelivery must write what the first delivery wrote, so a random revision won't do."""
     return uuid5(NAMESPACE_OID, message.child("revision"))
 
 
@@ -80,7 +80,7 @@ class Stock(Document):
 
 
 class StockRoom:
-    """The operations of the service on stock. Reads are Beanie's own."""
+    """What the service does to stock. Reads are Beanie's own."""
 
     def __init__(self) -> None:
         self._stock = GuardedDocuments(Stock)

@@ -1,7 +1,7 @@
-"""A worker that takes a payment and is disturbed at one moment, and the count of the results.
+"""A worker that takes a payment, to whom something happens at one moment of its work; and the count of what came of it.
 
-A worker's moments are before and after each of its requests to the database and to the provider. A test can crash the worker at a moment,
-or let something else happen first. This module doesn't know which way the worker uses.
+The moments of a worker are those before and after each of its requests, to the database and to the provider. At each of them a
+test may let it die, or let something else happen first. Nothing here knows in which way the payment is taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Verdict: TypeAlias = Literal["once", "TWICE", "LOST", "uncertain", "nothing"]
 
 
 class Died(BaseException):
-    """The worker has crashed. It is a BaseException, because a crashed process catches nothing."""
+    """The worker's process is no more. A dead process catches nothing."""
 
 
 def die() -> None:
@@ -35,7 +35,7 @@ def die() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The result of one request to pay, counted at the provider, in the database, and among the events."""
+    """What came of one request to pay, counted at the provider, in the database and among the events."""
 
     charges: int
     records: int
@@ -55,9 +55,9 @@ class Count:
 
 @dataclass(slots=True)
 class Moments:
-    """The moments of all workers, in order.
+    """The moments of all workers, in the order in which they came.
 
-    `plan` maps the number of a moment to what happens then; `each` is called with the name of each moment.
+    `plan` says what happens at some of them, by number; `each` is called with the name of each.
     """
 
     plan: dict[int, Callable[[], object]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Watched(Provider):
 
 
 class World:
-    """One request to pay, the workers that take it in the given way, and a client that repeats it."""
+    """One request to pay, the workers that take it in the given way, and a client that sends it again."""
 
     def __init__(
         self, table: Table, way: Way, key: str, *, troubles: tuple[Trouble, ...] = (), card: str = "card-1"
@@ -105,14 +105,14 @@ class World:
         self.now += seconds
 
     def work(self) -> Reply | None:
-        """Let a worker take the request. Return None if it crashed or raised, so that the client gets no response."""
+        """A worker takes the request. None: it died, or it has raised an error, and the client gets no answer."""
         try:
             return self._ways.take(self._way, self.payment)
         except (Died, ProviderDown, NoAnswer):
             return None
 
     def ask(self) -> Reply | None:
-        """Send the request up to so often, until there is a response. Return None if there was none."""
+        """A client that asks, as often as it is told to, until it has an answer. None: it has given up."""
         for _ in range(_MOST_TRIES):
             reply = self.work()
             if reply is not None and reply.retry_after is None:
@@ -134,7 +134,7 @@ class World:
 
     @contextmanager
     def watched(self) -> Iterator[World]:
-        """Give requests to the database moments within this block."""
+        """Requests to the database have moments within this block."""
         events, name = self._table.meta.client.meta.events, "payment-moments"
         hooks = {
             "before-call.dynamodb": lambda model, **_: self.moments.come(f"before {model.name}"),

@@ -1,7 +1,7 @@
-"""A bad day, played from a seed: impatient shoppers, copies, crashes, lost responses, and two relays per store.
+"""A bad day, played from a seed: impatient shoppers, copies, crashes, lost answers, and two relays on each store.
 
-One process plays all services, one act after the other, and one random generator decides who acts and what goes wrong. This module
-only causes trouble. It doesn't know what should become of an order: `count.py` counts in the databases.
+One process plays everybody, one act after the other, and one random generator decides who acts and what goes wrong. All that is
+here makes trouble and counts it. It knows nothing of what should become of an order: `count.py` asks the databases.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _MORNING = 1_772_438_400.0  # 2 March 2026, 8:00 UTC
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The probability of each kind of trouble."""
+    """How likely it is, at each occasion."""
 
-    database: float = 0.05  # per act: the process crashes at a write, or its response is lost
-    publish: float = 0.15  # the relay crashes after a publish, its response is lost, or the other relay is faster
-    acknowledgement: float = 0.05  # the worker crashes after a batch, before it acknowledges
-    repeat: float = 0.15  # a message is delivered again, or an impatient shopper orders again
+    database: float = 0.05  # an act meets it: the process dies at a write, or the answer to one is lost
+    publish: float = 0.15  # after a publish the relay dies, its answer is lost, or the other relay is faster
+    acknowledgement: float = 0.05  # after a batch the worker dies, before it has told the queue
+    repeat: float = 0.15  # what is done comes once more: a message, or an order from an impatient shopper
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The databases: one per service."""
+    """The databases: each service has one of its own."""
 
     orders: Table
     accounts: Collection[dict[str, Any]]
@@ -62,14 +62,14 @@ class Stores:
 
 @contextmanager
 def opened() -> Iterator[Stores]:
-    """Open empty databases in memory."""
+    """All of it in memory, and empty."""
     with mock_aws(), mongomock_collection("accounts") as accounts:
         dynamodb = boto3.resource("dynamodb", region_name="eu-west-1")
         yield Stores(create_table(dynamodb, "orders"), accounts, create_table(dynamodb, "parcels"))
 
 
 def orders_of_the_day(count: int, random: Random) -> list[PlaceOrder]:
-    """Return the day's orders. Some cost more than their customer has left, and some are too heavy for the carrier."""
+    """Some cost more than their customer has left, and some are too heavy for the carrier."""
     return [
         PlaceOrder(f"key-{n}", random.choice(CUSTOMERS), random.randrange(500, 12_000), random.randrange(100, 40_000))
         for n in range(count)
@@ -77,7 +77,7 @@ def orders_of_the_day(count: int, random: Random) -> list[PlaceOrder]:
 
 
 class BadDay:
-    """One day. `guarded=False` is the control: it treats each delivery, and each retry of a shopper, as a new message."""
+    """`guarded=False` is the control: it takes each delivery, and each try of a shopper, for a new message. All else is the same."""
 
     def __init__(
         self, stores: Stores, seed: int, wanted: Sequence[PlaceOrder], *, trouble: Trouble, guarded: bool = True
@@ -95,23 +95,23 @@ class BadDay:
         self._acts = self._made_acts()
 
     def play(self) -> None:
-        """Play the day until nothing moves anymore."""
+        """From the first order until nothing moves any more."""
         with seeded(self._random.getrandbits(64)):
             for customer in CUSTOMERS:
                 self.shop.credit.open_account(Message(f"open {customer}"), customer, LIMIT)
             self._until_quiet()
 
     def redeliver(self) -> None:
-        """Deliver every published event once more, as a redriven queue does."""
+        """Every event that was ever published comes once more, as from a queue that was redriven."""
         for service, published in self.published.items():
             self.shop.publisher(service, self._queues, QUEUE_URLS)(published.events)
         with seeded(self._random.getrandbits(64)):
             self._until_quiet()
 
     def _until_quiet(self) -> None:
-        """Let some act, in any order, until no one has anything to do and no event is pending.
+        """Some act, in any order, while the others are slow. It ends when nobody has anything to do, and no event waits for a relay.
 
-        It ends even if something fails again and again: the count then shows unfinished orders.
+        Where something fails again and again it ends as well: what has no end then, the count shows.
         """
         everybody = len(self._acts)
         for _ in range(self._most_rounds):
@@ -119,7 +119,7 @@ class BadDay:
                 return
 
     def _round(self, actors: int) -> bool:
-        """Return whether any of them had something to do."""
+        """Did any of them have something to do?"""
         self._now += self._random.uniform(1, 120)
         worked = [self._survived(act) for act in self._random.sample(self._acts, actors)]
         return any(worked)
@@ -137,7 +137,7 @@ class BadDay:
         return acts
 
     def _order(self) -> bool:
-        """Let a shopper order. Shoppers without a response order again, and so do impatient ones."""
+        """A shopper orders. Who gets no answer orders again, and who is impatient does so anyway."""
         if not self._wanted:
             return False
         command = self._random.choice(self._wanted)
@@ -149,7 +149,7 @@ class BadDay:
         return True
 
     def _deliver(self, service: Service, handler: Callable[[Any, Any], dict[str, Any]]) -> bool:
-        """Let a worker take messages. If it crashes on the way, or after the last one, it acknowledges nothing."""
+        """A worker takes messages. Where it dies on the way, or after the last one, it acknowledges nothing."""
         before = self.counts["crashes"]
         dies = self._happens(self._trouble.acknowledgement)
 
@@ -180,7 +180,7 @@ class BadDay:
         return refused
 
     def _survived(self, act: Callable[[], bool]) -> bool:
-        """Replace a crashed worker or relay. Its successor finds everything in the database or in the queue."""
+        """Whoever dies or gives up has a successor, who knows nothing and finds all in the database or in the queue."""
         if not self._fault_waits and self._happens(self._trouble.database):
             self._plan_a_fault()
         try:
@@ -189,7 +189,7 @@ class BadDay:
             return True
 
     def _plan_a_fault(self) -> None:
-        """Let the next write fail, whoever makes it."""
+        """The next write meets it, of whomever."""
         what, plan = self._random.choice(
             (
                 ("crashes", self._faults.before),

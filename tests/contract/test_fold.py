@@ -382,10 +382,10 @@ def test_message_without_a_sequence_is_refused_unsent(shop: Shop) -> None:
 @seen_only
 def test_what_is_no_message_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="a str"):
-        shop.fold([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested
+        shop.fold([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested  # pyright: ignore[reportArgumentType]
     for given in (message(1), "m1", None):
         with pytest.raises(InvalidMessage, match="fold takes the messages first, as a list"):
-            shop.fold(given, "o")  # type: ignore[arg-type]  # the same
+            shop.fold(given, "o")  # type: ignore[arg-type]  # the same  # pyright: ignore[reportArgumentType]
 
 
 @mark_only

@@ -46,7 +46,7 @@ def test_the_ttl_field_does_not_name_a_document() -> None:
 
 def test_what_is_no_tombstones_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"tombstones=Tombstones\(timedelta"):
-        GuardedTable(Table(), SeenIds(), tombstones=timedelta(days=14))  # type: ignore[call-overload]  # the point
+        GuardedTable(Table(), SeenIds(), tombstones=timedelta(days=14))  # type: ignore[call-overload]  # the point  # pyright: ignore[reportArgumentType]
 
 
 def test_a_tombstone_is_read_as_it_was_stored() -> None:

@@ -352,7 +352,7 @@ def test_two_keys_are_one_item_where_dynamodb_says_so(dynamo: DynamoDBClient) ->
         dynamo.create_table(
             TableName=name,
             KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": kind}],  # type: ignore[typeddict-item]  # one of the three
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": kind}],  # type: ignore[typeddict-item]  # one of the three  # pyright: ignore[reportArgumentType]
             BillingMode="PAY_PER_REQUEST",
         )
         store = GuardedTable(dynamo, SeenIds(), table_name=name)
