@@ -92,7 +92,7 @@ def test_what_never_ends_after_an_error_is_refused(threads: CallThreads) -> None
     call.resume(Reply(error=KeyError("a")))
     for _ in range(99):
         call.resume(Reply())
-    with pytest.raises(ConfigurationError, match=r"left the task .*poll .* behind, which has sent 100 requests since"):
+    with pytest.raises(ConfigurationError, match=r"left behind the task .*poll, .*, which has sent 100 requests since"):
         call.resume(Reply())
     threads.release(call)
 
