@@ -197,7 +197,7 @@ def test_event_lost_from_the_stream_goes_out_later(dynoxide: Dynoxide, dynamo: D
 
 def _stream_records(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> list[dict[str, Any]]:
     streams = streams_client(dynoxide.endpoint)
-    arn = dynamo.describe_table(TableName=table)["Table"]["LatestStreamArn"]
+    arn = dynamo.describe_table(TableName=table)["Table"].get("LatestStreamArn", "")
     records: list[dict[str, Any]] = []
     for shard in streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]:
         iterator = streams.get_shard_iterator(StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")
@@ -325,6 +325,20 @@ def test_relay_of_a_change_stream_publishes_all_events(collection: Collection[di
     _add(store, 3)
     with _following(store, told, tokens):
         assert told.wait_for(3) == [1, 2, 3]
+
+
+def test_relay_follows_past_a_field_name_that_is_no_utf_8(
+    collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+    _add(store, 1)
+    with _following(store, told, tokens):
+        assert told.wait_for(1) == [1]
+        change: Any = RawBSONDocument(encode({"$set": {"????": 1}}).replace(b"????", b"\xff\xfe\xfa\xf0"))
+        collection.update_one({"_id": "e1"}, change)
+        _add(store, 2)
+        assert told.wait_for(2) == [1, 2]
+    assert caplog.text == ""
 
 
 def test_relay_sweeps_and_follows_if_its_place_is_lost(

@@ -7,7 +7,6 @@ opened from now on, and a sweep finds the events that it has missed.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from inspect import iscoroutinefunction
@@ -169,7 +168,7 @@ class FollowedPasses(Passes):
 
 def changes(events: str) -> list[dict[str, Any]]:
     """Return the stages that select the changes that may have added an event."""
-    is_of_outbox = {"$regexMatch": {"input": "$$field.k", "regex": rf"^{re.escape(events)}(\.|$)"}}
+    is_of_outbox = {"$eq": [{"$first": {"$split": ["$$field.k", "."]}}, events]}  # a regex fails at a name that isn't UTF-8
     no_fields: dict[str, Any] = {}
     fields = {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", no_fields]}}
     is_update = {"$anyElementTrue": [{"$map": {"input": fields, "as": "field", "in": is_of_outbox}}]}
