@@ -19,7 +19,7 @@ from bson import Int64
 
 import onewrite.dynamodb
 import onewrite.mongodb
-from onewrite import Applied, Event, Message, Missing, SeenIds
+from onewrite import Applied, Event, Message, Missing, Rejected, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.core.unreturned import UnfinishedWrite
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
@@ -322,15 +322,20 @@ def test_write_that_is_overtaken_needs_no_end_in_same_entity(quicker: str, ends:
     assert is_settled(handle) == (quicker == "here")
 
 
-def test_timeout_that_the_function_sees_is_its_own(shop: Shop) -> None:
+@pytest.mark.parametrize("settles", [False, True])
+def test_write_cut_off_by_a_time_limit_fails_its_record(settles: bool, shop: Shop) -> None:
+    """The scope of the limit takes the cancellation, so the function may see nothing of it."""
     shop.gate.is_closed = True
 
     async def handle(message: Message) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(0.01):
                 await shop.update(shop.awaited, message, "here")
+        shop.gate.is_closed = False
+        if settles:
+            await shop.update(shop.awaited, message, "here")
 
-    assert is_settled(handle)
+    assert is_settled(handle) == settles
 
 
 # --- another write of the same message ------------------------------------------------------------------------------------
@@ -375,6 +380,25 @@ def test_settled_write_in_the_same_entity_needs_no_return(lose: Lose, shop: Shop
         shop.place(message, "away")
 
     assert is_settled(handle)
+
+
+def test_lost_response_is_not_settled_by_a_refusal(shop: Shop) -> None:
+    """The entity does not remember the message, so a redelivery can still make the write."""
+    on_mongodb = shop.engine is onewrite.mongodb
+    never: Any = (
+        {"filter": {"_id": "here", "paid": -1}}
+        if on_mongodb
+        else {
+            "ConditionExpression": "attribute_exists(orderId) AND paid = :no",
+            "ExpressionAttributeValues": {":one": 1, ":no": -1},
+        }
+    )
+
+    def handle(message: Message) -> None:
+        lose_response(shop, shop.store, message, "here")
+        assert isinstance(shop.update(shop.store, message, "here", **never), Rejected)
+
+    assert not is_settled(handle)
 
 
 def test_call_before_the_key_is_known_is_settled_by_no_other(shop: Shop) -> None:
@@ -470,5 +494,17 @@ def test_handler_inside_a_function_takes_no_report_away(raises: bool, returns: b
 
     def handle(message: Message) -> None:
         inner(sqs([message.id]), None)
+
+    assert not is_settled(handle)
+
+
+def test_handler_in_a_thread_of_a_function_takes_no_report_away(shop: Shop) -> None:
+    @sqs_handler(by_name)
+    def inner(message: Message) -> None:
+        shop.update(shop.store, message, "away")
+
+    def handle(message: Message) -> None:
+        with ThreadPoolExecutor() as pool:
+            pool.submit(inner, sqs([message.id]), None).result()
 
     assert not is_settled(handle)

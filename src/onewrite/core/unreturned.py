@@ -3,10 +3,11 @@
 While a handler calls its function, every guarded call is listed from its beginning, wherever it runs. It leaves the list when it settles its
 message, or when another call settles the same message in the same entity. If the function returns None, the calls that are left say what it
 should have returned: an unsettled outcome, or an exception or a cancellation that it might not have seen, or that it did not wait.
-An exception that a call raises in the function's own thread and task is not listed, because the function has seen it.
+An exception that a call raises in the function's own thread and task is not listed, because the function has seen it. A cancellation is:
+the scope of a time limit may swallow it.
 
-A task, and a thread of `asyncio.to_thread`, inherit the call of their function. No other thread does: its guarded calls are listed for
-all calls in which their messages are in work, so two of them at once may both fail. That is safe.
+A task, and a thread of `asyncio.to_thread`, inherit the call of their function. No other thread does: its guarded calls, and those of a
+handler that is called in it, are listed for all calls in which their messages are in work, so two of them at once may both fail. That is safe.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
 
 from onewrite.errors import OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import Answer, Applied
+from onewrite.outcome import Answer, Applied, Duplicate, Gone, Stale
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,7 +70,7 @@ class FunctionCall:
 
     - `names`: of the messages
     - `guarded_calls`: those that have not settled their messages
-    - `chain`: this call, then the one in whose function the handler was called, and so on
+    - `chain`: this call, then the one in whose function the handler was called, and so on; in a thread that inherits none, all of its messages
     """
 
     __slots__ = ("_token", "chain", "guarded_calls", "is_running", "names", "place")
@@ -80,7 +81,8 @@ class FunctionCall:
 
     def __enter__(self) -> Self:
         outer = _current.get()
-        self.chain: tuple[FunctionCall, ...] = (self,) if outer is None else (self, *outer.chain)
+        around = _find_calls_of(self.names) if outer is None else outer.chain
+        self.chain: tuple[FunctionCall, ...] = (self, *around)
         self.is_running = True
         _in_work.add(self)
         self._token: Token[FunctionCall | None] = _current.set(self)
@@ -137,7 +139,8 @@ class GuardedCall:
     def fail(self, error: BaseException) -> None:
         """Note the error, unless the function of the innermost handler has seen it, which may hide it from the functions around it."""
         self.error, current = error, _current.get()
-        if current is not None and current in self._calls and current.place == find_place():
+        is_cancelled = not isinstance(error, Exception)
+        if not is_cancelled and current is not None and current in self._calls and current.place == find_place():
             current.guarded_calls.pop(self, None)
 
     def leave(self) -> None:
@@ -155,10 +158,11 @@ class GuardedCall:
         own, others = self.read_entities(), other.read_entities()
         if not own or not all(entity.is_in(others) for entity in own):
             return
-        has_all = all(
-            entity.is_in(own) for entity in others
-        )  # else a refusal may be that of an entity that this call has not written to
-        names = {_full_name(answer.message) for answer in settled if has_all or isinstance(answer, Applied)}
+        # Else a refusal may be that of an entity that this call has not written to.
+        has_all = all(entity.is_in(own) for entity in others)
+        # A refusal that the entity does not remember says nothing about a write that may not have arrived.
+        kinds = Answer if self.answers else _REMEMBERED
+        names = {_full_name(each.message) for each in settled if isinstance(each, kinds if has_all else Applied)}
         self.messages = [message for message in self.messages if _full_name(message) not in names]
         self.answers = [answer for answer in self.answers if _full_name(answer.message) not in names]
         if not self.messages:
@@ -180,6 +184,7 @@ _UNFINISHED = (
     "A guarded write of this message had not ended when the function returned, so its outcome is unknown. Wait for every thread and task "
     "before you return."
 )
+_REMEMBERED = (Applied, Duplicate, Stale, Gone)  # answers after which the entity refuses another copy
 _in_work: set[FunctionCall] = set()
 _current: ContextVar[FunctionCall | None] = ContextVar("onewrite.function_call", default=None)
 _guarded_call: ContextVar[GuardedCall | None] = ContextVar("onewrite.guarded_call", default=None)
@@ -273,8 +278,12 @@ def _find_calls(messages: Sequence[Message] | None) -> Sequence[FunctionCall]:
     current = _current.get()
     if current is not None and current.is_running and (messages is None or current.names.issuperset(map(_name, messages))):
         return current.chain
-    names = {*map(_name, messages or ())}
-    return [call for call in _in_work.copy() if messages is None or not call.names.isdisjoint(names)]
+    return list(_in_work.copy()) if messages is None else _find_calls_of({*map(_name, messages)})
+
+
+def _find_calls_of(names: Collection[tuple[str, str]]) -> list[FunctionCall]:
+    """Return the calls in which one of these messages is in work."""
+    return [call for call in _in_work.copy() if not call.names.isdisjoint(names)]
 
 
 def _find_caller_line() -> tuple[CodeType | None, int]:
