@@ -177,7 +177,9 @@ class EverySchedule:
         self._places: set[Hashable] = set()
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
-        yield from [schedule for schedule in _overlap(self._judge) if schedule.finding is not None]
+        overlaps = [schedule for schedule in _overlap(self._judge) if schedule.finding is not None]
+        if not self._judge.remembers:  # of another handler, the search finds these itself
+            yield from overlaps
         checks = [*_follow_variants(self._judge)]
         if self._judge.remembers:
             checks += _repeat(self._judge)
