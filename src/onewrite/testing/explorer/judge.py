@@ -25,7 +25,7 @@ from onewrite.testing.explorer.proof import prove
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.remarks import NOTE, Remark, remark_on_invariant, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
-from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, name_of
+from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, name_of, names_its_delivery
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
 from onewrite.testing.model.machine import Position, changes_structure
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
@@ -241,6 +241,9 @@ class Judge:
                 )
         elif not (subject.recovers and subject.bounds.faults):  # a crash is more than the end of a delivery there
             subject.recall = Recall(subject.key, lambda: subject.threads.names_used or subject.deliveries_differ)
+            requests = [step.request for step in self._references[self._order].taken_steps]
+            if any(request is not None and names_its_delivery(request) for request in requests):
+                self.run_always()
 
     def prove(self) -> None:
         """Raise `NotRecallableError` if what is recalled of the handler is not what it does, whatever it has been through."""

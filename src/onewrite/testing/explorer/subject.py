@@ -390,7 +390,7 @@ class Subject:
                     'cannot know. Leave out w=0, or use WriteConcern(w="majority").'
                 )
             )
-        if self.recall is not None and not self.must_run and (request.transaction is not None or TOKEN in request.arguments):
+        if self.recall is not None and not self.must_run and names_its_delivery(request):
             raise MustRunError
         try:
             machine_key = key if isinstance(key, int) and self._keys is self.machine else None
@@ -567,6 +567,11 @@ class Subject:
 
 async def _awaited(value: Any) -> Any:
     return value
+
+
+def names_its_delivery(request: Request) -> bool:
+    """Whether what comes of the request depends on more than the store holds: it has a transaction or a token of its delivery."""
+    return request.transaction is not None or TOKEN in request.arguments
 
 
 def name_of(names: Sequence[str], delivery: Delivery) -> str:
