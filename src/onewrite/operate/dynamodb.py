@@ -8,14 +8,13 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.core.flow import Call, Flow
-from onewrite.core.label import PREFIX, STEP, STEPS, Slot, is_ours, make_name_prefix
+from onewrite.core.label import PREFIX, STEP, STEPS, Slot
 from onewrite.core.ledgers.ring import SLOTS
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
@@ -32,20 +31,7 @@ _MIN_FIELDS = 20
 _OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
 _IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>r\d)")
 _LAST = re.compile(rf"{PREFIX}[lot]")
-
-
 _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
-
-
-def is_made_by(attribute: str, name: str) -> bool:
-    """Whether this attribute belongs to the ledger that is known by that one."""
-    return _compile_names(attribute).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=64)
-def _compile_names(attribute: str) -> re.Pattern[str]:
-    pattern = f"{re.escape(make_name_prefix(attribute))}{_LEDGER_NAMES}" if is_ours(attribute) else re.escape(attribute)
-    return re.compile(pattern, re.DOTALL)
 
 
 def _raw_spelling(value: Mapping[str, Any]) -> str | None:
@@ -53,7 +39,7 @@ def _raw_spelling(value: Mapping[str, Any]) -> str | None:
     return value.get("S") if number is None else str(int(number)) if number == int(number) else None
 
 
-LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, is_made_by, _raw_spelling, has_token=True, largest=10**38 - 1)
+LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, _raw_spelling, has_token=True, largest=10**38 - 1)
 
 
 class TableStore:

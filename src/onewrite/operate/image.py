@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
@@ -46,11 +47,21 @@ class Layout(NamedTuple):
     engine: str
     field_of: Callable[[Slot], str]  # returns the top-level attribute or field of a slot
     place_of: Callable[[Slot], str]  # returns the slot's full path
-    is_made_by: Callable[[str, str], bool]  # (attribute, name of a field)
+    ledger_names: str  # a regular expression for the names of a ledger's fields, without their prefix
     # Returns the text that consumers use for a raw source value, or None if consumers can differ.
     spell_raw: Callable[[Any], str | None]
     has_token: bool
     largest: int  # the largest number that it stores exactly
+
+    def is_made_by(self, attribute: str, name: str) -> bool:
+        """Whether the field with this name belongs to the ledger with this attribute."""
+        return _compile_names(attribute, self.ledger_names).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=64)
+def _compile_names(attribute: str, ledger_names: str) -> re.Pattern[str]:
+    pattern = f"{re.escape(make_name_prefix(attribute))}{ledger_names}" if is_ours(attribute) else re.escape(attribute)
+    return re.compile(pattern, re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

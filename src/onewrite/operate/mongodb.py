@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.core.label import PREFIX, STEPS, Slot, is_ours, make_name_prefix
+from onewrite.core.label import PREFIX, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import require_majority
@@ -32,20 +31,7 @@ _DISPLAY_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=
 # Read every value in a type that is written back unchanged, such as UUIDs of the legacy format and dates after Python's
 # last.
 _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
-
-
 _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
-
-
-def is_made_by(attribute: str, name: str) -> bool:
-    """Whether this field belongs to the ledger that is known by that one."""
-    return _compile_names(attribute).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=64)
-def _compile_names(attribute: str) -> re.Pattern[str]:
-    pattern = f"{re.escape(make_name_prefix(attribute))}{_LEDGER_NAMES}" if is_ours(attribute) else re.escape(attribute)
-    return re.compile(pattern)
 
 
 def _raw_spelling(value: object) -> str | None:
@@ -53,7 +39,9 @@ def _raw_spelling(value: object) -> str | None:
     return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
 
 
-LAYOUT = Layout("MongoDB", attrgetter("group"), locate_slot, is_made_by, _raw_spelling, has_token=False, largest=2**63 - 1)
+LAYOUT = Layout(
+    "MongoDB", attrgetter("group"), locate_slot, _LEDGER_NAMES, _raw_spelling, has_token=False, largest=2**63 - 1
+)
 
 
 class CollectionStore:
