@@ -496,15 +496,3 @@ def test_handler_inside_a_function_takes_no_report_away(raises: bool, returns: b
         inner(sqs([message.id]), None)
 
     assert not is_settled(handle)
-
-
-def test_handler_in_a_thread_of_a_function_takes_no_report_away(shop: Shop) -> None:
-    @sqs_handler(by_name)
-    def inner(message: Message) -> None:
-        shop.update(shop.store, message, "away")
-
-    def handle(message: Message) -> None:
-        with ThreadPoolExecutor() as pool:
-            pool.submit(inner, sqs([message.id]), None).result()
-
-    assert not is_settled(handle)

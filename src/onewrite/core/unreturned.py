@@ -6,14 +6,16 @@ should have returned: an unsettled outcome, or an exception or a cancellation th
 An exception that a call raises in the function's own thread and task is not listed, because the function has seen it. A cancellation is:
 the scope of a time limit may swallow it.
 
-A task, and a thread of `asyncio.to_thread`, inherit the call of their function. No other thread does: its guarded calls, and those of a
-handler that is called in it, are listed for all calls in which their messages are in work, so two of them at once may both fail. That is safe.
+A task, and a thread of `asyncio.to_thread`, inherit the call of their function. No other thread does: its guarded calls are listed for
+all calls in which their messages are in work, so two of them at once may both fail. That is safe. A handler that is called in such a thread
+reports alone: it cannot be told from another delivery of the message.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import wraps
 from threading import get_ident
@@ -70,7 +72,7 @@ class FunctionCall:
 
     - `names`: of the messages
     - `guarded_calls`: those that have not settled their messages
-    - `chain`: this call, then the one in whose function the handler was called, and so on; in a thread that inherits none, all of its messages
+    - `chain`: this call, then the one in whose function the handler was called, and so on
     """
 
     __slots__ = ("_token", "chain", "guarded_calls", "is_running", "names", "place")
@@ -81,8 +83,7 @@ class FunctionCall:
 
     def __enter__(self) -> Self:
         outer = _current.get()
-        around = _find_calls_of(self.names) if outer is None else outer.chain
-        self.chain: tuple[FunctionCall, ...] = (self, *around)
+        self.chain: tuple[FunctionCall, ...] = (self,) if outer is None else (self, *outer.chain)
         self.is_running = True
         _in_work.add(self)
         self._token: Token[FunctionCall | None] = _current.set(self)
@@ -116,9 +117,21 @@ class GuardedCall:
         self.messages: Sequence[Message] | None = messages
         self.keys: list[tuple[Store, Mapping[str, Any]]] = []
         self._calls = _find_calls(messages)
+
+    def __enter__(self) -> Self:
         for call in self._calls:
             call.guarded_calls[self] = None
         self._token = _guarded_call.set(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.error = error
+        if error is not None:
+            self._hide_seen(error)
+        if self.answers or error is not None:
+            self.entities = self.read_entities()
+        with suppress(ValueError):  # a coroutine that nobody awaits to its end is closed in any context
+            _guarded_call.reset(self._token)
 
     def end(self, result: Any) -> Any:
         """Note the result, and return it."""
@@ -136,20 +149,11 @@ class GuardedCall:
                     other.hear_settled(self, settled)
         return cast("Any", result)
 
-    def fail(self, error: BaseException) -> None:
-        """Note the error, unless the function of the innermost handler has seen it, which may hide it from the functions around it."""
-        self.error, current = error, _current.get()
-        is_cancelled = not isinstance(error, Exception)
+    def _hide_seen(self, error: BaseException) -> None:
+        """Take the call off the list of the innermost handler if its function has seen the error, which it may hide from the functions around it."""
+        current, is_cancelled = _current.get(), not isinstance(error, Exception)
         if not is_cancelled and current is not None and current in self._calls and current.place == find_place():
             current.guarded_calls.pop(self, None)
-
-    def leave(self) -> None:
-        if self.answers or self.error is not None:
-            self.entities = self.read_entities()
-        try:
-            _guarded_call.reset(self._token)
-        except ValueError:  # a coroutine that nobody awaits to its end is closed in any context
-            return
 
     def hear_settled(self, other: GuardedCall, settled: Iterable[Answer]) -> None:
         """Forget the messages that another call has settled, if it has written to every entity of this one."""
@@ -197,14 +201,8 @@ def noted(function: F) -> F:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not _in_work:
             return function(*args, **kwargs)
-        guarded_call = GuardedCall(_find_messages(args, kwargs))
-        try:
+        with GuardedCall(_find_messages(args, kwargs)) as guarded_call:
             return guarded_call.end(function(*args, **kwargs))
-        except BaseException as error:
-            guarded_call.fail(error)
-            raise
-        finally:
-            guarded_call.leave()
 
     return cast("F", call)
 
@@ -216,14 +214,8 @@ def noted_async(function: F) -> F:
     async def call(*args: Any, **kwargs: Any) -> Any:
         if not _in_work:
             return await function(*args, **kwargs)
-        guarded_call = GuardedCall(_find_messages(args, kwargs))
-        try:
+        with GuardedCall(_find_messages(args, kwargs)) as guarded_call:
             return guarded_call.end(await function(*args, **kwargs))
-        except BaseException as error:
-            guarded_call.fail(error)
-            raise
-        finally:
-            guarded_call.leave()
 
     return cast("F", call)
 
@@ -278,12 +270,8 @@ def _find_calls(messages: Sequence[Message] | None) -> Sequence[FunctionCall]:
     current = _current.get()
     if current is not None and current.is_running and (messages is None or current.names.issuperset(map(_name, messages))):
         return current.chain
-    return list(_in_work.copy()) if messages is None else _find_calls_of({*map(_name, messages)})
-
-
-def _find_calls_of(names: Collection[tuple[str, str]]) -> list[FunctionCall]:
-    """Return the calls in which one of these messages is in work."""
-    return [call for call in _in_work.copy() if not call.names.isdisjoint(names)]
+    names = {*map(_name, messages or ())}
+    return [call for call in _in_work.copy() if messages is None or not call.names.isdisjoint(names)]
 
 
 def _find_caller_line() -> tuple[CodeType | None, int]:
