@@ -10,7 +10,7 @@ from typing import Any
 from pymongo import ReadPreference
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from onewrite import Message, SeenIds
+from onewrite import Applied, Message, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection
 
 Handler = Callable[[Message], Any]
@@ -109,17 +109,18 @@ def gathered(customers: Any) -> Callable[[Message], Awaitable[None]]:
     return handle
 
 
-def failures_gathered(accounts: Any) -> Callable[[Message], Awaitable[None]]:
-    """It asks `gather` for the exceptions, so one half does not end the other, and does not look at them."""
+def failures_gathered(accounts: Any) -> Callable[[Message], Awaitable[Applied]]:
+    """It asks `gather` for the exceptions, so one half does not end the other, and does not look at them before it says that all is done."""
     guarded = AsyncGuardedCollection(accounts, SeenIds())
 
-    async def handle(message: Message) -> None:
+    async def handle(message: Message) -> Applied:
         amounts = {"alice": -message.body["amount"], "bob": message.body["amount"]}
         halves = [
             guarded.update_one(message, {"_id": account}, {"$inc": {"balance": amount}}, upsert=True)
             for account, amount in amounts.items()
         ]
         await asyncio.gather(*halves, return_exceptions=True)
+        return Applied(message)
 
     return handle
 

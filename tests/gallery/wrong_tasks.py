@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from onewrite import Message
+from onewrite import Applied, Message
 from tests.gallery.books import Books
 
 Handler = Callable[[Message], Awaitable[None]]
@@ -144,10 +144,10 @@ def too_late_taken_for_undone(books: Books) -> Handler:
     return handle
 
 
-def the_quicker_wins(books: Books) -> Handler:
+def the_quicker_wins(books: Books) -> Callable[[Message], Awaitable[Applied]]:
     """It books to whichever account answers first, and cancels the other. A redelivery does not know which it was."""
 
-    async def handle(message: Message) -> None:
+    async def handle(message: Message) -> Applied:
         ways = [
             asyncio.create_task(books.add_once(message, account, message.body["amount"])) for account in ("left", "right")
         ]
@@ -155,6 +155,7 @@ def the_quicker_wins(books: Books) -> Handler:
         for task in slower:
             task.cancel()
         await asyncio.wait(ways)
+        return Applied(message)
 
     return handle
 

@@ -54,6 +54,7 @@ def test_credit_decides_an_order_once(available: int, expected: object) -> None:
             return account["available"], told(account)
 
         report = explore(handler_of(Credit), [heard("OrderPlaced", 1)], one_customer, observe)
+        handler_of(Credit)(one_customer())(heard("OrderPlaced", 1))
         assert observe(accounts) == expected
     report.assert_effectively_once()
     assert report.exhausted

@@ -175,7 +175,7 @@ def mismatch(label: Label, text: object) -> str:
 def unknown_layout(attribute: str, layout: str) -> str:
     """Return the message for a label whose layout this version of onewrite does not know."""
     return (
-        f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, which this version of onewrite doesn't know. Nothing was "
+        f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, and this version of onewrite doesn't know it. Nothing was "
         "written. Use the version that wrote the entity."
     )
 

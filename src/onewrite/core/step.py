@@ -1,7 +1,7 @@
 """A step of a message: an effect outside the entity that begins before it is sent, and that the guarded write after it finishes. Pure.
 
 docs/format.md specifies the stored data. An entity holds a step from its begin to its finish, under a mark of its message. Each of these
-rules prevents that a customer is charged twice, or that a charge is forgotten:
+rules keeps a customer from being charged twice, or a charge from being forgotten:
 
 - A message has one step. The step's name only derives the key for the provider, and the key of the first begin stays.
 - Every begin gets a new fence. A write finishes the step only with the fence of its begin.
@@ -30,8 +30,8 @@ _FENCE_BYTES = 8  # two fences of a step are equal with a probability of 2^-64
 
 
 MOVED_BACK = (
-    "The step is open, but the ledger's mark is neither past the message nor just before it, so the mark was moved back. Set the mark to the "
-    "number before the message with `onewrite set-mark`."
+    "The step is open, but the ledger's mark is neither past the message nor just before it, so the mark was moved back. Repair the "
+    "entity: set the mark to the number before the message, with `onewrite set-mark`."
 )
 
 
@@ -116,8 +116,8 @@ def read_step(stored_step: object) -> Step:
 def make_step_error() -> LedgerMismatch:
     """Return the error for an entity that has other values in the place of its steps."""
     return LedgerMismatch(
-        "An attribute of the entity that begins with ow_step isn't a step: another writer uses such names. Remove the attribute, and make the "
-        "other writer use another name."
+        "The entity holds something else where a step of a message should be: another writer uses names that begin with ow_step. Repair the "
+        "entity, and make the other writer use other names."
     )
 
 
@@ -144,9 +144,8 @@ def may_be_taken_over(step: Step, now: float, request: StepRequest) -> bool:
 def check_begin(request: StepRequest) -> None:
     """Raise unless these arguments of `begin` are valid."""
     name, lease, safe_for, after = cast("tuple[object, ...]", request)
-    if after is not None and not isinstance(
-        after, Uncertain
-    ):  # a Begun can't restart the time for which the provider knows its key
+    if after is not None and not isinstance(after, Uncertain):
+        # A Begun can't restart the time for which the provider knows its key.
         raise InvalidUpdate(
             f"begin: after= is a {type(after).__name__}: expected an Uncertain whose effect did not happen. A lease can't be extended, because "
             "the provider forgets the key anyway."
