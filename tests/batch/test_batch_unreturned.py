@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.support.batches import by_name, fifo, identifiers, sqs
+from tests.support.batches import STEP, by_name, fifo, identifiers, make_payment, sqs
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
 
@@ -368,27 +367,15 @@ def test_hook_is_told_the_outcome_that_is_not_returned(orders: Orders) -> None:
 
 # --- an outcome that is overtaken by a later one --------------------------------------------------------------------------
 
-STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
-
-
 Engine = tuple[Any, Callable[[str], dict[str, Any]]]
 """A store whose only entity is "here", and the arguments of a write that creates nothing."""
-
-
-def of_table(name: str) -> dict[str, Any]:
-    return {
-        "Key": {"orderId": name},
-        "UpdateExpression": "ADD paid :one",
-        "ConditionExpression": "attribute_exists(orderId)",
-        "ExpressionAttributeValues": {":one": 1},
-    }
 
 
 @contextmanager
 def dynamodb() -> Iterator[Engine]:
     with moto_table("orders") as table:
         table.put_item(Item={"orderId": "here"})
-        yield GuardedTable(table, SeenIds()), of_table
+        yield GuardedTable(table, SeenIds()), make_payment
 
 
 @contextmanager

@@ -27,9 +27,8 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.support.batches import by_name, sqs
+from tests.support.batches import STEP, by_name, make_payment, sqs
 
-STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 Act = Callable[["Shop", Any, Message], Any]
 
 
@@ -114,15 +113,6 @@ class Shop:
         return type(self.store)(self.client, ledger)
 
 
-def make_table_arguments(name: str) -> dict[str, Any]:
-    return {
-        "Key": {"orderId": name},
-        "UpdateExpression": "ADD paid :one",
-        "ConditionExpression": "attribute_exists(orderId)",
-        "ExpressionAttributeValues": {":one": 1},
-    }
-
-
 @pytest.fixture(params=["dynamodb", "mongodb"])
 def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
     gate = Gate()
@@ -140,7 +130,7 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
             client: Any = Table(table, gate)
             awaited_client: Any = AwaitedTable(table, gate)
             awaited = AsyncGuardedTable(awaited_client, SeenIds())
-            yield Shop(onewrite.dynamodb, GuardedTable(client, SeenIds()), awaited, client, gate, make_table_arguments)
+            yield Shop(onewrite.dynamodb, GuardedTable(client, SeenIds()), awaited, client, gate, make_payment)
         return
     collection = mongomock_collection("orders")
     collection.insert_many([{"_id": "here", "paid": 0}, {"_id": "there", "paid": 0}])
@@ -448,7 +438,7 @@ def test_table_of_the_same_name_elsewhere_is_another() -> None:
         orders_elsewhere = GuardedTable(elsewhere, SeenIds(), table_name="orders")
 
         def handle(message: Message) -> None:
-            arguments: Any = make_table_arguments("away")
+            arguments: Any = make_payment("away")
             assert isinstance(orders.update_item(message, **arguments), Missing)
             assert isinstance(orders_elsewhere.put_item(message, Item={"orderId": "away"}), Applied)
 
@@ -470,7 +460,7 @@ def test_transaction_settles_what_it_writes(first: list[str], later: list[str], 
 
         def handle(message: Message) -> None:
             for names in (first, later):
-                writes = [store.updating(**make_table_arguments(name)) for name in names]
+                writes = [store.updating(**make_payment(name)) for name in names]
                 onewrite.dynamodb.transact(message, writes)
                 table.put_item(Item={"orderId": "away"})
 

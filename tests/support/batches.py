@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 from onewrite import Applied, InvalidMessage, Message, Outcome
@@ -11,6 +12,7 @@ from onewrite import Applied, InvalidMessage, Message, Outcome
 STANDARD = "arn:aws:sqs:eu-west-1:123456789012:orders"
 FIFO = f"{STANDARD}.fifo"
 SENT_AT = 1_700_000_000.0  # when every record was sent
+STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 
 
 def sqs_record(name: str, *, arn: str = STANDARD, group: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -163,3 +165,13 @@ class Shop:
 
 def refuse(record: Any) -> Message:
     raise InvalidMessage("no key")
+
+
+def make_payment(name: str) -> dict[str, Any]:
+    """Return the arguments of `update_item` for a payment of an order that exists."""
+    return {
+        "Key": {"orderId": name},
+        "UpdateExpression": "ADD paid :one",
+        "ConditionExpression": "attribute_exists(orderId)",
+        "ExpressionAttributeValues": {":one": 1},
+    }
