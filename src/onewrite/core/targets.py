@@ -19,7 +19,7 @@ def check_table(table: object, table_name: object = None) -> None:
         raise ConfigurationError(f"{type(table).__name__} is from MongoDB. Use GuardedCollection.")
     service = _service(table)
     if service not in (None, "dynamodb"):
-        raise ConfigurationError(f"GuardedTable: expected a client of dynamodb, got a client of {service}.")
+        raise ConfigurationError(f"GuardedTable: expected a client of dynamodb, got one of {service}.")
     if not hasattr(table, "update_item"):
         if hasattr(table, "Table"):
             raise ConfigurationError("GuardedTable: expected a table, got a resource. Pass resource.Table('orders').")
