@@ -60,7 +60,7 @@ def lean(client: Any) -> GuardedTable:
         ({"retries": {"mode": "adaptive"}}, "'adaptive'"),
         ({"proxies": {"http": "http://proxy:3128"}}, "a proxy for http://127.0.0.1:9"),
         ({"url": "http://127.0.0.1:9/path"}, "more than a host and a port"),
-        ({"service": "dynamodbstreams"}, "a client of dynamodbstreams"),
+        ({"service": "dynamodbstreams"}, "one of dynamodbstreams"),
     ],
 )
 def test_settings_that_would_be_passed_by_are_refused(config: dict[str, Any], why: str) -> None:
@@ -212,7 +212,7 @@ def test_a_botocore_that_has_changed_inside_is_refused() -> None:
 def test_a_table_is_refused() -> None:
     resource = boto3.resource("dynamodb", region_name=REGION, aws_access_key_id="key", aws_secret_access_key="secret")
     with pytest.raises(ConfigurationError, match="takes the low-level client"):
-        GuardedTable(resource.Table("orders"), SeenIds(), lean=True)  # type: ignore[call-overload]
+        GuardedTable(resource.Table("orders"), SeenIds(), lean=True)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     with pytest.raises(ConfigurationError, match="the client of a boto3 resource"):
         lean(resource.meta.client)
     resource.meta.client.close()
