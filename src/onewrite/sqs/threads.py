@@ -59,9 +59,8 @@ class ThreadPool:
         self._context = copy_context()
         self._thread_count = 0
         self._resting_count = 0
-        self._is_coming = (
-            False  # One was woken, and has not asked for work yet. It wakes the next one, if there is more to do.
-        )
+        # One was woken, and hasn't asked for work yet. It wakes the next one, if there is more to do.
+        self._is_coming = False
 
     @property
     def may_come(self) -> bool:
