@@ -192,23 +192,3 @@ def test_each_call_logs_one_line(
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
     assert "1 record, 1 applied" in caplog.messages[0]
     assert "3 records, 1 applied, 1 failed, 1 returned; record (no id), message b: Missing" in caplog.messages[1]
-
-
-def test_an_exit_is_raised(handler_of: Callable[..., MessageHandler[Any, Any]]) -> None:
-    def each(_: Message) -> None:
-        raise SystemExit(3)
-
-    with pytest.raises(SystemExit):
-        handler_of(each).process("a")
-
-
-@pytest.mark.parametrize("function", [Delivery, message_handler(by_name)(lambda _: None), 3])
-def test_only_a_function_is_decorated(function: Any) -> None:
-    with pytest.raises(ConfigurationError):
-        message_handler(by_name)(function)
-
-
-@pytest.mark.parametrize("identity", [json_body, None, "id"])
-def test_only_an_identity_is_accepted(identity: Any) -> None:
-    with pytest.raises(ConfigurationError, match="message_handler"):
-        message_handler(identity)

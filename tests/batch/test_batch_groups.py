@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,11 +46,6 @@ TIMEOUT = 20.0
 def letter(message: Message) -> str:
     """The group: `a` of `a1`."""
     return message.id[0]
-
-
-def last(message: Message) -> str:
-    """The group within a message group of a FIFO queue: `x` of `a1x`."""
-    return message.id[-1]
 
 
 class Shop:
@@ -104,16 +97,6 @@ def test_group_of_an_unordered_batch_is_one_ordered_call(shop: Shop) -> None:
 def test_only_neighbours_are_one_call_if_source_keeps_order(decorator: Any, event: Any, shop: Shop) -> None:
     assert identifiers(decorator(by_name, group_by=letter)(shop)(event)) == []
     assert shop.calls == ["a1 a2", "b1", "a3"]
-
-
-def test_group_gets_messages_by_their_sequence(shop: Shop) -> None:
-    def by_place(record: Any) -> Message:
-        name = record["body"]
-        return Message(name, source=name[0], sequence=int(name[1]))
-
-    handler = sqs_handler(by_place, group_by=last)(shop)
-    assert identifiers(handler(sqs(["a3x", "b2x", "a1x", "b1x", "a2y"]))) == []
-    assert shop.calls == ["a1x b1x b2x", "a2y", "a3x"]
 
 
 def several(record: Any) -> Sequence[Message] | Message | Skip:
@@ -267,17 +250,6 @@ def test_a_poisonous_message_takes_none_of_its_group_with_it(shop: Shop, caplog:
     assert "for a group of 3 messages. Calling it with each message alone" in caplog.messages[0]
 
 
-def test_message_tried_alone_is_as_it_came() -> None:
-    def each(messages: list[Message]) -> list[Outcome]:
-        found = [message.body.pop("name") for message in messages]
-        if "bad" in found:
-            raise ValueError
-        return [Applied(message) for message in messages]
-
-    handler = sqs_handler(lambda record: Message(record["body"], body={"name": record["body"]}), group_by=lambda _: 0)(each)
-    assert identifiers(handler(sqs(["good", "bad", "fine"]))) == ["id-bad"]
-
-
 NEW: Any = {"orderId": "o", "cents": 100}
 
 
@@ -309,22 +281,6 @@ def test_message_tried_alone_has_its_body_object_unchanged(decorator: Any, ident
 
     assert identifiers(decorator(identity, group_by=lambda _: 0)(each)(event)) == []
     assert calls == [2, 1, 1]
-
-
-def test_identity_that_changes_its_answer_fails_or_is_unasked(shop: Shop) -> None:
-    asked: Counter[str] = Counter()
-
-    def fickle(record: Any) -> Any:
-        asked[record["body"]] += 1
-        if asked[record["body"]] == 2:
-            if record["body"] == "a1":
-                raise LookupError
-            return Skip("no more")
-        return Message(record["body"])
-
-    report = sqs_handler(fickle, group_by=letter)(shop).run(sqs(["a1", "a2", "a3!"]))
-    assert identifiers(report.response) == ["id-a1", "id-a3!"]
-    assert isinstance(report.results[0].error, LookupError)
 
 
 def test_an_exit_ends_the_batch_and_nothing_is_tried_alone() -> None:
@@ -366,13 +322,6 @@ def test_what_cannot_be_hashed_is_named(shop: Shop) -> None:
     assert "group_by returned a list, which isn't hashable" in str(handler.handler.failure(failed))
 
 
-def test_a_group_may_be_none_or_a_tuple(shop: Shop) -> None:
-    groups: dict[str, Any] = {"a1": None, "a2": ("x", 1), "a3": None}
-    handler = sqs_handler(by_name, group_by=lambda message: groups[message.id])(shop)
-    assert identifiers(handler(sqs(["a1", "a2", "a3"]))) == []
-    assert shop.calls == ["a1 a3", "a2"]
-
-
 async def aletter(message: Message) -> str:
     return letter(message)
 
@@ -387,12 +336,6 @@ def test_what_is_no_plain_function_is_refused(group_by: Any, shop: Shop) -> None
 def test_single_record_source_has_no_groups(decorator: Any) -> None:
     with pytest.raises(ConfigurationError, match="sends one record at a time"):
         decorator(by_name, group_by=letter)
-
-
-def test_a_handler_is_not_decorated_twice(shop: Shop) -> None:
-    decorator: Any = sqs_handler(by_name, group_by=letter)
-    with pytest.raises(ConfigurationError, match="already a handler"):
-        decorator(decorator(shop))
 
 
 # ---------------------------------------------------------------- the deadline
@@ -490,35 +433,6 @@ def test_deferred_message_is_retried_alone_after_its_predecessor() -> None:
     assert [result.settled for result in report.results] == [True, True, True, True, False]
 
 
-def test_record_with_several_groups_is_retried_if_alone() -> None:
-    calls: list[str] = []
-
-    def each(messages: list[Message]) -> list[Answer]:
-        calls.append(" ".join(message.id for message in messages))
-        return [
-            Deferred(message, 1) if calls.count("b1") == 1 and message.id == "b1" else Applied(message)
-            for message in messages
-        ]
-
-    handler = sqs_handler(lambda _: [Message("a1", "s", 1), Message("b1", "s", 2)], group_by=letter)(each)
-    assert identifiers(handler(sqs(["any"]))) == []
-    assert calls == ["a1", "b1", "a1", "b1"]
-
-
-def test_several_that_are_tried_again_at_once_keep_their_order() -> None:
-    sources = {name: OneAfterTheOther() for name in "abc"}
-    calls: list[str] = []
-
-    def each(messages: list[Message]) -> list[Answer]:
-        calls.append(" ".join(message.id for message in messages))
-        answers = [sources[letter(message)]([message])[0] for message in messages]
-        return [replace(answer, message=replace(answer.message, source=letter(answer.message))) for answer in answers]
-
-    handler = sqs_handler(by_name, group_by=lambda _: 0)(each)
-    assert identifiers(handler(sqs(["c2", "a2", "b2", "b1", "c1", "a1"]))) == []
-    assert calls == ["c2 a2 b2 b1 c1 a1", "c2", "a2", "b2"]
-
-
 def test_message_waiting_for_a_step_is_not_retried() -> None:
     calls: list[int] = []
 
@@ -569,12 +483,3 @@ def test_a_single_record_is_processed_in_its_groups() -> None:
         return (await sqs_handler(several, group_by=letter)(each).aprocess(sqs_record("a1+b1"))).settled
 
     assert asyncio.run(caller())
-
-
-def test_group_outside_a_batch_needs_time_to_begin() -> None:
-    clock, calls = Clock(), list[str]()
-    handler = measure_by(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock).handler
-    records = [handler.read(sqs_record(name)) for name in ("a1", "b1", "a2+c1", "a3")]
-    found = handler.process_together(records, in_order=False, time_left=lambda: 9.0 - clock.now)
-    assert calls == ["a1 a2 a3"]
-    assert [result and result.settled for result in found] == [True, None, None, True]

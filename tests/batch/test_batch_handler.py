@@ -245,8 +245,3 @@ def test_a_handler_is_not_made_a_handler_again() -> None:
     ship = sqs_handler(by_name)(apply)
     with pytest.raises(ConfigurationError, match="This function is already a handler"):
         cast("Any", sqs_handler(by_name))(ship)
-
-
-def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="needs a function of a message, got a str"):
-        cast("Any", sqs_handler(by_name))("ship")

@@ -56,14 +56,6 @@ def test_equal_sequences_keep_order_and_types_are_never_compared() -> None:
     assert lanes_and_order(mixed)[1] == [4, 1, 3, 2, 0]
 
 
-def test_a_failure_holds_up_no_other_message_of_its_source() -> None:
-    def each(message: Message) -> None:
-        if message.sequence == 1:
-            raise ValueError
-
-    assert identifiers(sqs_handler(by_place)(each)(sqs(["a3", "a1", "a2"]))) == ["id-a1"]
-
-
 def test_order_of_a_fifo_queue_stays() -> None:
     counting = Counting()
     event = {"Records": [sqs_record(name, arn=FIFO, group="g") for name in ("a2", "a1")]}

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from onewrite import (
@@ -35,7 +33,6 @@ from onewrite.identity import Skip, json_body
 from tests.support.batches import (
     SENT_AT,
     Clock,
-    Context,
     by_name,
     dynamodb,
     fifo,
@@ -181,11 +178,6 @@ def test_failure_names_the_outcome_that_needs_a_person(lines: list[logging.LogRe
     assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Uncertain"]
 
 
-def test_a_batch_that_is_only_returned_is_a_warning(lines: list[logging.LogRecord]) -> None:
-    sqs_handler(by_name)(outcomes)(sqs(["a1"]), Context(lambda: 0.1))
-    assert (lines[0].levelname, lines[0].getMessage()) == ("WARNING", "outcomes: 1 record, 1 returned")
-
-
 @pytest.mark.parametrize(
     ("decorator", "event", "name"),
     [
@@ -237,11 +229,6 @@ def test_many_failures_make_no_endless_line(lines: list[logging.LogRecord]) -> N
     assert len(lines[0].getMessage()) < 20 * 1200
 
 
-def test_a_long_id_is_cut(lines: list[logging.LogRecord]) -> None:
-    sqs_handler(by_name)(outcomes)(sqs(["x" * 2000]))
-    assert details(lines[0])["failures"][0]["message"] == "x" * 200 + "..."
-
-
 @pytest.mark.parametrize("sign", ["\n", "\x1b[2K", "\u2028", "\u202e"])
 def test_id_and_error_write_no_extra_line(sign: str, lines: list[logging.LogRecord]) -> None:
     forged = f"a{sign}ERROR onewrite: forged"
@@ -270,23 +257,6 @@ def test_what_was_skipped_is_counted(lines: list[logging.LogRecord]) -> None:
 
 
 # ---------------------------------------------------------------- where it failed
-
-
-def test_the_line_named_is_the_users_and_not_the_drivers(lines: list[logging.LogRecord]) -> None:
-    refuses = "http://127.0.0.1:1"
-    options: Any = {"config": Config(retries={"max_attempts": 0}), "aws_access_key_id": "a", "aws_secret_access_key": "b"}
-    client: Any = boto3.client("dynamodb", "eu-west-1", endpoint_url=refuses, **options)
-
-    def save() -> None:
-        client.get_item(TableName="t", Key={})
-
-    def each(message: Message) -> None:
-        save()
-
-    sqs_handler(by_name)(each)(sqs(["x"]))
-    line = save.__code__.co_firstlineno + 1
-    assert f"attempt 1: EndpointConnectionError at test_batch_report.py:{line} " in lines[0].getMessage()
-    assert details(lines[0])["failures"][0]["where"].endswith("save")
 
 
 def module(path: Path, name: str, text: str, **names: Any) -> dict[str, Any]:
@@ -366,14 +336,6 @@ def test_body_is_never_logged(step: str, caplog: pytest.LogCaptureFixture, capsy
     handler({"Records": [sqs_record("x", body=SECRET)]})
     assert caplog.records
     assert SECRET not in caplog.text + "".join(map(str, map(vars, caplog.records))) + str(capsys.readouterr())
-
-
-def test_an_invalid_message_of_the_function_is_not_quoted(lines: list[logging.LogRecord]) -> None:
-    def each(message: Message) -> None:
-        raise InvalidMessage(message.body)
-
-    sqs_handler(by_name)(each)(sqs(["x"]))
-    assert details(lines[0])["failures"][0]["reason"] is None
 
 
 THROTTLED = {"Error": {"Code": "ThrottlingException", "Message": SECRET}}

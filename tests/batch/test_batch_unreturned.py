@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from pymongo.errors import AutoReconnect
 
 from onewrite import (
     Applied,
-    Begun,
     Busy,
     Deferred,
     HighWaterMark,
@@ -33,7 +32,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.support.batches import STEP, by_name, fifo, identifiers, make_payment, sqs
+from tests.support.batches import STEP, by_name, fifo, identifiers, sqs
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
 
@@ -182,45 +181,6 @@ def broken_orders(monkeypatch: pytest.MonkeyPatch) -> BrokenOrders:
     return orders
 
 
-def pool_without_result(orders: Orders) -> Any:
-    def handle(message: Message) -> None:
-        with ThreadPoolExecutor() as pool:
-            pool.submit(orders.pay, message)
-
-    return handle
-
-
-def gathered_exceptions(orders: Orders) -> Any:
-    async def handle(message: Message) -> None:
-        await asyncio.gather(orders.apay(message), return_exceptions=True)
-
-    return handle
-
-
-def folded_in_thread(orders: Orders) -> Any:
-    def handle(message: Message) -> None:
-        fold = orders.guarded.fold
-        writer = threading.Thread(target=fold, args=([message], lambda _: {"filter": ENTITY, "update": PAY}))
-        writer.start()
-        writer.join()
-
-    return handle
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize(
-    "make", [pool_without_result, gathered_exceptions, folded_in_thread], ids=lambda make: make.__name__
-)
-def test_write_that_raises_in_thread_or_task_fails_its_record(
-    make: Callable[[Orders], Any], broken_orders: BrokenOrders
-) -> None:
-    handler = sqs_handler(by_name)(make(broken_orders))
-    report = handler.run(sqs(["m1", "m2"]))
-    assert [type(result.error) for result in report.failed] == [AutoReconnect] * 2
-    broken_orders.is_well = True
-    assert handler(sqs(["m1", "m2"]), None) == {"batchItemFailures": []}
-
-
 def test_exception_that_the_function_has_seen_is_its_own(broken_orders: BrokenOrders) -> None:
     def handle(message: Message) -> None:
         with suppress(AutoReconnect):
@@ -333,7 +293,7 @@ def test_missing_ok_needs_no_return(orders: Orders) -> None:
 
 def test_hint_needs_no_return(orders: Orders) -> None:
     orders.place(Message("place"))
-    begin(orders.guarded, Message("m"), {"filter": ENTITY})
+    orders.guarded.begin(Message("m"), "charge", ENTITY, **STEP)
 
     def handle(message: Message) -> None:
         assert isinstance(orders.guarded.seen(message, ENTITY), Busy)
@@ -367,99 +327,7 @@ def test_hook_is_told_the_outcome_that_is_not_returned(orders: Orders) -> None:
 
 # --- an outcome that is overtaken by a later one --------------------------------------------------------------------------
 
-Engine = tuple[Any, Callable[[str], dict[str, Any]]]
 """A store whose only entity is "here", and the arguments of a write that creates nothing."""
-
-
-@contextmanager
-def dynamodb() -> Iterator[Engine]:
-    with moto_table("orders") as table:
-        table.put_item(Item={"orderId": "here"})
-        yield GuardedTable(table, SeenIds()), make_payment
-
-
-@contextmanager
-def mongodb() -> Iterator[Engine]:
-    collection = mongomock_collection("orders")
-    collection.insert_one({"_id": "here", "paid": 0})
-    yield GuardedCollection(collection, SeenIds()), lambda name: {"filter": {"_id": name}, "update": PAY}
-
-
-ENGINES = pytest.mark.parametrize("engine", [dynamodb, mongodb], ids=lambda engine: engine.__name__)
-
-
-def write(store: Any, message: Message, arguments: dict[str, Any], **more: Any) -> Outcome:
-    method = store.update_item if isinstance(store, GuardedTable) else store.update_one
-    outcome: Outcome = method(message, **{**arguments, **more})
-    return outcome
-
-
-def begin(store: Any, message: Message, arguments: dict[str, Any]) -> Any:
-    entity = {name: arguments[name] for name in ("Key", "filter") if name in arguments}
-    return store.begin(message, "charge", **entity, **STEP)
-
-
-def create(store: Any, message: Message, name: str) -> Outcome:
-    outcome: Outcome
-    if isinstance(store, GuardedTable):
-        outcome = store.put_item(message, Item={"orderId": name, "paid": 1})
-    else:
-        outcome = store.insert_one(message, {"_id": name, "paid": 1})
-    return outcome
-
-
-def is_settled(function: Callable[[Message], None]) -> bool:
-    [result] = sqs_handler(by_name)(function).run(sqs(["m"])).results
-    assert result.error is None
-    return result.settled
-
-
-@ENGINES
-def test_step_that_is_finished_needs_no_return(engine: Any) -> None:
-    with engine() as (store, update):
-
-        def handle(message: Message) -> None:
-            step = begin(store, message, update("here"))
-            assert isinstance(step, Begun)
-            arguments = {name: value for name, value in update("here").items() if name != "ConditionExpression"}
-            write(store, message, arguments, finishes=step)
-
-        assert is_settled(handle)
-
-
-@ENGINES
-def test_step_that_is_not_finished_fails_the_record(engine: Any) -> None:
-    with engine() as (store, update):
-
-        def handle(message: Message) -> None:
-            begin(store, message, update("here"))
-
-        def meet(message: Message) -> None:
-            assert isinstance(begin(store, message, update("here")), Busy)
-
-        assert not is_settled(handle)
-        assert not is_settled(meet)
-
-
-@ENGINES
-@pytest.mark.parametrize("later", ["another entity", "another part", "another message"])
-def test_settled_outcome_of_something_else_hides_no_missing(engine: Any, later: str) -> None:
-    with engine() as (store, update):
-
-        def handle(message: Message) -> None:
-            target = update("away")
-            assert isinstance(write(store, message, target), Missing)
-            if later == "another entity":
-                for of_entity in (target.get("Key"), target.get("filter")):
-                    if of_entity is not None:
-                        of_entity.update(dict.fromkeys(of_entity, "here"))  # a function may use its own dict again
-                write(store, message, target)
-            elif later == "another part":
-                create(store, message.part("b"), "away")
-            else:
-                create(store, Message("another"), "away")
-
-        assert not is_settled(handle)
 
 
 def test_two_kinds_of_id_are_two_entities() -> None:

@@ -215,6 +215,15 @@ def in_pool(shop: Shop, act: Act) -> Callable[[Message], Any]:
     return handle
 
 
+def in_plain_thread(shop: Shop, act: Act) -> Callable[[Message], Any]:
+    def handle(message: Message) -> None:
+        thread = threading.Thread(target=act, args=(shop, shop.store, message))
+        thread.start()
+        thread.join()
+
+    return handle
+
+
 def in_thread_of_asyncio(shop: Shop, act: Act) -> Callable[[Message], Any]:
     async def handle(message: Message) -> None:
         await asyncio.gather(asyncio.to_thread(act, shop, shop.store, message), return_exceptions=True)
@@ -234,10 +243,13 @@ def in_task(shop: Shop, act: Act) -> Callable[[Message], Any]:
     return handle
 
 
-UNSEEN = pytest.mark.parametrize("unseen", [in_pool, in_thread_of_asyncio, in_task], ids=lambda unseen: unseen.__name__)
+UNSEEN = pytest.mark.parametrize(
+    "unseen", [in_pool, in_plain_thread, in_thread_of_asyncio, in_task], ids=lambda unseen: unseen.__name__
+)
 
 
 @UNSEEN
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("act", RAISING, ids=lambda act: act.__name__)
 def test_call_that_raises_unseen_fails_its_record(unseen: Any, act: Act, shop: Shop) -> None:
     assert not is_settled(unseen(shop, act))
@@ -467,6 +479,25 @@ def test_transaction_settles_what_it_writes(first: list[str], later: list[str], 
         for name in ("here", "there"):
             table.put_item(Item={"orderId": name})
         assert is_settled(handle) == settles
+
+
+# --- a step ---------------------------------------------------------------------------------------------------------------
+
+
+def begin(shop: Shop, message: Message) -> Any:
+    return shop.store.begin(message, "charge", **shop.name("here"), **STEP)
+
+
+def test_step_that_is_finished_needs_no_return(shop: Shop) -> None:
+    def handle(message: Message) -> None:
+        shop.store.record(message, **shop.name("here"), finishes=begin(shop, message))
+
+    assert is_settled(handle)
+
+
+def test_step_that_is_not_finished_fails_the_record(shop: Shop) -> None:
+    assert not is_settled(lambda message: begin(shop, message) and None)
+    assert not is_settled(lambda message: begin(shop, message) and None)  # which meets the first one's step
 
 
 # --- a handler that a function calls --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pytest
 from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
 from onewrite.aws_lambda import Report, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction
-from onewrite.core.flow import Call, Flow, Meter, arun, meter, run
+from onewrite.core.flow import Call, Flow, arun, run
 from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kinesis, sqs
 from tests.support.seams import measure_by
 
@@ -180,31 +180,6 @@ def test_single_asynchronous_record_is_awaited_and_its_cancellation_raised() -> 
     asyncio.run(caller())
 
 
-def test_error_comes_out_if_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    start, join = threading.Thread.start, threading.Thread.join
-    started, waited_for = list[threading.Thread](), threading.Event()
-
-    def grudging(thread: threading.Thread) -> None:
-        if started:
-            raise RuntimeError("can't start new thread")
-        started.append(thread)
-        start(thread)
-
-    def telling(thread: threading.Thread) -> None:
-        waited_for.set()
-        join(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", grudging)
-    monkeypatch.setattr(threading.Thread, "join", telling)
-
-    def each(message: Message) -> None:
-        waited_for.wait(TIMEOUT)
-
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        sqs_handler(by_name, max_workers=4)(each)(sqs("abcd"))
-    assert not started[0].is_alive()
-
-
 # ---------------------------------------------------------------- asynchronous functions
 
 
@@ -266,21 +241,6 @@ def test_an_asynchronous_function_is_awaited(each: Any) -> None:
     assert isinstance(report.results[1].error, ValueError)
 
 
-@functools.wraps(one)
-def cached(message: Message) -> Outcome:
-    return Applied(message)
-
-
-@functools.wraps(one)
-def running(message: Message) -> Outcome:
-    return asyncio.run(one(message))
-
-
-@pytest.mark.parametrize("each", [cached, running])
-def test_a_plain_wrapper_makes_a_plain_function(each: Any) -> None:
-    assert identifiers(sqs_handler(by_name)(each)(sqs(["a", "b"]))) == []
-
-
 def test_a_plain_wrapper_that_returns_a_coroutine_names_the_remedy() -> None:
     report = sqs_handler(by_name)(logged(one)).run(sqs("a"))
     assert "`async def`, and likewise the wrapper of each decorator around it" in str(report.results[0].error)
@@ -324,19 +284,6 @@ def test_handler_names_the_remedy_if_a_loop_is_running() -> None:
     asyncio.run(caller())
 
 
-def test_the_callers_context_is_an_asynchronous_functions_too() -> None:
-    seen = []
-
-    async def each(message: Message) -> None:
-        seen.append(context.get())
-
-    for request in ("1", "2"):
-        token = context.set(request)
-        sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))
-        context.reset(token)
-    assert seen == ["1", "1", "2", "2"]
-
-
 @pytest.mark.parametrize("error", EXITS, ids=repr)
 @pytest.mark.parametrize("how", ["itself", "in a task", "in a group"])
 def test_an_exit_ends_a_batch_of_an_asynchronous_function(error: BaseException, how: str) -> None:
@@ -377,23 +324,6 @@ def test_functions_own_cancelled_task_fails_its_record_alone() -> None:
             raise asyncio.CancelledError
 
     assert identifiers(sqs_handler(by_name)(each)(sqs("abc"))) == ["id-a", "id-b"]
-
-
-def test_a_stopped_event_loop_leaves_nothing_to_the_next_batch() -> None:
-    ended: list[str] = []
-
-    @sqs_handler(by_name, max_workers=2)
-    async def each(message: Message) -> None:
-        if message.id == "b":
-            asyncio.get_running_loop().stop()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        ended.append(message.id)
-
-    with pytest.raises(RuntimeError, match="stopped"):
-        each(sqs("abcd"))
-    assert identifiers(each(sqs("e"))) == []
-    assert ended == ["e"]
 
 
 def test_second_ctrl_c_does_not_wait_for_a_task() -> None:
@@ -453,12 +383,6 @@ def test_the_rest_of_every_group_is_returned_at_the_deadline() -> None:
     clock = Clock()
     handler = measure_by(sqs_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
     assert identifiers(handler(fifo("a1", "b1", "a2", "b2"), clock.until(3.1))) == ["id-a2", "id-b2"]
-
-
-def test_a_stream_is_restarted_from_where_the_deadline_stopped_it() -> None:
-    clock = Clock()
-    handler = measure_by(kinesis_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
-    assert identifiers(handler(kinesis("abcd"), clock.until(3.1))) == ["3", "4"]
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -538,14 +462,3 @@ def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any, Any]:
 def test_the_requests_of_guarded_stores_are_counted(writing: Any) -> None:
     assert writing.run(sqs("abcde")).requests == 10
     assert writing.run(sqs("a")).requests == 2
-
-
-def test_who_counts_the_requests_of_a_handler_has_them(writing: Any) -> None:
-    counting = Meter(requests=1)
-    token = meter.set(counting)
-    try:
-        writing(sqs("abcde"))
-        assert meter.get() is counting
-    finally:
-        meter.reset(token)
-    assert counting.requests == 11
