@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import threading
@@ -13,14 +12,10 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, Deferred, Duplicate, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.report import Result
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
-from onewrite.sqs.state import WorkerState
-from onewrite.sqs.waiting import Load
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import measure_by, worker_in
-from tests.support.worker_limits import limits
 
 EPOCH = 1_790_000_000.0  # of the handler's clock
 
@@ -100,13 +95,6 @@ def test_what_is_at_hand_of_one_group_is_one_call(sqs: FakeSqs, time: VirtualTim
     assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [6]
 
 
-def test_the_messages_of_a_source_are_given_in_their_order(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "a3", "a1", "a2")
-    shop = Shop(time)
-    worker(sqs, shop).run()
-    assert shop.names == ["a1 a2 a3"]
-
-
 def test_neighbors_of_a_fifo_group_are_one_call(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "b1", "a3"):
         fifo.send(body, group="g")
@@ -116,13 +104,6 @@ def test_neighbors_of_a_fifo_group_are_one_call(fifo: FakeSqs, time: VirtualTime
     assert [names for names in shop.names if names != "a4"] == ["a1 a2", "b1", "a3"]
     assert "a4" in shop.names
     assert fifo.messages == []
-
-
-def test_the_groups_of_two_queues_are_not_mixed(sqs: FakeSqs, time: VirtualTime) -> None:
-    """Each of them is asked for ten messages at a time, though there is one slot."""
-    send(sqs, *[f"a{number}" for number in range(1, 8)])
-    worker(sqs, Shop(time)).run()
-    assert sqs.requests_of("receive_message")[0]["MaxNumberOfMessages"] == 10
 
 
 def test_a_skipped_message_is_left_out_of_a_call(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -151,19 +132,6 @@ def test_groups_run_in_as_many_slots_as_there_are(sqs: FakeSqs) -> None:
     send(sqs, "a1", "b1", "a2", "b2")
     assert worker(sqs, each, in_flight=2).run() is True
     assert sqs.messages == []
-
-
-def test_an_asynchronous_function_has_groups_too(sqs: FakeSqs, time: VirtualTime) -> None:
-    shop = Shop(time, a2=raises)
-
-    async def each(messages: list[Message]) -> list[Answer]:
-        await asyncio.sleep(0)
-        return shop(messages)
-
-    send(sqs, "a1", "a2", "b1")
-    worker(sqs, each, wait=0).run()
-    assert sorted(shop.names) == ["a1", "a1 a2", "a2", "b1"]
-    assert [stored.body for stored in sqs.messages] == ["a2"]
 
 
 # ---------------------------------------------------------------- what becomes of each message
@@ -220,18 +188,6 @@ def test_a_busy_message_does_not_hold_back_its_group(sqs: FakeSqs, time: Virtual
     sqs.after = lambda method: patient.stop() if method == "delete_message_batch" and not sqs.messages else None
     patient.run()
     assert shop.calls == [(0, "a1 a2 a3"), (61, "a2")]
-
-
-def test_a_record_is_read_again_for_another_attempt(sqs: FakeSqs) -> None:
-    found: list[str] = []
-
-    def each(messages: list[Message]) -> list[Answer]:
-        found.extend(message.body.pop("name") for message in messages)
-        return [Applied(message) if len(found) > 1 else Deferred(message, 1) for message in messages]
-
-    send(sqs, "a1")
-    worker(sqs, each).run()
-    assert found == ["a1", "a1"]
 
 
 def test_an_overdue_group_is_given_back_as_a_whole(
@@ -305,91 +261,3 @@ def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, 
 
 
 # ---------------------------------------------------------------- at any time that a test chooses
-
-
-def worker_state(*, fifo: bool = False) -> WorkerState:
-    return WorkerState(limits(slots=2, has_groups=True), visibility=30, is_fifo=fifo)
-
-
-MESSAGE = Message("m")
-
-
-def ended(*outcomes: Answer) -> Result:
-    return Result({}, "r", MESSAGE, outcomes, None, 0.0)
-
-
-def bring(found: WorkerState, *names: str, now: float = 0.0) -> None:
-    """The first letter is the group; all are of one message group."""
-    request = found.to_receive(now)
-    assert request is not None
-    messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": "g"}} for name in names]
-    found.take_in(request, messages, now, now, [name[0] for name in names])
-
-
-def handles(load: Load | None) -> list[str]:
-    return [] if load is None else [message.handle for message in load.members]
-
-
-def lose(found: WorkerState, name: str) -> None:
-    """SQS says at a sweep that it knows the message no longer."""
-    hide = found.to_hide(11.0)
-    assert hide is not None
-    found.end_hiding(hide, {name: True}, 11.0)
-
-
-def test_a_lost_message_is_left_out_of_its_group() -> None:
-    found = worker_state()
-    bring(found, "a1", "a2", "a3")
-    lose(found, "a2")
-    assert handles(found.to_begin(12.0)) == ["a1", "a3"]
-    assert found.counts()["waiting"] == 0
-
-
-def test_nothing_begins_behind_a_lost_message_of_a_fifo_group() -> None:
-    found = worker_state(fifo=True)
-    bring(found, "a1", "a2", "a3")
-    lose(found, "a2")
-    load = found.to_begin(12.0)
-    assert load is not None
-    assert handles(load) == ["a1"]
-    found.end(load, [ended()], 13.0)
-    assert found.to_begin(13.0) is None
-    back = found.to_hide(13.0)
-    assert back is not None
-    assert [message.handle for message, _ in back.messages] == ["a3"]
-
-
-@pytest.mark.parametrize("fifo", [False, True])
-def test_unprocessed_messages_of_a_group_go_back_at_once(fifo: bool) -> None:
-    found = worker_state(fifo=fifo)
-    bring(found, "a1", "a2", "a3")
-    load = found.to_begin(0.0)
-    assert load is not None
-    found.end(load, [ended(), None, None], 1.0)
-    back = found.to_hide(1.0)
-    assert back is not None
-    assert [(message.handle, seconds) for message, seconds in back.messages] == [("a2", 0), ("a3", 0)]
-    assert found.counts() == {
-        "waiting": 0,
-        "under_way": 0,
-        "deferred": 0,
-        "done": 1,
-        "lost_slots": 0,
-        "bytes_at_hand": found.bytes_at_hand,
-    }
-
-
-def test_a_stopping_worker_gives_back_waiting_messages_of_fifo_groups() -> None:
-    found = worker_state(fifo=True)
-    bring(found, "a1", "a2", "b1", "b2")
-    load = found.to_begin(0.0)
-    assert load is not None
-    found.stop()
-    back = found.to_hide(0.0)
-    assert back is not None
-    assert sorted(message.handle for message, _ in back.messages) == ["b1", "b2"]
-    found.end_hiding(back, {}, 0.0)
-    found.end(load, [ended(), ended(Deferred(MESSAGE, 1))], 1.0)
-    back = found.to_hide(1.0)
-    assert back is not None
-    assert [message.handle for message, _ in back.messages] == ["a2"]

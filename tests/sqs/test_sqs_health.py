@@ -18,9 +18,7 @@ from onewrite import ConfigurationError, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs.health import Journal, health_pages
 from onewrite.sqs.queue import SqsQueue
-from onewrite.testing.servers.process import free_port
-from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
-from tests.support.seams import worker_in
+from tests.support.fake_sqs import VirtualTime
 
 HANDLER = sqs_handler(lambda record: Message(record["body"]))(lambda _: None)
 PATIENCE = 30.0  # real seconds, on a busy machine
@@ -98,12 +96,6 @@ def test_a_request_that_is_too_long_is_not_kept(port: int, sent: bytes) -> None:
             pass  # It is told why.
 
 
-def test_a_response_closes_its_connection(port: int) -> None:
-    request = b"GET /health HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"
-    with idle(port, request) as plug, plug.makefile("rb") as answer:
-        assert answer.read().startswith(b"HTTP/1.0 200 OK")  # to its end
-
-
 def test_a_client_that_goes_away_disturbs_no_other(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(20):
         plug = idle(port, b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -132,15 +124,3 @@ def test_a_port_that_is_taken_is_refused_with_the_remedy(journal: Journal, port:
         health_pages("127.0.0.1", port, journal, lambda: COUNTS, lambda: None),
     ):
         pass
-
-
-def test_the_page_of_a_worker_shows_messages_in_progress() -> None:
-    sqs, port, seen = FakeSqs(VirtualTime()), free_port(), list[str]()
-    sqs.send("m")
-
-    @sqs_handler(lambda record: Message(record["messageId"]))
-    def look(_: Message) -> None:
-        seen.append(ask(port, "/health")[1])
-
-    worker_in(sqs.time, URL, look, client=sqs, stop_when_empty=True, health_port=port).run()
-    assert json.loads(seen[0])["under_way"] == 1

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import pytest
 
+from onewrite import Applied, Message
+from onewrite.batch.report import Result
 from onewrite.sqs import backoff
 from onewrite.sqs.state import Hide, WorkerState, extension
 from onewrite.sqs.waiting import Load
@@ -52,6 +54,18 @@ def test_a_lost_message_is_not_given_back() -> None:
     assert found.take_overdue(300.0) == [load]
     assert found.to_hide(300.0) is None
     assert found.counts()["under_way"] == 0
+
+
+def test_nothing_begins_behind_a_lost_message_of_its_group() -> None:
+    found = worker_state(fifo=True)
+    bring(found, "a", "b", "c")
+    load = begun(found)
+    hide = found.to_hide(20.0)
+    assert hide is not None
+    found.end_hiding(hide, {"b": True}, 20.0)
+    found.end(load, [Result({}, "a", Message("a"), (Applied(Message("a")),), None, 0.0)], 21.0)
+    assert found.to_begin(21.0) is None
+    assert names(found.to_hide(21.0)) == ["c"]
 
 
 # how long something waits, and how long SQS hides a message

@@ -81,13 +81,6 @@ def test_ten_leases_in_a_row_keep_the_message_at_hand(sqs: FakeSqs, time: Virtua
     assert stored.receives == 1
 
 
-def test_an_expired_lease_is_asked_for_once_a_second(sqs: FakeSqs, time: VirtualTime) -> None:
-    sqs.send("m")
-    script = Script(time, *[busy_for(time, -300.0)] * 3)
-    work(sqs, script)
-    assert script.moments == [0, 1, 2, 3]
-
-
 def test_a_long_lease_sends_the_message_back_until_then(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("m")
     script = Script(time, busy_for(time, 3600.0))
@@ -118,15 +111,6 @@ def test_busy_messages_beyond_the_bound_go_back(sqs: FakeSqs, time: VirtualTime,
     assert [seconds for seconds in hidden(sqs) if seconds > 30] == [61, 61]
 
 
-def test_a_message_deferred_after_a_lease_is_tried_for_long(sqs: FakeSqs, time: VirtualTime) -> None:
-    stored = sqs.send("m")
-    early: Callable[[Message], Answer] = lambda message: Deferred(message, 1)  # noqa: E731  # one of a script
-    script = Script(time, early, busy_for(time, 600.0), early, early)
-    work(sqs, script, backoff=lambda _: 100.0)
-    assert script.moments == [0, 100, 701, 801, 901]
-    assert stored.receives == 1
-
-
 def test_a_busy_message_holds_up_its_fifo_group_only(time: VirtualTime) -> None:
     fifo = FakeSqs(time, fifo=True)
     for body in ("a1", "a2", "b1"):
@@ -134,16 +118,6 @@ def test_a_busy_message_holds_up_its_fifo_group_only(time: VirtualTime) -> None:
     script = Script(time, busy_for(time, 60.0))
     work(fifo, script)
     assert script.seen == ["a1", "b1", "a1", "a2"]
-
-
-def test_a_busy_message_that_goes_back_takes_its_fifo_group(time: VirtualTime) -> None:
-    fifo = FakeSqs(time, fifo=True)
-    for body in ("a1", "a2"):
-        fifo.send(body, group="a")
-    script = Script(time, busy_for(time, 3600.0))
-    work(fifo, script, in_flight=10)
-    assert script.seen == ["a1", "a1", "a2"]
-    assert hidden(fifo) == [3601, 3601]
 
 
 def test_an_uncertain_message_goes_back_for_longer_each_time(
@@ -157,24 +131,6 @@ def test_an_uncertain_message_goes_back_for_longer_each_time(
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 3
     assert all("message m," in line and f"the key {KEY} at the provider" in line and "2026-09-21T" in line for line in said)
-
-
-def test_a_superseded_message_comes_again_soon_however_often_it_came(sqs: FakeSqs, time: VirtualTime) -> None:
-    stored = sqs.send("m")
-    script = Script(time, *[Superseded] * 3)
-    work(sqs, script, backoff=lambda tries: 2.0**tries)
-    assert script.moments == [0, 2, 4, 6]
-    assert stored.receives == 4
-
-
-def test_a_message_with_an_unfinished_step_fails(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
-    sqs.send("m")
-    script = Script(time, begun)
-    with caplog.at_level(logging.WARNING, "onewrite"):
-        work(sqs, script, visibility_timeout=40)
-    assert script.moments == [0, 40]
-    [line] = [record.getMessage() for record in caplog.records]
-    assert "message m, attempt 1: Begun (the function began a step and didn't finish it)" in line
 
 
 @pytest.mark.parametrize("safe_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])

@@ -171,26 +171,6 @@ def test_a_blocked_event_loop_ends_the_worker_with_its_line(
     assert [each.body for each in sqs.messages if each.visible_at > sqs.time.now] == [], "all may be received by others"
 
 
-def test_messages_of_a_blocked_loop_go_back_to_the_queue(sqs: FakeSqs, time: VirtualTime, block: Block) -> None:
-    began: list[str] = []
-
-    async def handle(message: Message) -> None:
-        began.append(message.id)
-        if message.id == "m1":
-            block()
-
-    for number in range(25):
-        sqs.send(f"m{number}")
-    asked: list[float] = []
-    sqs.before = lambda method: asked.append(time.now) if method == "receive_message" else None
-    with pytest.raises(WorkerStuck):
-        run(worker(sqs, sqs_handler(identity)(handle), in_flight=10, visibility_timeout=3600))
-    assert began == ["m0", "m1"]
-    assert [moment for moment in asked if moment > 2 * SILENCE] == []
-    assert len(sqs.messages) == 24
-    assert [each.body for each in sqs.messages if each.visible_at > time.now] == [], "all may be received by others"
-
-
 @pytest.fixture
 def noticed() -> Iterator[threading.Event]:
     """Set as soon as the log says that the loop stands still."""
@@ -308,23 +288,6 @@ def test_tasks_that_ignore_their_cancellation_end_the_worker(sqs: FakeSqs, block
     with pytest.raises(WorkerStuck, match="have not ended 100 seconds after they began"):
         run(worker(sqs, sqs_handler(identity)(handle), in_flight=6))
     assert sqs.time.now <= 5 * TIMEOUT
-
-
-def test_a_task_is_named_by_its_line_however_deep(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
-    async def deeper() -> None:
-        await asyncio.Event().wait()
-
-    async def handle(_: Message) -> None:
-        await deeper()
-
-    sqs.send("m")
-    stopping = worker(sqs, sqs_handler(identity)(handle))
-    sqs.after = lambda method: (
-        stopping.stop() if method == "change_message_visibility_batch" and sqs.time.now >= TIMEOUT else None
-    )
-    run(stopping)
-    line = deeper.__code__.co_firstlineno + 1
-    assert re.search(rf"not ended 100 seconds .* at test_sqs_stuck\.py:{line} .*message m of source shop", caplog.text)
 
 
 # ---------------------------------------------------------------- the worker's own threads

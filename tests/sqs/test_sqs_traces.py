@@ -97,12 +97,6 @@ def test_a_dead_message_has_a_line_with_its_error(mortal: FakeSqs, caplog: pytes
     assert caplog.records[-1].__dict__["onewrite"]["last_delivery"]
 
 
-def test_a_message_without_an_id_is_named_by_its_record(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
-    [stored] = mortal.messages
-    until_it_is_dead(mortal, sqs_handler(lambda _: Message(""))(fails))
-    assert f"record {stored.id}, attempt 3: InvalidMessage" in last_words(caplog)
-
-
 def test_a_dead_message_that_never_ended_has_a_line(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(WorkerStuck):
         worker(mortal, sqs_handler(identity)(lambda _: mortal.time.sleep(inf)), in_flight=5, wait=0).run()

@@ -168,18 +168,6 @@ def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, ti
     assert sqs.requests_of("change_message_visibility_batch") == []
 
 
-def test_a_poisonous_message_blocks_no_other(sqs: FakeSqs) -> None:
-    def no_id(record: Any) -> Message:
-        return Message("" if record["body"] == "poison" else record["body"])
-
-    for body in ("a", "poison", "b"):
-        sqs.send(body)
-    ledger = Ledger()
-    worker(sqs, sqs_handler(no_id)(ledger)).run()
-    assert ledger.effects == {"a": 1, "b": 1}
-    assert [stored.body for stored in sqs.messages] == ["poison"]
-
-
 @pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("how", ["plain", "asynchronous", "in a task"])
 def test_an_exit_ends_the_worker_and_settles_nothing(
@@ -224,16 +212,6 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
     extended = [request["Entries"] for request in sqs.requests_of("change_message_visibility_batch")]
     assert len(extended[0]) == 2  # both in one request; the last one may come when one of them has just ended
     assert {entry["VisibilityTimeout"] for entries in extended for entry in entries} == {30}
-
-
-def test_a_failed_message_is_not_hidden_any_longer(sqs: FakeSqs, time: VirtualTime) -> None:
-    def slow(_: Message) -> Outcome:
-        time.sleep(100)
-        raise ValueError
-
-    sqs.send("m")
-    worker(sqs, slow, wait=0).run()
-    assert time.now <= sqs.messages[0].visible_at <= 100 + 30
 
 
 def test_a_message_goes_back_after_its_extension_has_ended(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -283,20 +261,6 @@ def test_a_failed_extension_is_tried_again_in_time(fails: str, sqs: FakeSqs, tim
     worker(sqs, ledger, in_flight=2).run()
     assert sorted(ledger.seen) == ["a", "b"]
     assert sqs.messages == []
-
-
-def test_a_lost_message_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -> None:
-    def slow(message: Message) -> Outcome:
-        sqs.messages[0].visible_at = time.now  # SQS may always deliver once more
-        sqs.messages[0].handle = "of another worker"
-        time.sleep(25)
-        return Applied(message)
-
-    sqs.send("a")
-    once = worker(sqs, slow)
-    sqs.before = lambda method: once.stop() if method == "change_message_visibility_batch" else None
-    once.run()
-    assert len(sqs.requests_of("change_message_visibility_batch")) == 1
 
 
 # ---------------------------------------------------------------- requests that fail
@@ -410,20 +374,6 @@ def test_no_message_of_a_fifo_group_overtakes_another(fifo: FakeSqs, ends: str) 
         of_group = [body for body in ledger.seen if body[0] == group]
         assert of_group == sorted(of_group)
     assert set(ledger.effects.values()) == {1}
-
-
-def test_fifo_messages_without_groups_keep_their_order(fifo: FakeSqs, time: VirtualTime) -> None:
-    """A stand-in may not know the newer name of the attributes that a worker asks for."""
-    done: list[str] = []
-
-    def act(message: Message) -> None:
-        time.sleep(10 if message.id == "m0" else 1)
-        done.append(message.id)
-
-    for number in range(4):
-        fifo.send(f"m{number}")
-    worker(fifo, act, in_flight=3).run()
-    assert done == ["m0", "m1", "m2", "m3"]
 
 
 def test_a_deferred_fifo_message_waits_for_no_visibility_timeout(fifo: FakeSqs, time: VirtualTime) -> None:
@@ -569,13 +519,6 @@ def test_in_another_thread_the_signals_are_left_alone(sqs: FakeSqs) -> None:
     assert found == [former]
 
 
-def test_a_foreign_signal_handler_is_replaced_by_the_default(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed: list[Any] = []
-    monkeypatch.setattr(signal, "signal", lambda _, handler: installed.append(handler))
-    worker(sqs, Ledger()).run()
-    assert installed[2:] == [signal.SIG_DFL, signal.SIG_DFL]
-
-
 # ---------------------------------------------------------------- what hangs, what waits, and who takes turns
 
 
@@ -592,22 +535,6 @@ def test_a_hanging_message_is_given_back_and_blocks_no_other(
     assert stored[3].receives == 2
     assert max(each.receives for each in stored if each is not stored[3]) == 1
     assert re.search(r"not ended 20 seconds .* at .*: record message-4, message m3$", caplog.text, re.MULTILINE)
-
-
-def test_a_message_that_is_settled_late_is_deleted(sqs: FakeSqs, time: VirtualTime) -> None:
-    seen: list[str] = []
-
-    def slow(message: Message) -> None:
-        seen.append(message.id)
-        if message.id == "slow" and len(seen) < 3:
-            time.sleep(15)
-
-    sqs.send("slow")
-    sqs.send("b")
-    late = worker(sqs, slow, in_flight=3, timeout=10, stop_when_empty=False)
-    sqs.before = lambda method: late.stop() if not sqs.messages else None
-    late.run()
-    assert sqs.messages == []
 
 
 def test_a_worker_with_most_slots_lost_ends(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -774,15 +701,6 @@ def test_a_waiting_message_begins_once_its_predecessor_is_settled(
     assert max(moments) == min(moments) >= 200
 
 
-def test_a_message_that_waits_for_many_stays_at_hand(sqs: FakeSqs, time: VirtualTime) -> None:
-    handle = InOrder()
-    last = [sqs.send(f"a-{number}") for number in (11, 12)]
-    waiting = worker(sqs, sqs_handler(identity)(handle), stop_when_empty=False)
-    arriving(sqs, [(200 * n, f"a-{n}") for n in range(1, 11)], lambda: handle.last["a"] == 12, waiting)
-    assert [each.receives for each in last] == [1, 1]
-    assert time.now < 2100
-
-
 def test_deferred_messages_beyond_the_bound_go_back_to_the_queue(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MAX_DEFERRED", 3)
     for number in range(8):
@@ -848,12 +766,6 @@ def test_wrong_arguments_are_refused_at_once(options: dict[str, Any], complaint:
     arguments = {"queue_url": URL, "handler": sqs_handler(by_body)(plain_function), **options}
     with pytest.raises(ConfigurationError, match=complaint):
         Worker(**arguments)
-
-
-def test_everything_but_the_queue_and_the_handler_goes_by_name(sqs: FakeSqs) -> None:
-    make: Any = Worker
-    with pytest.raises(TypeError):
-        make(URL, sqs_handler(by_body)(plain_function), sqs)
 
 
 def test_a_visibility_timeout_of_nothing_is_refused(time: VirtualTime) -> None:
