@@ -27,7 +27,6 @@ from onewrite.identity import (
     kafka_position,
     kinesis_position,
     number,
-    record_id,
     s3_object,
     skip_deletions,
     sns,
@@ -123,10 +122,6 @@ def test_paths_find_id_source_and_sequence() -> None:
     assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, system={"ApproximateReceiveCount": "2"})
 
 
-def test_parsed_body_is_taken_as_it_is() -> None:
-    assert json_body(id="no")({"messageId": "b1", "body": {"no": "o-7"}}).id == "o-7"
-
-
 def test_numbers_with_a_fraction_lose_nothing() -> None:
     body = json_body(id="id")(sqs('{"id": "m", "cents": 1999, "price": 0.1, "huge": 1e400}')).body
     assert (body["cents"], body["price"], body["huge"]) == (1999, Decimal("0.1"), Decimal("1e400"))
@@ -164,12 +159,6 @@ def test_a_path_to_no_text_is_named_with_the_record(name: str, body: Any, kind: 
     said = refused(json_body(**paths), sqs({"m": "m", **body}))
     expected = "a non-empty string" + " or an integer" * (name != "sequence")
     assert said == f"Record b1: the {name}, path 'no': expected {expected}, got {kind}."
-
-
-@pytest.mark.parametrize("body", [{}, {"order": None}, {"order": CANARY}, {"order": {}}, CANARY, [], 7])
-def test_a_path_through_a_scalar_finds_nothing(body: Any) -> None:
-    said = refused(json_body(id="order.no"), {"messageId": "b1", "body": json.dumps(body)})
-    assert said.startswith("Record b1: the id, path 'order.no': ")
 
 
 def test_a_path_through_an_array_names_the_remedy() -> None:
@@ -227,12 +216,6 @@ def test_a_key_of_several_fields_is_a_list(fields: Any, body: Any, found: str) -
     assert (message.id, message.source) == (found, found)
 
 
-@pytest.mark.parametrize("missing", [{}, {"b": ""}, {"b": [CANARY]}, {"b": 1.5}])
-def test_a_key_of_several_fields_needs_each_of_them(missing: dict[str, Any]) -> None:
-    said = refused(json_body(id=["c", "a", "b"]), sqs({"c": "c", "a": "a", **missing}))
-    assert said.startswith("Record b1: the id[2], path 'b': expected ")
-
-
 @pytest.mark.parametrize(
     "record",
     [sqs({"a.b": ["o-7"]}), kinesis('{"a.b": ["o-7"]}'), kafka('{"a.b": ["o-7"]}')],
@@ -245,10 +228,6 @@ def test_a_function_of_the_record_reads_the_parsed_body(record: dict[str, Any]) 
     identity = json_body(id=find, source=find, sequence=find)
     message = identity(record)
     assert (message.id, message.source, message.sequence) == ("o-7", "o-7", "o-7")
-
-
-def test_a_function_below_an_envelope_reads_its_content() -> None:
-    assert eventbridge(json_body(id=lambda record: record["body"]["no"]))(sqs(event({"no": "o-7"}))).id == "o-7"
 
 
 @pytest.mark.parametrize("result", [None, "", 1.5, True, [CANARY], ("a", "b")])
@@ -265,13 +244,6 @@ def test_a_function_that_raises_is_named_without_the_content() -> None:
         return record["body"][CANARY]
 
     assert refused(json_body(id=find), sqs({})) == "Record b1: the id, function find raised KeyError."
-
-
-def test_a_function_may_refuse_a_record_itself() -> None:
-    def find(record: Any) -> Any:
-        raise InvalidMessage(f"{record_id(record)} is from the old shop.")
-
-    assert refused(json_body(id=find), sqs({})) == "b1 is from the old shop."
 
 
 @pytest.mark.parametrize(
@@ -337,19 +309,6 @@ def test_body_without_json_is_refused_unshown(body: str, problem: str) -> None:
     assert refused(json_body(id="id"), sqs(body)) == f"Record b1: its body isn't valid JSON ({problem})."
 
 
-@pytest.mark.parametrize("data", ["YWJj=YWJj", CANARY, None])
-def test_data_that_is_not_in_base64_is_refused(data: Any) -> None:
-    record = kinesis("")
-    record["kinesis"]["data"] = data
-    for identity in (json_body(id="id"), kinesis_position()):
-        assert refused(identity, record).endswith(": its data: expected valid base64.")
-
-
-@pytest.mark.parametrize("record", [{"messageId": "b1"}, {"messageId": "b1", "body": None}, kafka(None)])
-def test_a_record_without_a_body_is_refused(record: dict[str, Any]) -> None:
-    assert refused(json_body(id="id"), record).startswith(f"Record {record_id(record)}: it has no body.")
-
-
 def test_a_lone_surrogate_is_refused_with_the_records_id() -> None:
     for body in ('{"id": "\\ud800"}', '{"id": "\\ud800' + CANARY + '"}'):
         assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id has a lone surrogate")
@@ -385,13 +344,6 @@ def test_attributes_of_a_kafka_record_are_its_headers() -> None:
     message = kafka_position()(record)
     assert message.attributes == {"tenant": b"t2", "name": "é".encode(), "none": None}
     assert (message.system["topic"], message.system["offset"], message.system["key"]) == ("orders", 15, b"k")
-
-
-def test_the_system_of_stream_records_is_what_the_stream_says() -> None:
-    assert kinesis_position()(kinesis("x", "7")).system == {"partitionKey": "p", "sequenceNumber": "7"}
-    expired = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
-    record = change({"pk": {"S": "a"}}, userIdentity=expired)
-    assert dynamodb_stream_position()(record).system == {"userIdentity": expired}
 
 
 @pytest.mark.parametrize(
@@ -432,11 +384,6 @@ def test_record_of_a_standard_queue_has_no_position() -> None:
     assert refused(fifo_sequence(), record) == (
         "Record b1: it has no SequenceNumber, because a standard queue keeps no order. Use json_body or sqs_message_id."
     )
-
-
-@pytest.mark.parametrize("number", ["", "-1", "\uff11", 7])
-def test_a_sequence_number_that_is_not_in_digits_is_refused(number: Any) -> None:
-    assert "its sequence number: expected" in refused(fifo_sequence(), fifo(number=number))
 
 
 # sns and eventbridge --------------------------------------------------------------------------------------------------
@@ -484,26 +431,6 @@ def test_body_without_an_envelope_goes_inside(envelope: Any, body: dict[str, Any
     assert envelope(sqs_message_id())(sqs(body)) == sqs_message_id()(sqs(body))
 
 
-@pytest.mark.parametrize("detail", [CANARY, None])
-def test_event_is_refused_if_its_detail_is_no_object(detail: Any) -> None:
-    said = refused(eventbridge(json_body(id="id")), sqs(event(detail)))
-    assert said.startswith("Record b1: the detail of its EventBridge event: expected ")
-    without = {name: value for name, value in event({}).items() if name != "detail"}
-    assert "missing or null" in refused(eventbridge(json_body(id="id")), sqs(without))
-
-
-@pytest.mark.parametrize("text", [None, {"no": 1}])
-def test_notification_without_a_text_is_refused(text: Any) -> None:
-    said = refused(sns(json_body(id="MessageId")), sqs(notification("m") | {"Message": text}))
-    assert said.startswith("Record b1: the Message of its SNS envelope: expected ")
-
-
-@pytest.mark.parametrize("envelope", [sns, eventbridge])
-def test_an_envelope_needs_an_identity_within(envelope: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"{envelope.__name__}.'orderId'.*json_body"):
-        envelope("orderId")
-
-
 # cloudevent -----------------------------------------------------------------------------------------------------------
 
 
@@ -541,14 +468,6 @@ def test_structured_mode_may_repeat_the_events_attributes(name: str) -> None:
     said = binary(ce_id="A-1", ce_source="/orders")
     said[name] = {"stringValue": "application/cloudevents+json; charset=UTF-8", "dataType": "String"}
     assert cloudevent()(sqs(structured(data=5), messageAttributes=said)).body == 5
-
-
-@pytest.mark.parametrize(
-    ("said", "data"),
-    [({}, None), ({"data": "text", "datacontenttype": "text/plain"}, "text"), ({"data_base64": encoded(b"\xff")}, b"\xff")],
-)
-def test_the_data_of_a_structured_event(said: dict[str, Any], data: Any) -> None:
-    assert cloudevent()(sqs(structured(**said))).body == data
 
 
 @pytest.mark.parametrize(
@@ -817,14 +736,6 @@ def test_body_without_an_s3_object_is_refused(body: Any) -> None:
 )
 def test_a_deletion_is_skipped(record: dict[str, Any]) -> None:
     assert skip_deletions(json_body(id="no"))(record) == Skip("a deletion")
-
-
-@pytest.mark.parametrize(
-    ("record", "key"), [(change({}), "NewImage.no.S"), (document(), "fullDocument.no"), (kafka('{"no": "o-7"}'), "no")]
-)
-def test_what_is_no_deletion_goes_inside(record: dict[str, Any], key: str) -> None:
-    identity = json_body(id=key)
-    assert skip_deletions(identity)(record) == identity(record)
 
 
 def test_each_event_of_a_batch_is_a_message() -> None:

@@ -112,13 +112,6 @@ def test_nothing_begins_in_the_last_two_seconds(collection: Any, kind: str) -> N
     assert broker.bodies == ['"a"']
 
 
-def test_a_refused_event_is_logged(collection: Any, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    emit(collection, "a", "Poison")
-    handler = stream_handler(Broker(collection).relay_of(kind))
-    assert handler({"Records": [record("a")]}, None) == {"batchItemFailures": []}
-    assert "was refused: its entity stops here" in caplog.text
-
-
 def test_an_event_whose_publisher_fails_blocks_no_other(collection: Any, kind: str) -> None:
     emit(collection, "a", "Cut")
     emit(collection, "b")
@@ -143,12 +136,6 @@ def test_only_a_failing_sweep_is_raised(
     assert "a sweep will find" in caplog.text
     with pytest.raises(ConnectionError):
         handler(SCHEDULE, None)
-
-
-def test_a_handler_is_made_of_a_relay_only() -> None:
-    wrong: Any = None
-    with pytest.raises(ConfigurationError, match="stream_handler"):
-        stream_handler(wrong)
 
 
 def test_a_function_makes_an_asynchronous_relay_and_nothing_else(collection: Any) -> None:

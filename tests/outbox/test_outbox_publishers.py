@@ -12,10 +12,9 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from onewrite import ConfigurationError, Message
+from onewrite import Message
 from onewrite.identity import cloudevent, eventbridge, sns
 from onewrite.outbox import Outgoing, to_eventbridge, to_sns, to_sqs
-from onewrite.outbox.publishers import MAX_ENTRIES
 
 REGION: Any = {"region_name": "eu-west-1"}
 
@@ -146,24 +145,10 @@ def test_a_type_too_long_for_eventbridge_blocks_no_other(caplog: pytest.LogCaptu
     assert to_sqs(Client(), "q")(events) == []
 
 
-def test_many_events_go_in_several_requests() -> None:
-    client = Client()
-    assert to_sqs(client, "q")([outgoing(n) for n in range(MAX_ENTRIES + 2)]) == []
-    assert [len(request["Entries"]) for request in client.requests] == [10, 2]
-    client = Client()
-    assert to_sqs(client, "q", largest=5000)([outgoing(n, f'"{"x" * 2000}"') for n in range(3)]) == []
-    assert [len(request["Entries"]) for request in client.requests] == [2, 1]
-
-
 def test_an_event_too_large_for_requests_blocks_no_other() -> None:
     client, large = Client(), outgoing(1, f'"{"x" * 5000}"')
     assert to_sqs(client, "q", largest=5000)([outgoing(0), large, outgoing(2)]) == [large]
     assert [len(request["Entries"]) for request in client.requests] == [2]
-
-
-def test_a_client_of_another_service_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="takes a client that has send_message_batch"):
-        to_sqs(boto3.client("sns", **REGION), "q")
 
 
 def test_with_an_asynchronous_client_a_publisher_is_awaited() -> None:

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 from boto3.dynamodb.types import Binary
-from bson import BSON, Int64, ObjectId
+from bson import BSON, ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect, CursorNotFound, OperationFailure
 
-from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
-from onewrite.core.flow import Call, Do, drive
+from onewrite import ConfigurationError, Outbox
+from onewrite.core.flow import Do, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
-from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
 from onewrite.outbox.following import FollowedPasses, TokenFile
 from onewrite.testing import mongomock_collection
@@ -33,31 +32,6 @@ class Table:
 ITEMS = ItemOutboxes(Table(), None, Outbox("shop", index="pending"))
 BOX = Box({"id": "o"}, "shop/id=S:o", events=(FIRST, SECOND))
 LATER = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0", events=(FIRST, SECOND))
-
-
-def test_a_scan_goes_on_page_by_page() -> None:
-    finder = ItemOutboxes(object(), "orders", Outbox("shop")).finder(None)
-    finding: Any = finder.next()
-    assert next(finding).method == "describe_table"
-    schema = {"Table": {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}}
-    assert "ExclusiveStartKey" not in finding.send(schema).kwargs
-    assert _last(finding, {"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}) is Search.GOES_ON
-    finding = finder.next()
-    assert next(finding).kwargs["ExclusiveStartKey"] == {"id": {"S": "k"}}
-    assert _last(finding, {"Items": []}) is Search.GOES_ON
-    assert _last(finder.next(), None) is None
-
-
-def test_an_entity_that_an_index_shows_late_is_skipped() -> None:
-    finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
-    finding: Any = finder.next()
-    assert next(finding).method == "scan"
-    shown = {"id": {"S": "o"}, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}
-    assert _last(finding, {"Items": [shown]}) is Search.GOES_ON
-    finding = finder.next()
-    assert next(finding).method == "get_item"
-    assert _last(finding, {}) is Search.GOES_ON
-    assert _last(finder.next(), None) is None
 
 
 def _last(flow: Any, answer: Any) -> Any:
@@ -152,37 +126,6 @@ def test_a_clear_is_repeated_while_only_more_was_emitted(found: list[Box | None]
 # --- MongoDB -------------------------------------------------------------------------------------------------------------
 
 
-def test_events_are_emitted_by_every_method_of_a_collection() -> None:
-    with mongomock_collection("orders") as collection:
-        orders = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop"), clock=lambda: NOW)
-        event = [Event("A", "$n")]
-        orders.insert_one(Message("m1"), {"_id": 1}, emit=event)
-        orders.update_one(Message("m2"), {"_id": 1}, [{"$set": {"n": 1}}], emit=event)
-        orders.find_one_and_update(Message("m3"), {"_id": 1}, {"$inc": {"n": 1}}, emit=event)
-        orders.record(Message("m4"), {"_id": 1}, emit=event)
-        found = collection.find_one({"_id": 1}) or {}
-        assert [each["cause"] for each in found["ow_events"]] == ["m1", "m2", "m3", "m4"]
-        assert {each["body"] for each in found["ow_events"]} == {'"$n"'}
-        assert found["ow_due"] == "2026-09-21T14:13:20.000Z"
-        assert orders.find_one({"_id": 1}) == {"_id": 1, "n": 2}
-
-
-def test_an_index_shows_a_key_of_two_attributes() -> None:
-    finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(None)
-    finding: Any = finder.next()
-    next(finding)
-    key = {"id": {"S": "o"}, "place": {"S": "p"}}
-    assert _last(finding, {"Items": [{**key, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}]}) is Search.GOES_ON
-    reading: Any = finder.next()
-    assert next(reading).kwargs["Key"] == key
-
-
-def test_an_outbox_is_read_consistently() -> None:
-    request = next(ITEMS.read({"id": "o"}))
-    assert isinstance(request, Call)
-    assert (request.method, request.kwargs["ConsistentRead"]) == ("get_item", True)
-
-
 def test_lambdas_text_of_a_binary_key_is_read() -> None:
     told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
     assert ItemOutboxes(object(), "orders", Outbox("shop")).read_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
@@ -237,19 +180,6 @@ def test_an_unreadable_id_blocks_no_other() -> None:
     for each in ids:
         reading: Any = finder.next()
         assert next(reading).args[0] == {"_id": each}
-
-
-def test_a_documents_count_is_a_whole_number() -> None:
-    boxes = _document_boxes()
-    for count, expected in ((4, 4), (Int64(4), 4)):
-        reading: Any = boxes.read({"_id": 1})
-        next(reading)
-        box = _last(reading, {"_id": 1, "ow_sent": count, "ow_life": "n0"})
-        assert (box.sent_count, type(box.sent_count)) == (expected, int)
-    reading = boxes.read({"_id": 1})
-    next(reading)
-    with pytest.raises(LedgerMismatch):
-        reading.send({"_id": 1, "ow_sent": True, "ow_life": "n0"})
 
 
 @pytest.mark.parametrize("token", [{"_data": "82"}, {"_data": "82", "_typeBits": b"\x82\xff"}], ids=str)
@@ -330,11 +260,6 @@ def test_a_lost_token_is_forgotten_and_other_failures_raise() -> None:
     next(following)
     with pytest.raises(ConnectionError):
         _sweeps(following, following.throw(ConnectionError()))  # as no stream tells of anything
-
-
-def test_only_a_collection_has_a_stream_to_follow() -> None:
-    with pytest.raises(ConfigurationError, match="follow is for a collection"):
-        _passes(ItemOutboxes(object(), "orders", Outbox("shop")))._check_following(LabelledLedger(None), 60.0)
 
 
 def test_a_follower_sweeps_and_keeps_its_place() -> None:

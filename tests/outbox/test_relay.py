@@ -10,7 +10,7 @@ from datetime import timedelta
 from inspect import iscoroutinefunction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 import boto3
@@ -23,7 +23,6 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile
-from onewrite.outbox.relay import changed_keys
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 
@@ -145,12 +144,6 @@ def test_a_relay_stopped_during_a_conflict_ends(monkeypatch: pytest.MonkeyPatch)
         assert relay.waiting() == []
 
 
-@pytest.mark.parametrize("poll", [-1.0, float("nan"), timedelta(seconds=1)])
-def test_a_wrong_time_between_passes_is_refused(collection: Any, poll: Any) -> None:
-    with pytest.raises(ConfigurationError, match="a number of seconds"):
-        Relay(store(collection), lambda _: None).run(poll=poll)
-
-
 class AwaitedTokens:
     def load(self) -> None: ...
     async def save(self, token: Any) -> None: ...
@@ -214,30 +207,6 @@ def test_a_relay_ends_by_what_ends_a_program(error: BaseException, make: Callabl
         make(publish).sweep()
 
 
-def test_an_asynchronous_relay_ends_by_its_own_cancellation_only(collection: Any) -> None:
-    calls: list[int] = []
-
-    async def publish(events: list[Outgoing]) -> None:
-        calls.append(len(events))
-        if len(calls) == 1:
-            task = asyncio.ensure_future(asyncio.sleep(20))
-            task.cancel()
-            await task
-        cast("asyncio.Task[None]", asyncio.current_task()).cancel()
-        await asyncio.sleep(20)
-
-    async def run() -> None:
-        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-        relay = AsyncRelay(guarded, publish, clock=Ticks())
-        assert len((await relay.sweep()).failed) == 1
-        await relay.sweep()
-
-    emit(collection, 1)
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(run())
-    assert len(calls) == 2
-
-
 def test_an_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: Any) -> None:
     async def publish(events: list[Outgoing]) -> None: ...
 
@@ -273,18 +242,6 @@ def test_a_relay_takes_plain_and_typed_keys(key: dict[str, Any], typed: bool) ->
         assert relay.skip(Key=key, id=flushed.remaining[0].id) is not None
         assert relay.restart(Key=key) is not None
         assert relay.ring([key]).published == 2
-
-
-def test_an_entity_is_named_as_its_store_names_it(collection: Any) -> None:
-    relay = Relay(store(collection), lambda _: None)
-    with pytest.raises(ConfigurationError, match="by a filter"):
-        relay.flush(Key={"id": 1})
-    with moto_table("orders") as table:
-        of_table = Relay(GuardedTable(table, SeenIds(), outbox=OUTBOX), lambda _: None)
-        names: list[dict[str, Any]] = [{"filter": {"orderId": "o"}}, {"Key": {}}, {}]
-        for wrong in names:
-            with pytest.raises(ConfigurationError, match="by its key"):
-                of_table.flush(**wrong)
 
 
 def test_a_key_of_any_type_has_one_source() -> None:
@@ -323,21 +280,6 @@ def test_a_uuid_has_one_source_in_any_representation(representation: int) -> Non
     assert origin({"part": named}, reads) == origin({"part": stored}, reads) == origin({"part": stored}, CodecOptions())
 
 
-def test_stream_records_name_each_item_with_events_once() -> None:
-    def record(name: str, event: str = "MODIFY", **image: Any) -> dict[str, Any]:
-        return {"eventName": event, "dynamodb": {"Keys": {"id": {"S": name}}, **image}}
-
-    records = [
-        record("a", NewImage={"ow_events": {"L": []}}),
-        record("a", NewImage={"ow_events": {"L": []}}),
-        record("cleared", NewImage={"ow_sent": {"N": "1"}}),
-        record("deleted", "REMOVE"),
-        record("keys only"),
-        {"eventName": "INSERT"},
-    ]
-    assert changed_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
-
-
 @pytest.mark.parametrize("error", [ConnectionError("down"), ConfigurationError("wrong")], ids=repr)
 def test_a_following_relay_ends_by_a_misuse_only(
     error: Exception, make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -370,12 +312,6 @@ def test_a_doorbell_takes_any_filter_of_a_write(collection: Any) -> None:
 def test_a_doorbell_that_may_name_several_documents_is_refused(collection: Any) -> None:
     with pytest.raises(InvalidUpdate, match="may be several"):
         Relay(store(collection), lambda _: None).ring([{"_id": {"$in": [1, 2]}}])
-
-
-def test_entities_may_be_named_by_an_iterator(collection: Any) -> None:
-    for number in range(2):
-        store(collection).insert_one(Message(f"m{number}"), {"_id": number}, emit=[Event("A", number)])
-    assert Relay(store(collection), lambda _: None).ring({"_id": number} for number in range(2)).published == 2
 
 
 @pytest.mark.parametrize("entities", [{"_id": "o"}, {"id": "o"}, ["o"]])
