@@ -190,6 +190,7 @@ def test_a_message_that_never_settles_is_a_finding() -> None:
     report = on_mongodb(inserting_first)
     assert len(words(report)) == 1
     assert "m1 never settled: DuplicateKeyError" in str(report)
+    assert "a lease or a circuit breaker of its own" in str(report)
 
 
 def test_a_step_that_is_never_finished_keeps_its_message_busy() -> None:

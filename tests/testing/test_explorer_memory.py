@@ -281,3 +281,24 @@ def test_a_delivery_sleeps_by_the_explorers_clock() -> None:
 
     explored(build).assert_effectively_once()
     assert min(slept) >= 0.01
+
+
+def test_deliveries_that_wait_with_a_timeout_take_turns() -> None:
+    timeouts: list[str] = []
+
+    def build(collection: Any) -> Handler:
+        lock = threading.Lock()
+
+        def handle(message: Message) -> Any:
+            if not lock.acquire(timeout=1):
+                timeouts.append(message.id)
+                raise TimeoutError
+            try:
+                return add_guarded(collection, message)
+            finally:
+                lock.release()
+
+        return handle
+
+    explored(build, (M1, M2)).assert_effectively_once()
+    assert len(timeouts) < 10

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import itertools
 import os
 import re
 import sys
@@ -298,8 +299,9 @@ class BlockedError(ConfigurationError):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
-_SECONDS_UNTIL_A_LOOK = 0.5  # at what a call does that has not stopped, while others stand still
-_MOST_LOOKS_ALIKE = 2  # after the first: on a busy machine a call that waits for nothing may stand at one place for a while
+_SECONDS_UNTIL_A_LOOK = 0.25  # at what a call does that has not stopped, while others stand still
+_MAX_LOOKS_ALIKE = 5  # after the first: on a busy machine a call that waits for nothing may stand at one place for a while
+_MAX_ALL_LOOKS_ALIKE = 10  # of an exploration: a wait with a timeout ends, but would cost its time in every schedule
 _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
 
 
@@ -687,6 +689,7 @@ class CallThreads:
         self._timeout = timeout
         self._listener = listener  # what handlers send by clients that the explorer did not give them
         self.names_used = False  # a guarded table has put the name of a call into a request
+        self._looks_alike = itertools.count(1)
         self._idle: list[_CallThread] = []
         self._open: set[HandlerCall] = set()
 
@@ -700,7 +703,7 @@ class CallThreads:
         now: float = 0.0,
     ) -> HandlerCall:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
-        thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
+        thread = self._idle.pop() if self._idle else _CallThread(self._timeout, self._looks_alike)
         call = HandlerCall(thread, name, answers, lambda: len(self._open) > 1, now=now)
         self._open.add(call)
         context = contextvars.copy_context()  # so the handler sees the context variables of the test
@@ -734,9 +737,10 @@ class CallThreads:
 class _CallThread:
     """A thread that takes turns with the explorer's thread by means of two locks. Queues would be far slower."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, looks_alike: Iterator[int]) -> None:
         self.job: Callable[[], None] | None = None
         self.timeout = timeout
+        self._all_looks_alike = looks_alike  # counts the waits of all threads of the exploration
         self._calls_turn, self._explorers_turn = threading.Lock(), threading.Lock()
         self._calls_turn.acquire()
         self._explorers_turn.acquire()
@@ -755,8 +759,10 @@ class _CallThread:
         while not self._explorers_turn.acquire(timeout=min(_SECONDS_UNTIL_A_LOOK, self.timeout - waited)):
             waited += _SECONDS_UNTIL_A_LOOK
             before, earlier = self._place() if others_stand else None, before
-            looks_alike = looks_alike + 1 if before is not None and before == earlier else 0
-            self.is_lost = waited >= self.timeout or looks_alike == _MOST_LOOKS_ALIKE
+            is_alike = before is not None and before == earlier
+            looks_alike = looks_alike + 1 if is_alike else 0
+            waits_often = is_alike and next(self._all_looks_alike) > _MAX_ALL_LOOKS_ALIKE
+            self.is_lost = waited >= self.timeout or looks_alike == _MAX_LOOKS_ALIKE or waits_often
             if waited < self.timeout and self.is_lost:
                 raise BlockedError(
                     f"{name} waits for a lock, a queue or the like, and nothing can let go of that: probably another delivery holds it, which "

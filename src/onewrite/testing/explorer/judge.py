@@ -99,6 +99,10 @@ T = TypeVar("T")
 
 # Seconds: gmtime() and datetime.now() may ask a clock that is some milliseconds behind that of time.time().
 _CLOCKS_APART = 0.02
+_OWN_LEASE = (
+    "If the handler waits for a lease or a circuit breaker of its own to end, give that a clock that moves on with each delivery: make it in "
+    "build(store), for example itertools.count(1_800_000_000, 60)"
+)
 MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages or records
 
 
@@ -368,7 +372,7 @@ class Judge:
             failure = trial.settle(self._order)
             if failure is None:
                 return self.check(trial)
-            return self._finding(f"{self._unsettled(trial)}: {failure}", self._end(trial).observed)
+            return self._finding(f"{self._unsettled(trial)}: {failure}. {_OWN_LEASE}", self._end(trial).observed)
         return None
 
     def prepare(self) -> None:
