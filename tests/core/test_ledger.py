@@ -320,13 +320,14 @@ def test_sequence_under_a_new_name_is_refused(before: Any) -> None:
     assert "Keep the name of the old ledger" in str(wrong.value)
 
 
-def test_sequence_after_ids_is_told_where_to_go_on() -> None:
-    for before in (SeenIds(), SeenIds(name="events"), (SeenIds(readable=True), SeenIds())):
-        with pytest.raises(ConfigurationError, match=r"would wait for message 1 of every source.*first=.*add HighWater"):
-            InSequence(also=before)
-        from_1 = InSequence(also=(HighWaterMark(), *(before if isinstance(before, tuple) else (before,))))
-        assert written(from_1, at(1)).judge(from_1, at(2)) is None
-        assert written(SeenIds(), at(3)).judge(InSequence(4, also=SeenIds()), at(4)) is None
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("before", [SeenIds(), SeenIds(name="events"), (SeenIds(readable=True), SeenIds())])
+def test_sequence_after_ids_is_told_where_to_go_on(first: int, before: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"would wait for message {first} of every source.*first=.*add HighWater"):
+        InSequence(first, also=before)
+    from_first = InSequence(first, also=(HighWaterMark(), *(before if isinstance(before, tuple) else (before,))))
+    assert written(from_first, at(first)).judge(from_first, at(first + 1)) is None
+    assert written(SeenIds(), at(3)).judge(InSequence(4, also=SeenIds()), at(4)) is None
 
 
 @pytest.mark.parametrize("before", [InSequence(), HighWaterMark()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -198,9 +199,10 @@ def test_projection_may_ask_for_metadata(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["indexKey", "sortKey"])
-def test_projection_of_an_index_key_is_refused(name: str) -> None:
+@pytest.mark.parametrize("nest", [lambda meta: meta, lambda meta: {"y": meta}, lambda meta: {"$ifNull": [meta, 0]}])
+def test_projection_of_an_index_key_is_refused(name: str, nest: Callable[[Any], Any]) -> None:
     with pytest.raises(InvalidUpdate, match=repr(name)):
-        check_projection(TERMS, {"x": {"$meta": name}})
+        check_projection(TERMS, {"x": nest({"$meta": name})})
 
 
 def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.step import Step
+from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.flows import Flows, is_entity_taken
 from tests.support.driven import Collection, play, reply
 
@@ -84,6 +86,24 @@ def raised_by(flow: Flow[Any], *answers: Any) -> PyMongoError:
 
 
 # --- a write ----------------------------------------------------------------------------------------------------------
+
+
+STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)}
+CLAIM = Begun(M5, "key", "fence", NOW, NOW + 60, entity_key=QUERY)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.record(M5, QUERY, update=UPDATE),
+        lambda store: store.record(M5, QUERY, update=UPDATE, finishes=CLAIM),
+        lambda store: store.begin(M5, "charge", QUERY, update=UPDATE, **STEP),
+        lambda store: store.perform(M5, "charge", print, QUERY, then=lambda _: {}, update=UPDATE, **STEP),
+    ],
+)
+def test_update_is_refused_where_only_the_ledger_may_change(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(InvalidUpdate, match="changes nothing but the"):
+        call(GuardedCollection(Collection(), SeenIds()))
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,12 @@ def _queried_paths(query: Document) -> Iterator[str]:
 
 
 _WHOLE_DOCUMENT = ("$$ROOT", "$$CURRENT")
+_HARMLESS_METADATA = (
+    "textScore",
+    "recordId",
+    "geoNearDistance",
+    "geoNearPoint",
+)  # not the sort key, which can be a field of the ledger
 
 
 def paths_read(expression: object) -> Iterator[str]:
@@ -185,6 +191,10 @@ def paths_read(expression: object) -> Iterator[str]:
         for name, value in cast("Document", expression).items():
             if name == "$getField":
                 yield _read_getter_field(value)
+            if name == "$meta" and value not in _HARMLESS_METADATA:
+                raise InvalidUpdate(
+                    f"The call reads {value!r} of the query, which can contain the ledger: leave out this $meta."
+                )
             if name != "$literal":
                 yield from paths_read(value)
     elif isinstance(expression, Sequence) and not isinstance(expression, bytes):
@@ -273,17 +283,12 @@ def check_projection(terms: Terms, projection: object) -> None:
 
 
 def _check_value(terms: Terms, value: object) -> None:
-    fields: Document = cast("Document", value) if isinstance(value, Mapping) else {}
-    if fields and not any(str(name).startswith("$") for name in fields):
-        for member in fields.values():
-            _check_value(terms, member)  # a document of paths
-    elif "$meta" in fields:
-        if fields["$meta"] not in ("textScore", "recordId", "geoNearDistance", "geoNearPoint"):
-            raise InvalidUpdate(
-                f"The projection asks for {fields['$meta']!r}, which may come to be what onewrite keeps: leave it out."
-            )
-    elif "$elemMatch" not in fields:  # that shows the field itself
-        for path in paths_read(cast("object", value)):
+    names = _names(value)
+    if names and not _has_operators(value):  # an embedded projection, such as {"a": {"b": 1}}
+        for member in cast("Document", value).values():
+            _check_value(terms, member)
+    elif "$elemMatch" not in names:  # which shows the field itself
+        for path in paths_read(value):
             check_path(terms, path)
 
 

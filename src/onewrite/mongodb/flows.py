@@ -169,6 +169,8 @@ class Flows(Engine):
         finishes: Claim | None = None,
         **options: Any,
     ) -> Flow[Outcome]:
+        if "update" in options:
+            raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_one.")
         if finishes is not None:
             return finish(self, message, {"filter": filter, **options}, finishes, emit=emit)
         check_message(message)
@@ -241,6 +243,10 @@ class Flows(Engine):
         check_looks(entry)
 
     def attempt_begin(self, write: Write, native: Native) -> CollectionAttempt:
+        if "update" in native:
+            raise InvalidUpdate(
+                "begin changes nothing but the step: leave out update, which is for the write that finishes it."
+            )
         if native.get("upsert"):
             raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
         check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")

@@ -25,6 +25,10 @@ class _MarkLedger:
     __slots__ = ()
 
     @property
+    def layout(self) -> str:
+        return "marks"
+
+    @property
     def skew(self) -> timedelta | None:
         """None, because time doesn't matter."""
         return None
@@ -51,10 +55,6 @@ class HighWaterMark(_MarkLedger):
         check_name(self.name)
         object.__setattr__(self, "attribute", make_label_name(self.name))
         object.__setattr__(self, "terms", make_terms(self))
-
-    @property
-    def layout(self) -> str:
-        return "marks"
 
     def entry(self, message: Message, now: float) -> Entry:
         """Return what a write of this message asks of the entity."""
@@ -90,26 +90,23 @@ class InSequence(_MarkLedger):
             raise ConfigurationError(f"InSequence(first={self.first!r}): expected an int, the first number of each source.")
         check_name(self.name)
         object.__setattr__(self, "attribute", make_label_name(self.name))
-        self._check_before(list_earlier_ledgers(self.also))
+        self._check_earlier_ledgers(list_earlier_ledgers(self.also))
         object.__setattr__(self, "terms", make_terms(self))
 
-    def _check_before(self, ledgers: Sequence[Ledger]) -> None:
+    def _check_earlier_ledgers(self, ledgers: Sequence[Ledger]) -> None:
         """Refuse a ledger that would wait forever for an earlier message, because the mark is in another ledger."""
         if any(ledger.layout == self.layout and ledger.attribute != self.attribute for ledger in ledgers):
             raise ConfigurationError(
                 f"InSequence(name={self.name!r}) would wait for message {self.first} of each source, because the marks are in a ledger with "
                 "another name. Keep the name of the old ledger."
             )
-        if ledgers and self.first == 1 and not any(ledger.layout == self.layout for ledger in ledgers):
+        # At 0 and at 1 a numbering begins. A higher number is where the caller's sources go on.
+        if ledgers and self.first <= 1 and not any(ledger.layout == self.layout for ledger in ledgers):
             raise ConfigurationError(
-                "InSequence(also=...) would wait for message 1 of every source, which the old ledger might hold already. Pass the next number of "
-                "every source as first=. Or change to HighWaterMark(also=...) first, because InSequence continues its marks. If you deliver all "
-                "messages again from 1 on, add HighWaterMark() to also=."
+                f"InSequence(also=...) would wait for message {self.first} of every source, which the old ledger might hold already. Pass the next "
+                "number of every source as first=. Or change to HighWaterMark(also=...) first, because InSequence continues its marks. If you "
+                f"deliver all messages again from {self.first} on, add HighWaterMark() to also=."
             )
-
-    @property
-    def layout(self) -> str:
-        return "marks"  # the same layout as HighWaterMark
 
     def entry(self, message: Message, now: float) -> Entry:
         """Return what a write of this message asks of the entity."""
