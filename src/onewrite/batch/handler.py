@@ -304,7 +304,7 @@ class Handler(Generic[R]):
             else:
                 close_coroutine(cast("object", answer))
                 kind = type(cast("object", answer)).__name__
-                raise WrongReturn(  # noqa: TRY301  # as above
+                raise WrongReturn(  # noqa: TRY301  # handled below like the identity's own errors
                     f"The identity returned a {kind}. Return a Message, a sequence of them, or a Skip."
                 )
             keys = messages if self._group_by is None else tuple([_group(self._group_by, message) for message in messages])

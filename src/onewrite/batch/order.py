@@ -139,9 +139,8 @@ def groups(records: Sequence[RecordState]) -> list[Unit]:
         turns_by_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns()
     lines = [*turns_by_source.values()]
     line_lanes = _find_line_lanes(lines)
-    next_runs: dict[
-        Hashable, list[tuple[int, list[Turn]]]
-    ] = {}  # for each group that is next in some lines: its turns there
+    # For each group that is next in some lines: its turns there.
+    next_runs: dict[Hashable, list[tuple[int, list[Turn]]]] = {}
     line_runs = [consecutive_runs(line) for line in lines]
     units: list[Unit] = []
 
@@ -322,10 +321,10 @@ class Retries:
     __slots__ = ("_begin_counts", "_queues", "_settled_places")
 
     def __init__(self) -> None:
-        self._begin_counts: dict[
-            int, int
-        ] = {}  # for each position, the number of settled places when its last attempt began
+        # For each position: how many places were settled when its last attempt began.
+        self._begin_counts: dict[int, int] = {}
         self._settled_places: dict[_Place, int] = {}  # each settled place's number, from 0
+        # For each place that isn't settled: the positions that wait for it.
         self._queues: dict[_Place, list[int]] = defaultdict(list)
 
     def begin(self, position: int) -> None:

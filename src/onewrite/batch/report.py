@@ -39,9 +39,8 @@ class NotSettled(OnewriteError):
     """Raised by a handler to request redelivery from a source that reads no response. Lambda invokes the function again."""
 
 
-_MAX_WAIT = (
-    12 * 3600
-)  # seconds: SQS's longest visibility timeout. A lease takes minutes, but a function can return any `until`.
+# Seconds: SQS's longest visibility timeout. A lease takes minutes, but a function can return any `until`.
+_MAX_WAIT = 12 * 3600
 # Seconds after the end of a lease, so it has ended. A store whose clock is behind the worker's is asked this often.
 _AFTER_LEASE = 1.0
 _MAX_BACKOFF = 300  # seconds; the missing message itself can be hidden for a visibility timeout, 30 s by default

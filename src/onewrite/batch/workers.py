@@ -174,7 +174,7 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
     """Process the batch in tasks. The event loop stays open for this thread's next batch, because async clients are bound to
     their loop.
     """
-    import asyncio  # noqa: PLC0415  # only async handlers need it, and boto3 doesn't import it
+    import asyncio
 
     async def all_workers() -> None:
         await asyncio.gather(*(awork(batch, process) for _ in range(workers)))
@@ -196,7 +196,7 @@ def run_in_loop(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 def thread_runner() -> asyncio.Runner:
     """Return this thread's event loop, the same on each call, so that clients bound to it can be reused."""
-    import asyncio  # noqa: PLC0415  # as in in_tasks
+    import asyncio
 
     with suppress(RuntimeError):  # the error that no loop is running, as expected
         asyncio.get_running_loop()
@@ -216,7 +216,7 @@ def is_inner_cancellation(error: BaseException) -> bool:
     """Return whether a CancelledError comes from an awaited task rather than from the current task's own cancellation, as by
     a timeout.
     """
-    import asyncio  # noqa: PLC0415  # as in in_tasks
+    import asyncio
 
     if not isinstance(error, asyncio.CancelledError):
         return False

@@ -116,7 +116,7 @@ def redirect_calls(target: object, flow: Flow[T]) -> Flow[T]:
 
 
 async def _sleep(seconds: float) -> None:
-    import asyncio  # noqa: PLC0415  # asyncio is slow to import, and blocking programs do not need it
+    import asyncio
 
     await asyncio.sleep(seconds)
 

@@ -25,7 +25,7 @@ _WRAPPED: tuple[tuple[type[Any], str], ...] = (
 
 def read_credentials(client: Any) -> Any:
     """Return the credentials as a provider has made them, which refresh themselves in `get_frozen_credentials()`. None: there are none."""
-    return client._request_signer._credentials  # noqa: SLF001  # see above; this holds for the whole module
+    return client._request_signer._credentials
 
 
 def read_account(client: object) -> str | None:
@@ -36,21 +36,21 @@ def read_account(client: object) -> str | None:
 
 def read_session(client: Any) -> Any:
     """Return the HTTP session."""
-    return client._endpoint.http_session  # noqa: SLF001
+    return client._endpoint.http_session
 
 
 def read_verify(session: Any) -> bool | str:
     """Whether and with what TLS is verified, as arguments, configuration and environment have it together."""
-    return session._verify  # type: ignore[no-any-return]  # noqa: SLF001  # a session is of any type here
+    return session._verify  # type: ignore[no-any-return]
 
 
 def read_socket_options(session: Any) -> list[tuple[int, int, int]]:
-    return session._socket_options  # type: ignore[no-any-return]  # noqa: SLF001  # the same
+    return session._socket_options  # type: ignore[no-any-return]
 
 
 def find_proxy(session: Any, url: str) -> str | None:
     """Return the proxy that leads to this address, from configuration or environment."""
-    return session._proxy_config.proxy_url_for(url)  # type: ignore[no-any-return]  # noqa: SLF001  # the same
+    return session._proxy_config.proxy_url_for(url)  # type: ignore[no-any-return]
 
 
 def find_endpoint(
@@ -61,25 +61,25 @@ def find_endpoint(
     It depends on the region, on FIPS and dualstack settings, and on the account of the credentials.
     """
     model = client.meta.service_model.operation_model(operation)
-    return client._resolve_endpoint_ruleset(model, arguments, context)  # type: ignore[no-any-return]  # noqa: SLF001  # the same
+    return client._resolve_endpoint_ruleset(model, arguments, context)  # type: ignore[no-any-return]
 
 
 def read_handlers(client: Any, event: str) -> list[Callable[..., Any]]:
     """Return what is called when this event is emitted."""
-    return list(client.meta.events._emitter._handlers.prefix_search(event))  # noqa: SLF001
+    return list(client.meta.events._emitter._handlers.prefix_search(event))
 
 
 def read_registrations(client: Any) -> object:
     """Return an object that is another one after each change of the event handlers."""
-    return client.meta.events._emitter._lookup_cache  # noqa: SLF001
+    return client.meta.events._emitter._lookup_cache
 
 
 def read_functions(client: Any, methods: Iterable[str]) -> dict[str, Callable[..., Any]]:
     """Return the functions that a request by these methods of botocore's own goes through, by name. Instrumentation puts others in their place."""
-    session, signer = read_session(client), client._request_signer  # noqa: SLF001
+    session, signer = read_session(client), client._request_signer
     owners: list[tuple[str, Any, tuple[str, ...]]] = [
         ("the client", client, (*methods, _CALL, "_make_request")),
-        ("its Endpoint", client._endpoint, ("make_request", "_send_request", "_get_response", "_send")),  # noqa: SLF001
+        ("its Endpoint", client._endpoint, ("make_request", "_send_request", "_get_response", "_send")),
         ("its HTTP session", session, ("send",)),
         ("its RequestSigner", signer, ("handler", "sign")),
     ]

@@ -54,7 +54,7 @@ class Pool:
     def _keep(self, connection: Connection) -> None:
         self._idle.append(connection)
         if len(self._idle) > self._most:
-            with suppress(IndexError):  # the same
+            with suppress(IndexError):  # another thread may have taken it
                 self._idle.pop(0).close()
 
 

@@ -49,9 +49,8 @@ class Outboxes:
         """Return the key of the document that is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
-        fields = copy_value(
-            read_entity_key(cast("Document", filter), self._fields)
-        )  # it is part of the events that a relay publishes
+        # A copy, because it's part of the events that a relay publishes.
+        fields = copy_value(read_entity_key(cast("Document", filter), self._fields))
         return {name: self._as_stored(value) for name, value in fields.items()}
 
     def canonical(self, entity: Document) -> Hashable:

@@ -63,7 +63,7 @@ def _make_usable() -> None:
 
 def _run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     try:
-        from onewrite.operate.app import run  # noqa: PLC0415  # it imports Typer, which is slow and can be missing
+        from onewrite.operate.app import run
 
         return run(arguments, early_signals)
     except ModuleNotFoundError as error:

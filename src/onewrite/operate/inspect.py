@@ -210,7 +210,12 @@ def _tombstone(image: EntityImage) -> dict[str, Any] | None:
         tombstone = read_tombstone(image.fields[TOMBSTONE])
     except LedgerMismatch as error:
         return {"damaged": str(error)}
-    return {"at": tombstone.at, "ttl": tombstone.ttl, "expires": tombstone.ttl in image.fields, "seconds": tombstone.seconds}
+    return {
+        "at": tombstone.at,
+        "ttl": tombstone.ttl,
+        "has_expiry": tombstone.ttl in image.fields,
+        "seconds": tombstone.seconds,
+    }
 
 
 _MAX_MEMBERS = 20  # members of a set in the text output; --json has all of them
@@ -329,7 +334,7 @@ def _tombstone_lines(tombstone: Document | None) -> Iterator[str]:
     if "damaged" in tombstone:
         yield tombstone["damaged"]
         return
-    when = "by its TTL" if tombstone["expires"] else "once its last event is published"
+    when = "by its TTL" if tombstone["has_expiry"] else "once its last event is published"
     yield f"A tombstone: the entity was deleted at {escape(tombstone['at'])}. The database removes it {when}, by {escape(tombstone['ttl'])}."
 
 

@@ -77,10 +77,14 @@ def _is_maker(value: object) -> bool:
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType | MethodType) or handler_of(value) is not None:
         return False
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+    if any(
+        is_kind(function)
+        for is_kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    ):
         return False
+    # `*arguments` has no default either: a wrapper that accepts any arguments may need some.
     parameters = inspect.signature(function).parameters.values()
-    return all(each.default is not each.empty for each in parameters)  # *arguments would wrap a function that needs some
+    return all(each.default is not each.empty for each in parameters)
 
 
 def _is_dotted(name: str) -> bool:

@@ -129,7 +129,7 @@ def sequence_of(text: str) -> int | str:
 def global_meter() -> Meter:
     """Return the meter of `--metrics opentelemetry`."""
     try:
-        from opentelemetry.metrics import get_meter  # noqa: PLC0415  # an optional package
+        from opentelemetry.metrics import get_meter
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             '--metrics opentelemetry needs a package. Run: pip install "onewrite[opentelemetry]"'

@@ -55,11 +55,11 @@ def store_of(options: Options) -> EntityStore:
     _check_named(options)
     table, collection = options["table"], options["collection"]
     if table is not None:
-        from onewrite.operate.dynamodb import TableStore  # noqa: PLC0415  # each engine works without the other's driver
+        from onewrite.operate.dynamodb import TableStore
 
         return TableStore(dynamodb_client(options["region"], options["endpoint_url"]), table)
     target = mongo_collection(collection)
-    from onewrite.operate.mongodb import CollectionStore  # noqa: PLC0415  # as above
+    from onewrite.operate.mongodb import CollectionStore
 
     return CollectionStore(target)
 
@@ -88,7 +88,7 @@ def _outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
     _check_named(options)
     table, collection = options["table"], options["collection"]
     if table is not None:
-        from onewrite.dynamodb.outboxes import Outboxes as OfTable  # noqa: PLC0415  # as above
+        from onewrite.dynamodb.outboxes import Outboxes as OfTable
 
         return OfTable(dynamodb_client(options["region"], options["endpoint_url"]), table, outbox)
     if outbox.index is not None:
@@ -96,7 +96,7 @@ def _outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
             "--index names a DynamoDB index. Remove it: MongoDB uses the index on ow_due automatically."
         )
     target = mongo_collection(collection)
-    from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
+    from onewrite.mongodb.outboxes import Outboxes as OfCollection
 
     return OfCollection(target, ("_id",), outbox)
 
@@ -105,10 +105,10 @@ def key_text(relay: Relay, entity: Mapping[str, Any]) -> str:
     """Return the key of an entity in the relay's store as `--key` takes it."""
     # A relay doesn't show its store or engine.
     if type(attrgetter("_boxes")(relay)).__module__.startswith("onewrite.dynamodb"):
-        from onewrite.operate.dynamodb import key_text as of_table  # noqa: PLC0415  # as above
+        from onewrite.operate.dynamodb import key_text as of_table
 
         return of_table(entity)
-    from onewrite.operate.mongodb import key_text as of_collection  # noqa: PLC0415  # as above
+    from onewrite.operate.mongodb import key_text as of_collection
 
     return of_collection(entity)
 
@@ -134,13 +134,13 @@ def dynamodb_client(region: str | None, endpoint_url: str | None) -> Any:
 
 def mongo_collection(url: str) -> Any:
     """Return pymongo's Collection for mongodb://HOST/DATABASE.COLLECTION."""
-    from pymongo.errors import InvalidName  # noqa: PLC0415  # as above
+    from pymongo.errors import InvalidName
 
     database, collection = _names_in(url)
-    client = _mongo_client(url)
-    _open_clients.append(client)
+    connection = _mongo_client(url)
+    _open_clients.append(connection)
     try:
-        return client[database][collection]
+        return connection[database][collection]
     except InvalidName as error:
         raise ConfigurationError(f"{_NO_COLLECTION} The problem: {error}.") from error
 
@@ -157,8 +157,8 @@ def _names_in(url: str) -> tuple[str, str]:
 
 
 def _mongo_client(url: str) -> Any:
-    from pymongo import MongoClient  # noqa: PLC0415  # as above
-    from pymongo.errors import PyMongoError  # noqa: PLC0415
+    from pymongo import MongoClient
+    from pymongo.errors import PyMongoError
 
     try:
         connection: MongoClient[dict[str, Any]] = MongoClient(url, **_default_timeouts(url))
@@ -197,7 +197,7 @@ def queue_client(url: str, options: Options) -> Any:
 
 
 def _queue_client(server: str, options: Options) -> Any:
-    from onewrite.sqs.queue import region_of  # noqa: PLC0415  # as above
+    from onewrite.sqs.queue import region_of
 
     is_usual = _USUAL_HOST.fullmatch(server) is not None  # botocore knows this host
     return client("sqs", region_of(server) or options["region"], None if is_usual else server)
@@ -212,9 +212,9 @@ def function_client(name: str, options: Options) -> Any:
 
 def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
     """Return boto3's client for a service. It doesn't retry if there is no server or no response in time."""
-    import boto3  # noqa: PLC0415  # as above
-    from botocore.config import Config  # noqa: PLC0415
-    from botocore.exceptions import (  # noqa: PLC0415
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import (
         BotoCoreError,
         ConnectTimeoutError,
         EndpointConnectionError,

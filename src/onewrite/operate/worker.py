@@ -128,14 +128,14 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
 
 
 def _client(url: str, region: str | None, endpoint_url: str | None) -> Any:
-    from onewrite.sqs.queue import default_client  # noqa: PLC0415  # the other verbs work without botocore
+    from onewrite.sqs.queue import default_client
 
     return default_client(url, region=region, endpoint_url=endpoint_url)
 
 
 def run(handler: Any, url: str, options: dict[str, Any], early: EarlySignals) -> bool:
     """Run a worker until it stops. Return False if its deadline came first and some work is still in progress."""
-    from onewrite.sqs import Worker  # noqa: PLC0415  # as above
+    from onewrite.sqs import Worker
 
     sqs_worker = Worker(url, handler, **options)
     early.pass_on(sqs_worker.stop)

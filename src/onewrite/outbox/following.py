@@ -70,8 +70,8 @@ class TokenFile:
 
 def _extended_json() -> tuple[Any, type[Exception]]:
     with installed_by("mongodb", "TokenFile"):
-        from bson import json_util  # noqa: PLC0415  # relays of tables do without it
-        from bson.errors import BSONError  # noqa: PLC0415
+        from bson import json_util
+        from bson.errors import BSONError
     return json_util, BSONError
 
 

@@ -170,7 +170,7 @@ class SqsQueue:
 
     def _try_batch(self, method: str, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         try:
-            return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # as above
+            return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # a client's methods have no types
         except (BotoCoreError, ClientError) as error:
             self._log_or_raise(error)
             return {"Failed": entries}
@@ -198,7 +198,7 @@ def default_client(url: str, *, region: str | None = None, endpoint_url: str | N
 
     It does not validate our own requests, which would take a tenth of its time.
     """
-    import boto3  # noqa: PLC0415  # A worker that is given a client does not need it.
+    import boto3
 
     sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
     config = Config(max_pool_connections=_CONNECTIONS, parameter_validation=False)

@@ -166,9 +166,8 @@ DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take
 MAX_BYTES = 64 << 20  # of messages at hand: an eighth of a container of 512 MiB
 MAX_MESSAGE = 1 << 20  # bytes that SQS accepts in a message
 _MAX_DEFERRED_BYTES = MAX_BYTES // 2  # so deferred messages leave room for those that they wait for
-MAX_DEFERRED = (
-    2_000  # messages: to keep them hidden takes some 15 requests a second if their visibility timeout is 30 seconds
-)
+# Messages. To keep them hidden takes some 15 requests a second if their visibility timeout is 30 seconds.
+MAX_DEFERRED = 2_000
 _MIN_AHEAD = 20  # messages, so one request for ten is in progress while ten others wait
 # Seconds of work that wait in advance at most. More would keep messages from other workers, which may have nothing to do.
 _SECONDS_AHEAD = 1.0

@@ -114,20 +114,20 @@ class WorkerThreads:
         *,
         limits: Limits,
         journal: Journal,
-        time: Time,
+        timing: Time,
         stop: StopRequest,
     ) -> None:
         self._queue, self._handler, self._limits, self._journal = queue, handler, limits, journal
-        self._clock, self._stop = time.clock, stop
-        self.watch = Watch(time.clock, handler.each)
+        self._clock, self._stop = timing.clock, stop
+        self.watch = Watch(timing.clock, handler.each)
         self._lock = threading.Lock()
         self._tasks: Tasks | None = None
         if handler.is_async:
             self._tasks = Tasks(self.watch, handler.each, limits.timeout, begin=self._begin_tasks, failing=self._failing)
         self.state = WorkerState(limits, visibility=queue.visibility, is_fifo=queue.is_fifo)
-        max_threads = limits.slots + 2 * MAX_REQUESTS  # one that deletes for each one that receives
-        self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, max_threads, self._work)
-        self._timer = time.conditions(self._lock)
+        max_threads = limits.slots + 2 * MAX_REQUESTS + 1  # one that deletes for each one that receives, and one that hides
+        self._workers = ThreadPool("onewrite-work", self._lock, timing.conditions, max_threads, self._work)
+        self._timer = timing.conditions(self._lock)
         self._next_round = inf  # when the timer goes on by itself
         self.failure: BaseException | None = None
         self._is_over = False

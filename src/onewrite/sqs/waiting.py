@@ -144,7 +144,7 @@ class WaitingLines:
         together = self._together[first.key]
         members = [together.popleft() for _ in range(min(self._max_members, len(together)))]
         self.ready_messages -= len(members) - 1
-        if together:  # more than one load may have
+        if together:  # more messages than fit into one load
             self._ready.append(together[0])
         else:
             del self._together[first.key]

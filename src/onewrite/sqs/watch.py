@@ -54,18 +54,18 @@ class Watch:
             self.end(me)
 
     def trouble(self) -> str | None:
-        """Return the vital activity that has gone on for long."""
-        return self._say(lambda each, seconds: each.is_vital and seconds >= SILENCE)
+        """Describe the vital activity that has gone on for long."""
+        return self._describe(lambda each, seconds: each.is_vital and seconds >= SILENCE)
 
-    def hang(self, *names: Hashable) -> str | None:
-        """Return the activity that has gone on for so long that it will not end: of these names, or of all."""
-        hanging = self._say(lambda each, seconds: seconds >= each.longest, names)
+    def hang(self, name: Hashable | None = None) -> str | None:
+        """Describe the activity that has gone on for so long that it won't end: the one of this name, or any."""
+        hanging = self._describe(lambda each, seconds: seconds >= each.longest, name)
         return None if hanging is None else f"{hanging} {ADVICE}."
 
-    def _say(self, is_long: Callable[[_Activity, float], bool], names: tuple[Hashable, ...] = ()) -> str | None:
+    def _describe(self, is_long: Callable[[_Activity, float], bool], name: Hashable | None = None) -> str | None:
         now = self._clock()
-        for name, each in [*self._activities.items()]:
-            if is_long(each, now - each.began) and (not names or name in names):
+        for each_name, each in self._activities.copy().items():  # a copy, because other threads begin and end activities
+            if is_long(each, now - each.began) and name in (None, each_name):
                 place = where_thread_stands(each.thread, self._function)
                 return f"{each.text} for {now - each.began:.0f} seconds: it is at {place}."
         return None

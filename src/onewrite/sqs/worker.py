@@ -185,7 +185,7 @@ class Worker:
         )
         journal = Journal(self._handler, queue, self.on_outcome, self._time.clock)
         threads = self._threads = WorkerThreads(
-            queue, self._handler, limits=limits, journal=journal, time=self._time, stop=self._stop
+            queue, self._handler, limits=limits, journal=journal, timing=self._time, stop=self._stop
         )
         with ExitStack() as stack:
             if self.health_port is not None:

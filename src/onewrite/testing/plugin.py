@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def moto_table() -> Iterator[MakeTable]:
     """`moto_table("orders", key="orderId")`: an empty table, there until the test ends."""
-    from onewrite.testing.standins.stores import moto_tables  # noqa: PLC0415  # it costs nothing where it is not used
+    from onewrite.testing.standins.stores import moto_tables
 
     with moto_tables() as make:
         yield make
@@ -42,7 +42,7 @@ def moto_table() -> Iterator[MakeTable]:
 @pytest.fixture
 def mongomock_collection() -> MakeCollection:
     """`mongomock_collection("orders")`: an empty collection."""
-    from onewrite.testing.standins import stores  # noqa: PLC0415  # the same
+    from onewrite.testing.standins import stores
 
     return stores.mongomock_collection
 
@@ -50,7 +50,7 @@ def mongomock_collection() -> MakeCollection:
 @pytest.fixture(scope="session")
 def mongod() -> Iterator[Mongod]:
     """Start one MongoDB for the whole run, or skip the test. `mongod.collection("orders")` is empty."""
-    from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
+    from onewrite.testing.servers import engines
 
     with engines.mongod() as server:
         yield server
@@ -59,7 +59,7 @@ def mongod() -> Iterator[Mongod]:
 @pytest.fixture(scope="session")
 def dynoxide() -> Iterator[Dynoxide]:
     """Start one DynamoDB engine for the whole run, or skip the test. `dynoxide.table("orders")` is empty."""
-    from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
+    from onewrite.testing.servers import engines
 
     with engines.dynoxide() as server:
         yield server
@@ -68,7 +68,7 @@ def dynoxide() -> Iterator[Dynoxide]:
 @pytest.fixture(scope="session")
 def dynamodb_local() -> Iterator[DynamoDBLocal]:
     """Start Amazon's DynamoDB Local for the whole run, or skip the test. `dynamodb_local.table("orders")` is empty."""
-    from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
+    from onewrite.testing.servers import engines
 
     with engines.dynamodb_local() as server:
         yield server
@@ -77,7 +77,7 @@ def dynamodb_local() -> Iterator[DynamoDBLocal]:
 @pytest.fixture
 def faults() -> Iterator[Callable[[Any], Faults]]:
     """`faults(store)`: as `onewrite.testing.Faults`, and a fault that no request has met fails the test at its end."""
-    from onewrite.testing.taps.faults import Faults  # noqa: PLC0415  # the same
+    from onewrite.testing.taps.faults import Faults
 
     all_faults: list[Faults] = []
 
@@ -93,7 +93,7 @@ def faults() -> Iterator[Callable[[Any], Faults]]:
 @pytest.fixture
 def explore(request: pytest.FixtureRequest) -> Explore:
     """`onewrite.testing.explore`, which also follows the options of the command line."""
-    from onewrite.testing.explorer.explore import Explore  # noqa: PLC0415  # the same
+    from onewrite.testing.explorer.explore import Explore
 
     return Explore(partial(_session(request.config).run, request.node.nodeid))
 
@@ -131,7 +131,7 @@ def pytest_runtest_makereport(
 
 
 def _session(config: pytest.Config) -> Session:
-    from onewrite.testing.session import Session  # noqa: PLC0415  # the same
+    from onewrite.testing.session import Session
 
     return config.stash.setdefault(_SESSION, Session(config.getoption("onewrite_replay")))
 
@@ -140,7 +140,7 @@ def pytest_configure(config: pytest.Config) -> None:
     replay_code: str | None = config.getoption("onewrite_replay")
     if replay_code is None:
         return
-    from onewrite.testing.explorer.schedule import read  # noqa: PLC0415  # the same
+    from onewrite.testing.explorer.schedule import read
 
     try:
         read(replay_code)

@@ -12,7 +12,7 @@ from onewrite.errors import ConfigurationError
 @cache
 def boto3_session(region: str) -> Any:
     """Return one session for all calls, because a session reads the definitions of the services. No engine for tests checks its credentials."""
-    import boto3  # noqa: PLC0415  # a test on MongoDB may run without boto3
+    import boto3
 
     return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # no secret
 

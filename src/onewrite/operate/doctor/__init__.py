@@ -213,19 +213,19 @@ def _facts(options: Options) -> Facts:
     module, queue, function = options["module"], options["queue"], options["function"]
     readers = list[Callable[[], Facts]]()
     if module is not None:
-        from onewrite.operate.doctor.reading import read_module  # noqa: PLC0415
+        from onewrite.operate.doctor.reading import read_module
 
         content = find(module, MODULE) if ":" in module else find_module(module)
         known_module = read_module(module, content)
         readers.append(lambda: Facts(module=known_module))
     if queue is not None:
         sqs = queue_client(queue, options)
-        from onewrite.operate.doctor.amazon import AMAZON, read_queues  # noqa: PLC0415
+        from onewrite.operate.doctor.amazon import AMAZON, read_queues
 
         readers.append(lambda: AMAZON.run(read_queues(queue), sqs))
     if function is not None:
         client = function_client(function, options)
-        from onewrite.operate.doctor.amazon import AMAZON, read_function  # noqa: PLC0415
+        from onewrite.operate.doctor.amazon import AMAZON, read_function
 
         readers.append(lambda: AMAZON.run(read_function(function), client))
     if is_named(options):
@@ -244,12 +244,12 @@ def _facts(options: Options) -> Facts:
 def _store_reader(options: Options) -> Callable[[], Facts]:
     store, most = store_of(options), options["sample"]
     if options["table"] is not None:
-        from onewrite.operate.doctor.amazon import AMAZON, read_table  # noqa: PLC0415
+        from onewrite.operate.doctor.amazon import AMAZON, read_table
 
         return lambda: AMAZON.run(read_table(store.name, most, time.time), store.target)
 
     def read_documents() -> Facts:
-        from onewrite.operate.doctor.mongodb import MONGODB, read_collection  # noqa: PLC0415
+        from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 
         return MONGODB.run(read_collection(store.target, most, time.time), store.target)
 

@@ -111,9 +111,9 @@ class WatchedLoop:
     @contextmanager
     def running(self) -> Generator[None]:
         """Watch the loop while it runs."""
-        loop, real = self.loop, self.loop._selector  # noqa: SLF001  # asyncio takes a selector only when it makes a loop
+        loop, real = self.loop, self.loop._selector
         makes_tasks = loop.get_task_factory() is None
-        loop._selector = _Selector(real, self._idle)  # noqa: SLF001  # the same
+        loop._selector = _Selector(real, self._idle)
         loop.time, loop.run_in_executor = lambda: self._now, self._run_in_executor
         if makes_tasks:
             loop.set_task_factory(self._task)
@@ -122,7 +122,7 @@ class WatchedLoop:
             yield
         finally:
             self.is_running = False
-            loop._selector = real  # noqa: SLF001  # the same
+            loop._selector = real
             del loop.time, loop.run_in_executor
             if makes_tasks:
                 loop.set_task_factory(None)
@@ -169,7 +169,7 @@ class WatchedLoop:
         if isinstance(self.loop, OwnLoop) and self.has_more:
             for task in self.tasks():
                 raw_task: Any = task
-                raw_task._log_destroy_pending = False  # noqa: SLF001  # nobody can do anything about it
+                raw_task._log_destroy_pending = False
             self.loop.close()
 
     def _open_generators(self) -> Iterator[Any]:
@@ -777,7 +777,7 @@ class _CallThread:
 
     def _place(self) -> object:
         """Return the position of the job: the same twice if it waits."""
-        frame = sys._current_frames().get(cast("int", self.ident))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the one way to see it
+        frame = sys._current_frames().get(cast("int", self.ident))  # pyright: ignore[reportPrivateUsage]  # the one way to see it
         return None if frame is None else (id(frame), frame.f_lasti)
 
     def stop(self) -> None:

@@ -57,7 +57,7 @@ def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # privat
     return _reduction(value, ordered)
 
 
-def _reduction(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # the same
+def _reduction(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # private, and called for each value
     """Return the parts that pickle makes of an object. The form of a class or a function is its name."""
     if hasattr(value, "__next__"):
         raise TypeError("it is consumed by reading")

@@ -78,7 +78,7 @@ class Mongod(ServerProcess):
         self._initiated = False
 
     def _connect(self, **options: Any) -> MongoClient[dict[str, Any]]:
-        from pymongo import MongoClient  # noqa: PLC0415  # only a test that starts a server needs the driver
+        from pymongo import MongoClient
 
         return MongoClient(self.uri, **options)
 
@@ -95,7 +95,7 @@ class Mongod(ServerProcess):
         return [*command, "--replSet", "rs0", "--oplogSize", "64"]
 
     def _ready(self) -> bool:
-        from pymongo.errors import PyMongoError  # noqa: PLC0415  # only a test that starts a server needs the driver
+        from pymongo.errors import PyMongoError
 
         with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:
             try:
@@ -160,7 +160,7 @@ class DynamoDBServer(ServerProcess):
         return ""
 
     def _ready(self) -> bool:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  # only a test that starts a server needs the driver
+        from botocore.exceptions import BotoCoreError, ClientError
 
         if self._greeting() not in self.log_tail():
             return False  # another server answers on our port
@@ -220,7 +220,7 @@ def dynamo_resource(endpoint: str, **config: Any) -> DynamoDBServiceResource:
 
 
 def _connect_boto3(kind: str, endpoint: str, config: Mapping[str, Any]) -> Any:
-    from botocore.config import Config  # noqa: PLC0415  # only a test that starts a server needs the driver
+    from botocore.config import Config
 
     with _session_lock:  # a Session may not be used by two threads, and the clients that it makes may
         make: Callable[..., Any] = getattr(boto3_session(REGION), kind)

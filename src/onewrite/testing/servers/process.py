@@ -51,7 +51,7 @@ def find_dynoxide() -> Path:
 def find_dynamodb_local() -> tuple[Path, Path]:
     """Return the paths of java and of DynamoDBLocal.jar. ONEWRITE_DYNAMODB_LOCAL is the latter, or its folder."""
     path = os.environ.get("ONEWRITE_DYNAMODB_LOCAL")
-    if path is None:
+    if not path:
         raise ProgramMissing(f"DynamoDB Local was not found: {_GET_LOCAL}.")
     jar = Path(path) / "DynamoDBLocal.jar" if Path(path).is_dir() else Path(path)
     if jar.suffix != ".jar" or not jar.is_file():

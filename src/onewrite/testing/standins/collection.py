@@ -244,7 +244,7 @@ def bulk_write(collection: Any, requests: Sequence[Any], *, ordered: bool = True
     _refuse_options({"ordered=False": not ordered})
     operations = _Operations(collection, ordered=True)
     for request in requests:
-        request._add_to_bulk(operations)  # noqa: SLF001  # pymongo has no public name for what an operation does
+        request._add_to_bulk(operations)
     return BulkWriteResult(operations.execute(), acknowledged=True)
 
 
@@ -309,7 +309,7 @@ def _stand_in(plain: Any) -> StandInCollection:
     return StandInCollection(
         plain.database,
         plain.name,
-        plain._db_store,  # noqa: SLF001  # an argument of mongomock's own constructor
+        plain._db_store,
         plain.write_concern,
         plain.read_concern,
         plain.read_preference,
@@ -385,13 +385,13 @@ class StandInCollection(_Block, Collection):
                 raise DuplicateKeyError(str(error), 11000, details) from None
             raise
 
-    def _apply_update_document(self, existing_document: Any, spec: Any, document: Any, was_insert: bool) -> None:  # noqa: FBT001  # the same
+    def _apply_update_document(self, existing_document: Any, spec: Any, document: Any, was_insert: bool) -> None:  # noqa: FBT001  # mongomock's signature
         with _all_or_nothing(existing_document):
             if is_condition(document):
                 _check_paths(existing_document, document)
             super()._apply_update_document(existing_document, spec, document, was_insert)
 
-    def _apply_update_pipeline(self, existing_document: Any, pipeline: Any, session: Any) -> None:  # noqa: ARG002  # the same
+    def _apply_update_pipeline(self, existing_document: Any, pipeline: Any, session: Any) -> None:  # noqa: ARG002  # mongomock's signature
         with _all_or_nothing(existing_document):
             for stage in pipeline:
                 document = _after_stage(existing_document, stage, self.database)

@@ -83,7 +83,7 @@ def _patches() -> Iterator[tuple[Any, str, Patch]]:
 
 
 def _atomic(original: Original, handler: Any) -> Any:
-    _refuse_differences(handler._get_action(), handler.params)  # noqa: SLF001  # moto has no public name for it
+    _refuse_differences(handler._get_action(), handler.params)
     handler.response_headers.pop("date", None)  # see the docstring of this module
     # moto adds numbers in the decimal context of the thread, which would round them. This one refuses to.
     with _lock, localcontext(DYNAMODB_CONTEXT):

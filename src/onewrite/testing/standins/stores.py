@@ -87,8 +87,8 @@ class _Account:
     _empty: dict[str, Any] = {}  # noqa: RUF012  # empty tables by definition, to be copied: moto is slow to make a table
 
     def __init__(self, region: str) -> None:
-        from moto.core.models import DEFAULT_ACCOUNT_ID  # noqa: PLC0415  # only a test that opens a table needs moto
-        from moto.dynamodb.models import dynamodb_backends  # noqa: PLC0415  # the same
+        from moto.core.models import DEFAULT_ACCOUNT_ID
+        from moto.dynamodb.models import dynamodb_backends
 
         self.closed = False
         self._region = region
@@ -164,9 +164,9 @@ _shared_mock = _SharedMock()
 @contextmanager
 def _mock_account() -> Generator[_Account, None, None]:
     with needed_by("moto_table"):
-        from moto import mock_aws  # noqa: PLC0415  # only a test that opens a table needs moto
+        from moto import mock_aws
 
-        from onewrite.testing.standins.moto_patches import patch_moto  # noqa: PLC0415  # the same
+        from onewrite.testing.standins.moto_patches import patch_moto
     with _dummy_account() as region, mock_aws(), patch_moto():
         account = _Account(region)
         try:
@@ -203,7 +203,7 @@ def mongomock_collection(name: str = "orders", *, database: str = "test", asynch
     check_name("database", database, '"test", the name of the database')
     with needed_by("mongomock_collection", "testing,mongodb"):
         # Only a test that opens a collection needs mongomock.
-        from onewrite.testing.standins.collection import AsyncStandInCollection, StandInClient  # noqa: PLC0415
+        from onewrite.testing.standins.collection import AsyncStandInCollection, StandInClient
     client: Any = StandInClient()
     collection = client[database][name]
     return AsyncStandInCollection(collection) if asynchronous else collection

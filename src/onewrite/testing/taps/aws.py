@@ -34,12 +34,12 @@ def is_dynamodb_client(client: Any) -> bool:
 
 def takes_plain_values(client: Any) -> bool:
     """Whether it is the client of a resource or a Table. Another client takes typed values, such as {"S": "text"}."""
-    return _PLAIN in client.meta.events._emitter._unique_id_handlers  # noqa: SLF001  # botocore has no public name for these either
+    return _PLAIN in client.meta.events._emitter._unique_id_handlers
 
 
 def twin_of(client: Any, *, plain: bool = False) -> Any:
     """Return a blocking client of the same service, with the same endpoint, region and credentials."""
-    credentials = client._request_signer._credentials  # noqa: SLF001  # botocore has no public name for them
+    credentials = client._request_signer._credentials
     keys = (credentials.access_key, credentials.secret_key, credentials.token)
     return _create_client(service_of(client), client.meta.region_name, client.meta.endpoint_url, keys, plain)
 
@@ -54,7 +54,7 @@ def _create_client(service: str, region: str, endpoint: str, credentials: tuple[
 @lru_cache(maxsize=8)
 def _session(access_key: str, secret_key: str, token: str | None) -> Any:
     """Return one session per credentials: a session is slow to make, because it reads the definitions of the services."""
-    import boto3  # noqa: PLC0415  # a test on MongoDB may run without boto3
+    import boto3
 
     return boto3.Session(aws_access_key_id=access_key, aws_secret_access_key=secret_key, aws_session_token=token)
 
@@ -119,7 +119,7 @@ def client_of(store: Any) -> Any:
 
 
 def send(store: Any, request: Request) -> Any:
-    return client_of(store)._make_api_call(request.method, dict(request.arguments))  # noqa: SLF001  # see the module's docstring
+    return client_of(store)._make_api_call(request.method, dict(request.arguments))
 
 
 def tap(store: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
@@ -127,7 +127,7 @@ def tap(store: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
     send_lean_requests_by_tapped_clients()
     call = _AsyncApiCall if awaited else _ApiCall
     clone = copy_of(client)
-    clone._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name))  # noqa: SLF001  # the same
+    clone._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name))
     if client is store:
         return clone
     table = copy_of(store)
@@ -167,7 +167,7 @@ class _ApiCall:
     """Takes the place of a client's `_make_api_call`."""
 
     def __init__(self, client: Any, gate: Gate, store: str) -> None:
-        self.__wrapped__ = client._make_api_call  # noqa: SLF001  # see the module's docstring
+        self.__wrapped__ = client._make_api_call
         self._client = client
         self._gate = gate
         self._store = store

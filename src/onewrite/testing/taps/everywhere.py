@@ -141,9 +141,7 @@ taps = _Taps()
 @cache
 def send_lean_requests_by_tapped_clients() -> None:
     """Let no lean client pass by the tap on its client, nor refuse it. It stays like this, and changes nothing for other clients."""
-    lean, refusals = cast(
-        "list[Any]", [import_module(f"onewrite.lean.{name}") for name in ("client", "refusals")]
-    )  # they need botocore
+    lean, refusals = cast("list[Any]", [import_module(f"onewrite.lean.{name}") for name in ("client", "refusals")])
     look = cast("Any", vars(lean)["_Look"])
     by_client, read_functions = cast("Function", look.by_client), refusals.read_functions
 
@@ -152,7 +150,7 @@ def send_lean_requests_by_tapped_clients() -> None:
 
     def sends_by_client(present: Any) -> bool:
         client = cast("Any", vars(present)["_client"])
-        return is_tap(client._make_api_call) or bool(by_client(present))  # noqa: SLF001  # all requests go through it
+        return is_tap(client._make_api_call) or bool(by_client(present))
 
     def below_taps(function: Any) -> Any:
         return below_taps(function.__wrapped__) if is_tap(function) else function

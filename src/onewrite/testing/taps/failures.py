@@ -36,7 +36,7 @@ class Failure:
         name, *arguments = self.pymongo
         error = getattr(errors, name)(*arguments)
         if request.is_uncommitted and isinstance(error, errors.ConnectionFailure):
-            error._add_error_label("TransientTransactionError")  # noqa: SLF001  # as pymongo does it
+            error._add_error_label("TransientTransactionError")
         return cast("Exception", error)
 
 
@@ -139,11 +139,11 @@ def with_second_try(store: Store) -> Store:
     """
     if kind_of(store) == "collection":
         return store
-    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
+    from botocore.exceptions import ConnectionClosedError
 
     client = copy_of(client_of(store))
-    client._endpoint = copy_of(client._endpoint)  # noqa: SLF001  # botocore has no public name for one attempt
-    attempt, urls = client._endpoint._do_get_response, list[str]()  # noqa: SLF001  # the same
+    client._endpoint = copy_of(client._endpoint)
+    attempt, urls = client._endpoint._do_get_response, list[str]()
 
     def lose_first(request: Any, operation: Any, context: Any) -> Any:
         result = attempt(request, operation, context)
@@ -153,7 +153,7 @@ def with_second_try(store: Store) -> Store:
         error = ConnectionClosedError(endpoint_url=request.url)
         return _discard(cast("Awaitable[object]", result), error) if isinstance(result, Awaitable) else (None, error)
 
-    client._endpoint._do_get_response = lose_first  # noqa: SLF001  # the same
+    client._endpoint._do_get_response = lose_first
     return client
 
 
@@ -172,12 +172,12 @@ def client_error(
         "message": text,
         **(members or {}),
     }
-    return client_of(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # the same
+    return client_of(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # a client's classes of errors have no types
 
 
 def server_error(code: int, name: str, text: str, labels: Sequence[str]) -> Exception:
     """Return the error that pymongo makes of an answer of MongoDB's."""
-    from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+    from pymongo.errors import OperationFailure
 
     _, *arguments = _server_error(code, name, text, labels)
     return OperationFailure(*arguments)

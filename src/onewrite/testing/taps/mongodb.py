@@ -56,7 +56,7 @@ class _Proxy:
         self._tap = tap
 
     @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
-    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # `object` has an attribute here
         return cast("Any", type(self._raw))
 
     def __eq__(self, other: object) -> bool:
@@ -145,7 +145,7 @@ class _CursorState:
 
     def _chain(self, name: str, *args: Any, **kwargs: Any) -> Self:
         if self._documents is not None:
-            from pymongo.errors import InvalidOperation  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+            from pymongo.errors import InvalidOperation
 
             raise InvalidOperation("cannot set options after executing query")
         self._options = (*self._options, (name, args, kwargs))
@@ -303,7 +303,7 @@ class AnySession:
     # ------------------------------------------------------------ what pymongo's methods do, as generators of calls
 
     def _perform(self, gate: Gate, request: Request) -> StoreCalls[Any]:
-        from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+        from pymongo.errors import OperationFailure
 
         try:
             return (yield partial(gate, self._join(request)))
@@ -325,7 +325,7 @@ class AnySession:
         self._keys, self._tables = (), ()
 
     def _commit(self) -> StoreCalls[None]:
-        from pymongo.errors import ConnectionFailure, PyMongoError, WTimeoutError  # noqa: PLC0415  # the same
+        from pymongo.errors import ConnectionFailure, PyMongoError, WTimeoutError
 
         self._check_open()
         if self._state in ("none", "aborted"):
@@ -338,8 +338,8 @@ class AnySession:
             yield partial(self._gate, self._end_request(COMMIT))
         except (ConnectionFailure, WTimeoutError) as error:
             failure: Any = error
-            failure._remove_error_label(_TRANSIENT)  # noqa: SLF001  # pymongo's sessions do it in this way
-            failure._add_error_label(_UNKNOWN)  # noqa: SLF001  # the same
+            failure._remove_error_label(_TRANSIENT)
+            failure._add_error_label(_UNKNOWN)
             raise
         except PyMongoError:
             self._unsure = None  # the server says that there is no such transaction
@@ -347,7 +347,7 @@ class AnySession:
         self._unsure = None
 
     def _abort(self) -> StoreCalls[None]:
-        from pymongo.errors import ConnectionFailure, OperationFailure  # noqa: PLC0415  # the same
+        from pymongo.errors import ConnectionFailure, OperationFailure
 
         self._check_open()
         if not self.in_transaction:
@@ -368,7 +368,7 @@ class AnySession:
             self.has_ended = True
 
     def _with_transaction(self, callback: Callback) -> StoreCalls[Any]:
-        from pymongo.errors import PyMongoError  # noqa: PLC0415  # the same
+        from pymongo.errors import PyMongoError
 
         attempts = 0
         while True:
@@ -388,7 +388,7 @@ class AnySession:
                 return result
 
     def _commit_until_known(self) -> StoreCalls[None]:
-        from pymongo.errors import PyMongoError  # noqa: PLC0415  # the same
+        from pymongo.errors import PyMongoError
 
         while True:
             try:
@@ -473,7 +473,7 @@ def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
 
 
 def _misuse(text: str) -> NoReturn:
-    from pymongo.errors import InvalidOperation  # noqa: PLC0415  # the same
+    from pymongo.errors import InvalidOperation
 
     raise InvalidOperation(text)
 
@@ -486,7 +486,7 @@ def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     target = _target(collection, request)
     method: Any = getattr(target, request.method)
     if request.method == "bulk_write" and type(target).__module__.startswith("mongomock."):
-        from onewrite.testing.standins.collection import bulk_write  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+        from onewrite.testing.standins.collection import bulk_write
 
         method = partial(bulk_write, target)
     arguments = {name: value for name, value in request.arguments.items() if name != "then"}
@@ -583,8 +583,8 @@ class _Tap:
         self, collection: Any, arguments: Mapping[str, Any], session: Any, runs: Sequence[Sequence[int]]
     ) -> StoreCalls[Any]:
         """Send each run of operations by itself, and answer as pymongo does when it has sent the last."""
-        from pymongo.errors import BulkWriteError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
-        from pymongo.results import BulkWriteResult  # noqa: PLC0415  # the same
+        from pymongo.errors import BulkWriteError
+        from pymongo.results import BulkWriteResult
 
         operations, whole = arguments["requests"], dict[str, Any]()
         for places in runs:

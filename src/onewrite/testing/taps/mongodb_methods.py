@@ -32,9 +32,9 @@ def bind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
 @cache
 def signature_of(method: str) -> inspect.Signature:
     """Return the signature without `self`, or the cursor's collection."""
-    from pymongo.collection import Collection  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
-    from pymongo.cursor import Cursor  # noqa: PLC0415  # the same
-    from pymongo.database import Database  # noqa: PLC0415  # the same
+    from pymongo.collection import Collection
+    from pymongo.cursor import Cursor
+    from pymongo.database import Database
 
     if method in ("find", "find_one"):  # these hand their arguments on to the cursor
         signature = inspect.signature(cast("Any", Cursor))

@@ -52,7 +52,7 @@ def is_async(store: object) -> bool:
     if kind == "collection":
         return inspect.iscoroutinefunction(cast("Any", store).update_one)
     client = cast("type[Any]", type(aws.client_of(store)))
-    return inspect.iscoroutinefunction(client._make_api_call)  # noqa: SLF001  # all requests go through it
+    return inspect.iscoroutinefunction(client._make_api_call)
 
 
 def tap(store: Store, gate: Gate, *, name: str | None = None, is_explored: bool = False) -> Store:
