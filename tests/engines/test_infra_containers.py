@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -143,27 +142,6 @@ def health_port() -> dict[str, str]:
     return {"ONEWRITE_WORKER_HEALTH_PORT": str(free_port())}
 
 
-def test_an_unhealthy_worker_fails_its_check(worker: Image) -> None:
-    with pytest.raises(AssertionError, match="Connection refused"):
-        worker.run(*worker.health, environment=health_port())
-
-
-def test_a_file_that_does_not_compile_fails_no_build(tmp_path: Path) -> None:
-    (command,) = [text for name, text in containers.instructions(WORKER) if name == "RUN" and "compileall" in text]
-    (tmp_path / "template.py").write_text("def {{ name }}(): ...")
-    (tmp_path / "shop.py").write_text("")
-    command = command.replace("/app/bin/python", sys.executable).replace("/app/lib", str(tmp_path))
-    built = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
-    assert "template.py" in built.stdout + built.stderr
-    assert "Some files have no bytecode" in built.stderr
-    assert [path.name.partition(".")[0] for path in (tmp_path / "__pycache__").iterdir()] == ["shop"]
-
-
-def test_the_base_image_is_named_by_its_digest() -> None:
-    (base,) = [text for name, text in containers.instructions(WORKER) if name == "ARG" and text.startswith("BASE=")]
-    assert re.fullmatch(r"BASE=python:3\.13-slim@sha256:[0-9a-f]{64}", base)
-
-
 def signal_it(process: int, name: str) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.Signals[name])
@@ -182,16 +160,6 @@ print([folder for folder in sys.path if folder and os.access(folder, os.W_OK)], 
 def test_worker_has_no_rights_on_its_image(worker: Image) -> None:
     program = "import os, sys; print(os.getuid(), os.access('/app', os.W_OK), os.access(sys.prefix, os.W_OK))"
     assert worker.run("python", "-c", program).split() == ["10001", "False", "False"]
-
-
-def test_the_worker_starts_from_bytecode(worker: Image) -> None:
-    program = """
-import importlib.util, json, onewrite.sqs, order_history.feed, boto3.session
-names = ["onewrite.sqs", "order_history.feed", "boto3.session"]
-flags = [int.from_bytes(open(importlib.util.find_spec(name).cached, "rb").read()[4:8], "little") for name in names]
-print(json.dumps(flags))
-"""
-    assert json.loads(worker.run("python", "-c", program)) == [1, 1, 1]  # of a kind that asks for no source
 
 
 def test_image_holds_its_modules_and_extras(built: Callable[..., Image]) -> None:

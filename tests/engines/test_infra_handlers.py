@@ -176,14 +176,6 @@ def test_relay_sweeps_for_events_that_the_stream_lost(relay: ModuleType, subscri
     assert published(subscriber) == [("OrderPaid", 1)]
 
 
-def test_relay_publishes_to_a_queue_if_one_is_given(stream: str, subscriber: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QUEUE_URL", subscriber)
-    relay = loaded_relay(monkeypatch)
-    emit(relay, "o-1", "OrderPaid")
-    relay.handler(SCHEDULE, lambda_context())
-    assert published(subscriber) == [("OrderPaid", 1)]
-
-
 def test_relay_calls_only_operations_that_its_role_allows(relay: ModuleType, called: set[str], stream: str) -> None:
     for order in ("o-1", "o-2"):
         emit(relay, order, "OrderPaid")
@@ -194,12 +186,3 @@ def test_relay_calls_only_operations_that_its_role_allows(relay: ModuleType, cal
     relay.handler(SCHEDULE, lambda_context())
     # sns:Publish allows PublishBatch.
     assert called == {"dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:Scan", "sns:PublishBatch"}
-
-
-def test_relay_emits_the_metrics_of_its_alarms(relay: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    relay.handler(SCHEDULE, lambda_context())
-    line = json.loads(capsys.readouterr().out)
-    (metrics,) = line["_aws"]["CloudWatchMetrics"]
-    assert (metrics["Namespace"], metrics["Dimensions"]) == ("onewrite", [["FunctionName"]])
-    assert line["FunctionName"] == "orders-relay"
-    assert {"OldestEvent", "EntitiesBroken"} <= line.keys()

@@ -191,8 +191,6 @@ output "deployed" {
 }
 
 output "application" { value = module.application }
-output "plain" { value = module.plain }
-output "relay_to_queue" { value = merge(module.relay_to_queue.relay, { table_name = module.relay_to_queue.table_name }) }
 output "secret_arn" { value = module.mongodb.secret_arn }
 output "stream_name" { value = module.stream.stream_name }
 """
@@ -314,31 +312,6 @@ def test_queue_hides_messages_for_six_timeouts_and_the_window(
     assert deployed.queue_attributes(stacks[kind].queue_url)["VisibilityTimeout"] == str(seconds)
 
 
-def test_dead_letters_are_kept_longer_than_messages(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
-    def days(kind: str) -> tuple[float, ...]:
-        urls = (stacks[kind].queue_url, stacks[kind].dead_letters_url)
-        return tuple(int(deployed.queue_attributes(url)["MessageRetentionPeriod"]) / 86400 for url in urls)
-
-    assert (days("standard"), days("queue"), days("batches")) == ((4, 14), (1, 14), (4, 7))
-
-
-def test_dead_letters_come_from_their_queue_alone(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
-    made = outputs["deployed"]["queue"]
-    queue, dead_letters = (deployed.queue_attributes(made[f"{name}_url"]) for name in ("queue", "dead_letters"))
-    assert json.loads(queue["RedrivePolicy"]) == {"deadLetterTargetArn": made["dead_letters_arn"], "maxReceiveCount": 3}
-    allowed = {"redrivePermission": "byQueue", "sourceQueueArns": [made["queue_arn"]]}
-    assert json.loads(dead_letters["RedriveAllowPolicy"]) == allowed
-    of_stream = deployed.queue_attributes(stacks["stream"].dead_letters_url)
-    assert json.loads(of_stream["RedriveAllowPolicy"]) == {"redrivePermission": "denyAll"}
-
-
-def test_queues_are_encrypted_with_the_given_key_or_by_sqs(stacks: dict[str, Deployment]) -> None:
-    for url in (stacks["queue"].queue_url, stacks["queue"].dead_letters_url):
-        assert deployed.queue_attributes(url)["KmsMasterKeyId"] == KEY
-    for url in (stacks["fifo"].queue_url, stacks["fifo"].dead_letters_url, stacks["stream"].dead_letters_url):
-        assert deployed.queue_attributes(url)["SqsManagedSseEnabled"] == "true"
-
-
 # ---------------------------------------------------------------- functions
 
 
@@ -400,17 +373,6 @@ def test_role_may_do_what_it_needs_and_nothing_else(
 # ---------------------------------------------------------------- the table and the alarms
 
 
-def test_example_table_has_backups_ttl_and_deletion_protection(
-    stacks: dict[str, Deployment],
-) -> None:
-    dynamodb, name = sdk.client("dynamodb"), stacks["fifo"].table_name
-    backups = dynamodb.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
-    ttl = dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
-    assert backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
-    assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expiresAt"}
-    assert dynamodb.describe_table(TableName=name)["Table"]["DeletionProtectionEnabled"]
-
-
 @pytest.mark.parametrize(
     ("name", "source", "written"),
     [("orders-standard", "queue", ""), ("changes", "stream", "changing"), ("meters", "stream", "meters-readings")],
@@ -424,36 +386,6 @@ def test_each_way_to_fail_rings_its_alarm_and_no_other(
         measured = measurements(failure, name, written)
         assert {each for each, alarm in alarms.items() if alarm_of(alarm).rings(measured)} == rings
     assert ("redrive them" in alarms["dead-letters"]["AlarmDescription"]) == (source == "queue")
-
-
-def test_unsettled_messages_are_counted_from_the_log(stacks: dict[str, Deployment]) -> None:
-    (counted,) = sdk.client("logs").describe_metric_filters(logGroupName="/aws/lambda/orders-fifo")["metricFilters"]
-    (made,) = counted["metricTransformations"]
-    assert (counted["filterPattern"], made["metricValue"]) == UNSETTLED
-    assert (made["metricNamespace"], made["metricName"]) == ("onewrite", "Unsettled-orders-fifo")
-
-
-def test_the_alarms_tell_the_topic(stacks: dict[str, Deployment]) -> None:
-    assert all(alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC] for alarm in alarms_of("orders-fifo"))
-
-
-def test_a_queue_can_be_had_without_a_function(outputs: dict[str, Any]) -> None:
-    plain = outputs["plain"]
-    assert (plain["function_name"], plain["role_arn"], plain["log_group_name"]) == (None, None, None)
-    queue = deployed.queue_attributes(plain["queue_url"])
-    assert json.loads(queue["RedrivePolicy"])["deadLetterTargetArn"] == plain["dead_letters_arn"]
-    assert {alarm["AlarmName"] for alarm in alarms_of("plain")} == {"plain-dead-letters", "plain-oldest-message"}
-
-
-def test_a_relay_can_publish_to_a_queue(outputs: dict[str, Any], stacks: object) -> None:
-    relay = Deployment.of(outputs["relay_to_queue"])
-    queue = outputs["plain"]["queue_arn"]
-    environment = deployed.function(relay)["Environment"]["Variables"]
-    assert environment["QUEUE_URL"] == f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/plain-events"
-    assert environment.keys() == {"ORDERS_TABLE", "QUEUE_URL"}
-    sent = {grant for grant in deployed.grants(relay) if grant[1].startswith(("sns:", "sqs:Send"))}
-    assert sent >= {("Allow", "sqs:SendMessage", queue)}
-    assert {action for _, action, _ in sent} == {"sqs:SendMessage"}
 
 
 def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
@@ -502,6 +434,12 @@ def alarms_of(name: str) -> list[dict[str, Any]]:
     return list(sdk.client("cloudwatch").describe_alarms(AlarmNamePrefix=f"{name}-")["MetricAlarms"])
 
 
+def resources(module: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from module.get("resources", [])
+    for child in module.get("child_modules", []):
+        yield from resources(child)
+
+
 def test_who_may_send_to_the_queue_is_named(stacks: dict[str, Deployment]) -> None:
     def senders(kind: str) -> set[tuple[str, str, str]]:
         return deployed.senders(deployed.queue_attributes(stacks[kind].queue_url).get("Policy"))
@@ -533,35 +471,6 @@ def test_roles_are_for_the_account_alone(outputs: dict[str, Any]) -> None:
     for name in (*names, *starting):
         (trusted,) = sdk.client("iam").get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"]["Statement"]
         assert trusted["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
-
-
-def test_the_mapping_feeds_the_version_of_the_alias(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
-    made = outputs["deployed"]["queue"]
-    alias = sdk.client("lambda").get_alias(FunctionName=made["function_name"], Name=made["alias_name"])
-    assert (alias["AliasArn"], alias["FunctionVersion"]) == (made["alias_arn"], "1")
-    assert deployed.event_source(stacks["queue"])["FunctionArn"] == f"{made['function_arn']}:1"  # as moto resolves the alias
-
-
-def test_function_environment_is_as_given_without_secrets(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
-    def environment(kind: str) -> dict[str, str]:
-        return dict(deployed.function(stacks[kind]).get("Environment", {}).get("Variables", {}))
-
-    assert environment("queue") == {"SHOP": "Ajanta"}
-    assert environment("fifo") == {"ORDERS_TABLE": stacks["fifo"].table_name}
-    assert environment("mongodb") == {"MONGODB_SECRET_ARN": outputs["secret_arn"]}
-    assert environment("batches") == {}
-
-
-def test_disabled_function_takes_no_messages(terraform: Terraform, outputs: dict[str, Any]) -> None:
-    shown = json.loads(terraform("show", "-json").stdout)["values"]["root_module"]
-    mappings = [found for found in resources(shown) if found["type"] == "aws_lambda_event_source_mapping"]
-    assert {found["address"].split(".")[1] for found in mappings if not found["values"]["enabled"]} == {"standard"}
-
-
-def resources(module: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from module.get("resources", [])
-    for child in module.get("child_modules", []):
-        yield from resources(child)
 
 
 def test_the_example_runs_through_its_queue_and_table(
@@ -763,15 +672,6 @@ def test_containers_have_needed_rights_and_health_checks(application: Applicatio
         "OldestEvent",
         "EntitiesBroken",
     }
-
-
-def test_a_container_starts_by_its_own_repository_alone(application: Application) -> None:
-    arn = application.outputs["billing"]["task_definition_arn"]
-    role = sdk.client("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]["executionRoleArn"]
-    pulls = {grant for grant in deployed.grants_of(role.rpartition("/")[2]) if grant[1].startswith("ecr:")}
-    repository = f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/shop"
-    layers = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
-    assert pulls == allow("ecr", layers, repository) | allow("ecr", ["GetAuthorizationToken"], "*")
 
 
 PLANNED = """
