@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.chaos.report import table, verdict
+from tests.chaos.report import verdict
 from tests.chaos.rounds import WRONG, Result
 from tests.chaos.soak import Sample, growth
-from tests.chaos.traffic import KINDS, SOURCES, Source, Traffic, damage, twin
+from tests.chaos.traffic import KINDS, Source, Traffic, damage
 from tests.chaos.witness import Copy, Harm, Witness, bodies_of
 
 
@@ -46,33 +45,6 @@ def test_entity_is_charged_with_its_damage(kind: str, shown: str) -> None:
     losses, doubles, late = ([ids[place] for place in each] for each in wrong)
     expected = (losses, doubles, late if KINDS[kind].in_order else [])
     assert damage(source.entity, [source], n, [ids[place] for place in places]) == expected
-
-
-def test_unsettled_message_is_not_lost() -> None:
-    source = deliver("SeenIds", settled=False)
-    assert damage(source.entity, [source], 0, []).losses == []
-
-
-@pytest.mark.parametrize(("n", "lost", "doubled"), [(2, 1, 0), (4, 0, 1)])
-def test_counter_that_disagrees_with_the_list_is_damage(n: int, lost: int, doubled: int) -> None:
-    source = deliver("SeenIds")
-    harm = damage(source.entity, [source], n, effects_of(source))
-    assert (len(harm.losses), len(harm.doubles)) == (lost, doubled)
-
-
-def test_transaction_is_expected_in_both_entities() -> None:
-    source = deliver("transaction")
-    ids = effects_of(source)
-    assert [damage(each, [source], 2, ids[:2]).losses for each in (source.entity, twin(source.entity))] == [[ids[2]]] * 2
-
-
-def test_ordered_source_waits_for_its_last_message() -> None:
-    traffic, choice = Traffic("t", ["HighWaterMark"], largest=9), random.Random(1)
-    first = list(iter(lambda: traffic.fresh(choice), None))
-    assert (len(first), {delivery.message.sequence for delivery in first}) == (3 * SOURCES, {1})
-    traffic.settle(first[0])
-    (following,) = iter(lambda: traffic.fresh(choice), None)
-    assert (following.message.source, following.message.sequence) == (first[0].message.source, 2)
 
 
 # ---------------------------------------------------------------- events
@@ -116,12 +88,6 @@ def test_witness_counts_the_harm_of_events(harm: Harm, counts: tuple[int, int, i
 def result(*, must_lose: bool = False, **counts: int) -> Result:
     names = {name.replace("_", " "): count for name, count in counts.items()}
     return Result("a setup", must_lose, Counter({"rounds": 1, "messages": 9, **names}), ["an example"])
-
-
-def test_table_ends_with_the_counts_of_harm() -> None:
-    lines = table([result(lost=3), result(doubled=12)]).splitlines()
-    assert [line.rsplit(maxsplit=2)[0] for line in lines[-len(WRONG) :]] == [*WRONG]
-    assert [line.split()[-2:] for line in lines[-len(WRONG) :][:2]] == [["3", "0"], ["0", "12"]]
 
 
 def test_run_without_damage_ends_well() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 import beanie
-import mongoengine
 import pytest
 from aiobotocore.session import get_session
-from mongoengine.connection import disconnect
 from pymongo import AsyncMongoClient, MongoClient
-from pymongo.errors import DuplicateKeyError
 
 from onewrite import Message
 from onewrite.testing.explorer.exploration import Exploration
@@ -32,11 +28,6 @@ class Customer(beanie.Document):
 
     class Settings:
         name = "customers"
-
-
-class Payment(mongoengine.Document):  # type: ignore[misc]  # mongoengine says nothing of its types
-    message = mongoengine.StringField(unique=True)
-    credit = mongoengine.IntField()
 
 
 @pytest.fixture
@@ -102,61 +93,6 @@ def test_a_beanie_document(mongod: Mongod, world: Any, guarded: bool) -> None:
         assert_right(report)
     else:
         assert_found(report, "update_one customers c1: applied")
-
-
-@pytest.mark.parametrize("committing", [True, False])
-def test_a_session_of_a_client_of_the_handlers_own(
-    mongod: Mongod, mongo: MongoClient[Any], world: Any, committing: bool
-) -> None:
-    with MongoClient[Any](mongod.uri) as client:
-
-        def write(message: Message, session: Any) -> None:
-            client.any.marks.insert_one({"_id": message.id}, session=session)
-            client.any.customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, session=session)
-
-        def handle(message: Message) -> None:
-            with client.start_session() as session, suppress(DuplicateKeyError):
-                if committing:
-                    session.with_transaction(lambda _: write(message, session))
-                else:
-                    write(message, session)
-
-        report = on(lambda: with_no_marks(mongo, world), lambda _: handle)
-    if committing:
-        assert_right(report)
-    else:
-        assert_found(report, "insert_one marks m1: applied")
-
-
-def with_no_marks(mongo: MongoClient[Any], world: Any) -> Any:
-    mongo.any.marks.delete_many({})
-    return world()
-
-
-@pytest.fixture
-def connected(mongod: Mongod) -> Iterator[None]:
-    mongoengine.connect("any", host=mongod.uri, uuidRepresentation="standard")
-    Payment._collection = None
-    yield
-    disconnect()
-
-
-@pytest.mark.usefixtures("connected")
-def test_a_mongoengine_document_with_a_unique_field(mongo: MongoClient[Any]) -> None:
-    def emptied() -> Any:
-        mongo.any.payment.drop()
-        return mongo.any.payment
-
-    def handle(message: Message) -> None:
-        try:
-            Payment(message=message.id, credit=message.body).save()
-        except mongoengine.NotUniqueError:
-            return
-
-    def payments(_: Any) -> Any:
-        return [(payment.message, payment.credit) for payment in Payment.objects]
-
-    assert_right(on(emptied, lambda _: handle, observe=payments))
 
 
 @pytest.mark.parametrize("guarded", [False, True])

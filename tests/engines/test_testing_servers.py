@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError
 
 from onewrite import ConfigurationError
 from onewrite.testing import ProgramMissing, dynamodb_local, dynoxide, mongod
 from onewrite.testing.servers import process
 from onewrite.testing.servers import process as programs
 from onewrite.testing.servers.engines import DynamoDBServer, Dynoxide, Mongod
-from onewrite.testing.servers.process import free_port, is_listening
+from onewrite.testing.servers.process import is_listening
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 pytestmark = pytest.mark.measured
@@ -152,49 +151,6 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         Dynoxide().start()
 
 
-@pytest.mark.parametrize("kind", ["mongod", "dynoxide"])
-def test_a_taken_port_is_left_to_its_owner(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    owner: Mongod | Dynoxide = request.getfixturevalue(kind)
-    free = free_port()
-    ports = iter([owner.port, free])
-    monkeypatch.setattr(process, "free_port", lambda: next(ports))
-    with type(owner)() as server:
-        assert server.port == free
-        assert owner.running
-
-
-def test_a_server_without_its_launcher_starts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a system without death signals."""
-    require(dynoxide_binary)
-    server = Dynoxide()
-    server.kill()  # there is nothing to kill yet
-    monkeypatch.setattr("onewrite.testing.servers.process.sys.platform", "darwin")
-    with server:
-        assert server.client().list_tables()["TableNames"] == []
-
-
-def test_stranger_on_the_port_is_no_server(monkeypatch: pytest.MonkeyPatch, mongod: Mongod, dynoxide: Dynoxide) -> None:
-    one, other = Mongod(), Dynoxide()
-    assert not one._writable(mongod.client())
-    one.port, other.port = dynoxide.port, mongod.port
-    monkeypatch.setattr(one, "_process", dynoxide._process)
-    assert not one._ready()
-    monkeypatch.setattr(other, "log_tail", lambda: f"listening on {other.endpoint}")
-    assert not other._ready()
-
-
-def test_without_a_free_port_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        monkeypatch.setattr("random.SystemRandom.randrange", lambda *_: port)
-        with pytest.raises(RuntimeError, match="no free loopback port"):
-            free_port()
-
-
 def test_server_outlives_the_thread_that_started_it(dynoxide: Dynoxide) -> None:
     server = Dynoxide()
     with pytest.raises(RuntimeError, match="was not started"):
@@ -253,27 +209,6 @@ def test_dynoxide_keeps_its_data_over_kill_and_restart() -> None:
         for _ in range(2):  # the second time it runs
             server.restart()
             assert table.get_item(Key={"orderId": "o-1"})["Item"]["n"] == 1
-
-
-def test_table_of_a_server_is_defined_like_motos(dynoxide: Dynoxide) -> None:
-    first = dynoxide.table("lines", "order", sort_key="line", types={"line": "N"})
-    first.put_item(Item={"order": "o-1", "line": 1})
-    again = dynoxide.table("lines", "order", sort_key="line", types={"line": "N"})
-    assert again.scan()["Items"] == []
-    with pytest.raises(ClientError, match="key"):
-        again.put_item(Item={"order": "o-1", "line": "one"})
-
-
-def test_mongod_takes_transactions_and_fail_points(mongod: Mongod) -> None:
-    things = mongod.collection("things", database="transactions")
-    client = things.database.client
-    with client.start_session() as session, session.start_transaction():
-        things.insert_one({"_id": "a"}, session=session)
-    data = {"failCommands": ["insert"], "closeConnection": True}
-    client.admin.command({"configureFailPoint": "failCommand", "mode": {"times": 1}, "data": data})
-    things.insert_one({"_id": "b"})  # a retryable write: the driver repeats it
-    assert sorted(thing["_id"] for thing in things.find()) == ["a", "b"]
-    assert mongod.collection("things", database="transactions").count_documents({}) == 0
 
 
 @pytest.mark.slow

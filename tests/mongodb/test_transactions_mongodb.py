@@ -7,10 +7,9 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
-from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from onewrite import ConfigurationError, Message, SeenIds
-from onewrite.mongodb import GuardedCollection
+from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection
@@ -44,77 +43,7 @@ def note(accounts: Any, message: Message, **session: Any) -> None:
     accounts.database.inbox.insert_one({"_id": message.id}, **session)
 
 
-# ---------------------------------------------------------------- the inbox, right
-
-
-def inbox_that_looks_first(accounts: Any) -> Handler:
-    """Two deliveries may both find nothing. The second insert is then in conflict with the first."""
-
-    def handle(message: Message) -> None:
-        inbox = accounts.database.inbox
-
-        def body(session: Any) -> None:
-            if inbox.find_one({"_id": message.id}, session=session) is None:
-                note(accounts, message, session=session)
-                deposit(accounts, message, session=session)
-
-        with accounts.database.client.start_session() as session:
-            session.with_transaction(body)
-
-    return handle
-
-
-def test_inbox_that_looks_first_is_right_in_one_transaction() -> None:
-    report = explored(inbox_that_looks_first)
-    report.assert_effectively_once()
-    assert report.exhausted
-    assert report.remarks == ()
-
-
-def test_a_guarded_collection_takes_part_in_a_transaction() -> None:
-    def build(accounts: Any) -> Handler:
-        guarded = GuardedCollection(accounts, SeenIds())
-
-        def handle(message: Message) -> Any:
-            def body(session: Any) -> Any:
-                change = {"$inc": {"balance": message.body}}
-                outcome = guarded.update_one(message, {"_id": "ann"}, change, session=session)
-                accounts.update_one({"_id": "bob"}, {"$set": {"last": message.id}}, session=session)
-                return outcome
-
-            with accounts.database.client.start_session() as session:
-                return session.with_transaction(body)
-
-        return handle
-
-    report = explored(build)
-    report.assert_effectively_once()
-    assert report.exhausted
-
-
 # ---------------------------------------------------------------- wrong
-
-
-def deposit_outside_of_the_transaction(accounts: Any) -> Handler:
-    def handle(message: Message) -> None:
-        with accounts.database.client.start_session() as session, suppress(DuplicateKeyError), session.start_transaction():
-            note(accounts, message, session=session)
-            deposit(accounts, message)
-
-    return handle
-
-
-def whole_again_when_unsure(accounts: Any) -> Handler:
-    """Tries the whole again, without a mark, when it is not known whether the commit was done."""
-
-    def handle(message: Message) -> None:
-        with accounts.database.client.start_session() as session:
-            while True:
-                with suppress(PyMongoError), session.start_transaction():
-                    deposit(accounts, message, session=session)
-                    return session.commit_transaction()
-
-    return handle
 
 
 def write_skew(accounts: Any) -> Handler:
@@ -131,13 +60,6 @@ def write_skew(accounts: Any) -> Handler:
             session.with_transaction(body)
 
     return handle
-
-
-@pytest.mark.parametrize("build", [deposit_outside_of_the_transaction, whole_again_when_unsure])
-def test_an_inbox_that_is_not_one_transaction_is_found(build: Build) -> None:
-    report = explored(build)
-    assert report.counterexample is not None
-    assert report.counterexample.observed != report.counterexample.expected[0]
 
 
 def test_write_skew_of_two_messages_is_found() -> None:
@@ -189,12 +111,6 @@ def test_write_beside_the_own_transaction_makes_its_commit_fail() -> None:
 
 
 # ---------------------------------------------------------------- what a report says
-
-
-def test_report_shows_a_transaction_and_its_end() -> None:
-    report = explored(deposit_outside_of_the_transaction)
-    assert "insert_one inbox m1 in a transaction" in str(report)
-    assert "commit_transaction inbox m1: committed" in str(report)
 
 
 @pytest.mark.parametrize(
