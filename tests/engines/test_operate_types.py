@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import bson
 import pytest
-from bson import json_util
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.collection import Collection
@@ -71,7 +68,6 @@ DOCUMENT_TYPES: dict[str, Any] = {
     "max": bson.MaxKey(),
     "reference": bson.DBRef("c", {"a": [1]}),
 }
-NO_ID = ("array", "regex", "null")  # what MongoDB takes for no `_id`, and a guarded store for the name of no entity
 CODEC: CodecOptions[Any] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -132,48 +128,10 @@ def write_item(dynamo: Any, table: str, key: dict[str, Any]) -> None:
         store.record(message, Key=key, emit=[] if n else [Event("E", 1)])
 
 
-@pytest.mark.parametrize(
-    ("kind", "key", "told"),
-    [
-        ("S", "ä/=%", '"ä/=%"'),
-        ("S", "-5", '"-5"'),
-        ("N", Decimal("1.5"), "1.5"),
-        ("N", -7, "-7"),
-        ("N", Decimal("1e100"), "1e100"),
-        ("B", b"\xff\x00", json.dumps({"B": base64.b64encode(b"\xff\x00").decode()})),
-    ],
-)
-@pytest.mark.few(3)
-def test_an_item_with_every_type_of_key(
-    kind: str,
-    key: Any,
-    told: str,
-    dynamo: Any,
-    table: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    name = f"{table}-keys"
-    dynamo.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": kind}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    write_item(dynamo, name, {"id": key})
-    monkeypatch.setattr("onewrite.operate.stores.dynamodb_client", lambda *_: dynamo)
-    go_through(capsys, ("--table", name), f'{{"id": {told}}}')
-
-
 def write_document(documents: Collection[Any], key: Any) -> None:
     for n, (ledger, message) in enumerate(LEDGERS):
         store = GuardedCollection(documents, ledger, clock=lambda: NOW, outbox=Outbox("shop"))
         store.record(message, {"_id": key}, emit=[] if n else [Event("E", 1)])
-
-
-def key_of(value: Any) -> str:
-    options = json_util.CANONICAL_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
-    return json_util.dumps({"_id": value}, json_options=options)
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
@@ -188,19 +146,6 @@ def test_a_document_with_every_type(
     monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
     monkeypatch.setattr(type(collection.database.client), "close", lambda _: None)
     go_through(capsys, ("--collection", "mongodb://host/shop.orders"), "e")
-
-
-@pytest.mark.parametrize("kind", [kind for kind in DOCUMENT_TYPES if kind not in NO_ID])
-@pytest.mark.few(4)
-def test_a_document_with_every_type_of_id(
-    kind: str, collection: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    documents = collection.with_options(codec_options=CODEC)
-    documents.insert_one({"_id": DOCUMENT_TYPES[kind]})
-    write_document(documents, DOCUMENT_TYPES[kind])
-    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
-    monkeypatch.setattr(type(collection.database.client), "close", lambda _: None)
-    go_through(capsys, ("--collection", "mongodb://host/shop.orders"), key_of(DOCUMENT_TYPES[kind]))
 
 
 EQUAL_IN_PYTHON: tuple[Any, ...] = (

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from onewrite import (
     HighWaterMark,
@@ -126,18 +125,3 @@ def test_repair_stopped_by_a_writer_leaves_the_entity_whole(
     assert apply(place, ledger, FRESH) == ["Duplicate"]
     assert place.run("clear", "--yes") == 0
     assert business(place) == {"n": 401}
-
-
-def test_a_request_that_the_database_refuses_is_told(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if not isinstance(place, TablePlace):
-        pytest.skip("the flow has no error of MongoDB's to look at")
-    apply(place, SeenIds(), MESSAGES[0])
-
-    def refuses(**_: Any) -> None:
-        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateItem")
-
-    monkeypatch.setattr(place.client, "update_item", refuses)
-    assert place.run("clear", "--yes") == 1
-    assert "The database or the network fails: ClientError" in capsys.readouterr().err
