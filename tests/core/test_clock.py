@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from onewrite import ConfigurationError, Event, Inbox, Message, Outbox, SeenIds, Tombstones, metrics
 from onewrite.aws_lambda import sqs_handler
-from onewrite.core.clock import checked_clock
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.identity import sqs_message_id
 from onewrite.outbox import Relay, SweepReport
@@ -77,18 +75,3 @@ def test_no_metric_is_written_under_such_a_clock(clock: Callable[[], Any], emf: 
     with refused():
         hook(*((None, None, 0.1) if emf is metrics.emf else (SweepReport(),)))
     assert written == []
-
-
-def test_what_is_no_function_is_refused_where_it_is_given() -> None:
-    for clock in (NOW, None, "time", datetime.now(UTC)):
-        with refused():
-            checked_clock(clock)
-
-
-def test_an_asynchronous_clock_is_refused() -> None:
-    async def read() -> float:
-        return NOW
-
-    time_to_await = read()
-    with closing(time_to_await), refused():
-        checked_clock(lambda: time_to_await)()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import boto3
@@ -16,7 +14,6 @@ import pytest
 from onewrite import (
     Applied,
     Begun,
-    Busy,
     Event,
     InSequence,
     InvalidUpdate,
@@ -29,8 +26,7 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.core.ledgers import Ledger
-from onewrite.core.pipeline import new_write
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, transact
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import mongomock_collection, moto_table
@@ -110,19 +106,6 @@ def test_a_prepared_write_keeps_copies(engine: str, method: str) -> None:
     assert repr(prepared) == before
 
 
-def test_one_dict_serves_for_two_prepared_writes() -> None:
-    with moto_table("orders") as table:
-        store = name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
-        native: Any = {"Key": {}, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 0}}
-        writes: list[Any] = []
-        for name, amount in (("a", 500), ("b", 100)):
-            native["Key"]["orderId"] = name
-            native["ExpressionAttributeValues"][":n"] = amount
-            writes.append(store.updating(**native))
-        assert isinstance(transact(M, writes), Applied)
-        assert {item["orderId"]: item["n"] for item in table.scan()["Items"]} == {"a": 500, "b": 100}
-
-
 # --- steps --------------------------------------------------------------------------------------------------------------
 
 
@@ -171,10 +154,6 @@ def test_step_is_finished_if_its_key_dict_was_reused(place: Place) -> None:
     assert isinstance(place.finish(claim), Applied)
 
 
-def test_an_effect_may_use_the_key_again(place: Place) -> None:
-    assert isinstance(place.perform(lambda _: spoil(place.named)), Applied)
-
-
 @pytest.mark.parametrize("method", ["begin", "seen", "open_steps"])
 def test_uncertain_step_is_finished_if_its_key_was_reused(place: Place, method: str) -> None:
     assert isinstance(place.begin(), Begun)
@@ -184,66 +163,6 @@ def test_uncertain_step_is_finished_if_its_key_was_reused(place: Place, method: 
     assert isinstance(claim, Uncertain)
     spoil(place.named)
     assert isinstance(place.finish(claim), Applied)
-
-
-def test_a_busy_answer_holds_nothing_of_the_callers(place: Place) -> None:
-    place.begin()
-    answer = place.seen()
-    assert isinstance(answer, Busy)
-    before = repr(answer)
-    spoil(place.named)
-    assert repr(answer) == before
-
-
-class Order:
-    """As an object of an object mapper: it cannot be copied."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-def test_prepared_write_takes_what_the_write_takes() -> None:
-    box: Any = Outbox("shop", default=lambda _: "an order")
-    emit = [Event("Paid", Order())]
-    with mongomock_collection("orders") as collection, moto_table("orders") as table:
-        items, documents = GuardedTable(table, SeenIds(), outbox=box), GuardedCollection(collection, SeenIds(), outbox=box)
-        key, query = MappingProxyType({"orderId": "o"}), MappingProxyType({"_id": "o"})
-        item: Any = {"UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": MappingProxyType({"b": 1})}}
-        document: Any = {"$set": {"a": 1}}
-        assert isinstance(items.update_item(M, Key=key, emit=emit, **item), Applied)
-        assert isinstance(documents.update_one(M, query, document, upsert=True, emit=emit), Applied)
-        for message in (Message("m2"), Message("m3")):
-            writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": message.id})]
-            assert isinstance(transact(message, writes), Applied)
-            prepared: Any = [documents.updating(query, document, emit=emit), documents.recording({"_id": "x"})]
-            assert all(
-                write.make_attempt(new_write(write.store, message, write.entity, emit=write.emit)) for write in prepared
-            )
-        for answer in (items.begin(M1, "charge", Key=key, **STEP), documents.begin(M1, "charge", query, **STEP)):
-            assert isinstance(answer, Begun)
-        assert len(Relay(items, lambda _: None).flush(Key=key).published) == 3
-        assert len(Relay(documents, lambda _: None).flush(query).published) == 1
-
-
-def _spoiled(entity: Any) -> None:
-    """As by someone who makes a row of it."""
-    spoil(entity)
-    entity.update(cents=5)
-
-
-def test_an_effect_may_change_the_key_that_it_is_given(place: Place) -> None:
-    assert isinstance(place.perform(lambda step: _spoiled(step.entity_key)), Applied)
-
-
-def test_step_is_released_if_its_effect_changed_the_key(place: Place) -> None:
-    def effect(step: Begun) -> None:
-        _spoiled(step.entity_key)
-        raise RuntimeError("the provider")
-
-    with pytest.raises(RuntimeError, match="the provider"):
-        place.perform(effect)
-    (left,) = place.open_steps()
-    assert isinstance(left, Uncertain)
 
 
 class Turns:
@@ -375,24 +294,6 @@ def test_asynchronous_write_keeps_copies_from_its_first_request(method: str) -> 
     assert isinstance(answer, list | Applied | Begun) or method == "seen"
 
 
-def test_finishing_write_keeps_copies_too() -> None:
-    with mongomock_collection("orders") as collection:
-        collection.insert_one({"_id": {"order": "o"}, "n": 0})
-        given: dict[str, Any] = {"update": {"$set": {"n": {"is": 1}}}}
-        spoils: Any = Spoils(AsyncStandInCollection(collection), given)
-        store = AsyncGuardedCollection(spoils, SeenIds(), clock=lambda: NOW)
-
-        def then(_: object) -> Any:
-            given["update"] = {"$set": {"n": {"is": 1}}}
-            return {"update": given["update"]}
-
-        named: Any = {"filter": {"_id": {"order": "o"}}}
-        assert isinstance(asyncio.run(store.perform(M, "charge", lambda _: None, then=then, **named, **STEP)), Applied)
-        (document,) = collection.find()
-    assert "spoilt" in repr(given)
-    assert document["n"] == {"is": 1}
-
-
 # --- folds and relays ---------------------------------------------------------------------------------------------------
 
 
@@ -415,23 +316,6 @@ def test_fold_notices_another_entity_in_the_same_dict() -> None:
             GuardedTable(table, SeenIds()).fold(messages, of_table)
         with pytest.raises(InvalidUpdate, match="writes to one entity"):
             GuardedCollection(collection, SeenIds()).fold(messages, of_collection)
-
-
-def test_event_names_its_entity_if_the_key_was_reused() -> None:
-    with mongomock_collection("orders") as collection, moto_table("orders") as table:
-        told: list[Outgoing] = []
-        orders, documents = (
-            name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
-            name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
-        )
-        key, query = {"orderId": "o"}, {"_id": {"order": "o"}}
-        orders.update_item(M, Key=key, UpdateExpression="REMOVE x", emit=events())
-        documents.update_one(M, query, {"$set": {"n": 1}}, upsert=True, emit=events())
-        Relay(orders, told.extend).flush(Key=key)
-        Relay(documents, told.extend).flush(query)
-        spoil(key)
-        spoil(query)
-    assert [event.entity for event in told] == [{"orderId": "o"}, {"_id": {"order": "o"}}]
 
 
 @pytest.mark.parametrize("change", [{"orderId": "other", "_id": "other"}, {"cents": 5}], ids=repr)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.core.flow import Call, Do, Flow, Wait, arun, check_awaited, redirect_calls, run
+from onewrite.core.flow import Call, Do, Flow, arun, check_awaited, run
 from onewrite.core.ledgers import SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 
@@ -70,13 +70,6 @@ def two_calls(log: list[Any]) -> Flow[str]:
     return "done"
 
 
-def test_a_flow_is_sent_each_reply_and_its_result_returned(twin: Twin) -> None:
-    client, log = twin.client("first", "second"), list[Any]()
-    assert twin.run(two_calls(log), client) == "done"
-    assert log == ["first", "second"]
-    assert client.calls == [(("a",), {"b": 1}), ((), {})]
-
-
 def test_exception_is_thrown_into_the_flow(twin: Twin) -> None:
     error = Lost("no answer")
 
@@ -116,17 +109,6 @@ def test_exit_closes_the_flow(end: type[BaseException]) -> None:
     with pytest.raises(end):
         run(noting(seen), Client(end()))
     assert seen == ["closed"]
-
-
-def test_a_wait_sleeps_as_long_as_asked_and_calls_nothing(twin: Twin) -> None:
-    def flow() -> Flow[Any]:
-        reply = yield Wait(0.25)
-        return reply, (yield Call("update_item"))
-
-    client = twin.client("first")
-    assert twin.run(flow(), client) == (None, "first")
-    assert twin.slept == [0.25]
-    assert len(client.calls) == 1
 
 
 def test_a_cancelled_task_closes_its_flow_and_stays_cancelled() -> None:
@@ -207,12 +189,3 @@ def test_function_result_is_awaited_in_asynchronous_loops(twin: Twin) -> None:
     else:
         with pytest.raises(ConfigurationError, match="given an asynchronous function"):
             twin.run(flow(later), twin.client())
-
-
-def test_flow_may_be_driven_at_another_target(twin: Twin) -> None:
-    log: list[Any] = []
-    there = twin.client("first", "second")
-    here = twin.client()
-    assert twin.run(redirect_calls(there, two_calls(log)), here) == "done"
-    assert (log, here.calls) == (["first", "second"], [])
-    assert there.calls[0] == (("a",), {"b": 1})

@@ -84,27 +84,11 @@ def remember(ledger: SeenIds | MessageIds, message: Message = M1, now: float = N
 # --- SeenIds ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("generation", "before", "after"), [(2763, "r1", "r3"), (2764, "r3", "r4")])
-def test_default_generation_begins_every_seven_and_a_half_days(generation: int, before: str, after: str) -> None:
-    # Pinned, as above: half of 14 days, four times six hours, and two microseconds for rounding.
-    begin = generation * (7.5 * DAY + 0.000_001)
-    earlier, later = (remember(SeenIds(), M1, begin + step) for step in (-0.000_002, 0.000_002))
-    assert (earlier.sets.present.key, later.sets.present.key) == (before, after)
-
-
 @pytest.mark.parametrize("held", [b"m1", None, ["m1"], frozenset(["m1"]), frozenset([b"m1", 3])])
 def test_strange_value_in_a_live_slot_is_a_mismatch(held: object) -> None:
     slot = remember(SeenIds()).sets.live[0]
     with pytest.raises(LedgerMismatch, match=r"set of bytes is a \w+ with other contents.*Repair the entity"):
         Held({slot: held}).judge(SeenIds(), M1)
-
-
-def test_mark_read_as_another_type_is_the_same() -> None:
-    class Text(str):
-        __slots__ = ()  # as a codec of the user's may make them
-
-    own = remember(SeenIds(readable=True))
-    assert Held({own.sets.present: frozenset([Text("@s/m1")])}).judge(SeenIds(readable=True), M1) == Duplicate(M1)
 
 
 @pytest.mark.parametrize(
@@ -121,58 +105,12 @@ def test_a_retention_that_cannot_be_kept_is_refused(retention: Any, said: str) -
         SeenIds(retention)
 
 
-@pytest.mark.parametrize("retention", [timedelta(seconds=1), CENTURY])
-@pytest.mark.parametrize("now", [0.0, NOW, 1e10])
-def test_any_clock_counts_a_second_and_a_hundred_years(now: float, retention: timedelta) -> None:
-    sets = remember(SeenIds(retention), M1, now).sets
-    assert sets.present in sets.live
-
-
-@pytest.mark.parametrize(
-    ("retention", "layout"),
-    [
-        (timedelta(days=14), "14d"),
-        (timedelta(hours=24), "1d"),
-        (timedelta(minutes=90), "90m"),
-        (timedelta(seconds=45), "45s"),
-        (timedelta(seconds=1.5), "1500000us"),
-        (None, "all"),
-    ],
-)
-def test_layout_says_the_exact_retention(retention: timedelta | None, layout: str) -> None:
-    assert SeenIds(retention).layout == layout
-    assert SeenIds(retention, readable=True).layout == f"{layout} text"
-    group = remember(SeenIds(retention)).sets.present.group
-    assert group == {"14d": "ow_r", "all": "ow_all"}.get(layout, f"ow_{layout}_r")
-
-
 # --- marks of sources -------------------------------------------------------------------------------------------------
 
 
 def test_a_gapless_sequence_needs_an_int() -> None:
     with pytest.raises(InvalidMessage, match=r"expected an int.*HighWaterMark"):
         InSequence().entry(at("1"), NOW)
-
-
-@pytest.mark.parametrize(
-    ("held", "sequence", "expected"),
-    [
-        (ABSENT, 5, None),
-        (4, 5, None),
-        (5, 5, Duplicate(at(5), ENTITY)),
-        (6, 5, Stale(at(5), 6, ENTITY)),
-        (ABSENT, "b", None),
-        ("", "b", None),
-        ("b", "b", Duplicate(at("b"), ENTITY)),
-        ("ba", "b", Stale(at("b"), "ba", ENTITY)),
-        ("10", "09", Stale(at("09"), "10", ENTITY)),
-        ("9", "x10", None),
-        (sortable(9), sortable(10), None),
-        (sortable(10), sortable(9), Stale(at(sortable(9)), sortable(10), ENTITY)),
-    ],
-)
-def test_a_high_water_mark_lets_in_what_is_above_it(held: Any, sequence: Any, expected: Any) -> None:
-    assert judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held) == expected
 
 
 @pytest.mark.parametrize(("held", "sequence"), [("9", "10"), ("10", "9"), ("a", "10")])
@@ -191,36 +129,10 @@ def test_text_that_sorts_before_digits_is_no_number(held: str, sequence: str) ->
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
 
 
-@pytest.mark.parametrize("digits", ["٣", "²", "1a", "-1", ""])
-def test_only_ascii_digits_are_a_number_as_text(digits: str) -> None:
-    own = HighWaterMark().entry(at(digits), NOW).own
-    assert isinstance(own, Advance)
-    assert not own.has_digits
-
-
 @pytest.mark.parametrize("held", ["9", "order-7", ""])
 def test_sortable_text_is_not_compared_with_any_other(held: str) -> None:
     with pytest.raises(LedgerMismatch, match=r"from onewrite\.sortable.*isn't"):
         judged(HighWaterMark().entry(at(sortable(10)), NOW), at(sortable(10)), held)
-
-
-@pytest.mark.parametrize(
-    ("first", "held", "sequence", "expected"),
-    [
-        (1, ABSENT, 1, None),
-        (1, 1, 2, None),
-        (1, 2, 1, Stale(at(1), 2, ENTITY)),
-        (1, 1, 1, Duplicate(at(1), ENTITY)),
-        (1, 3, 5, Deferred(at(5), 4, ENTITY)),
-        (5, ABSENT, 3, Stale(at(3), 4, ENTITY)),
-        (5, ABSENT, 6, Deferred(at(6), 5, ENTITY)),
-        # Another ledger, or an older `first`, left a mark below: what follows it is still the next one.
-        (5, 2, 3, None),
-        (5, 2, 5, Deferred(at(5), 3, ENTITY)),
-    ],
-)
-def test_a_gapless_sequence_lets_in_the_next_one(first: int, held: Any, sequence: int, expected: Any) -> None:
-    assert judged(InSequence(first).entry(at(sequence), NOW), at(sequence), held) == expected
 
 
 def judged(entry: Entry, message: Message, held: object) -> object:
@@ -330,19 +242,7 @@ def test_sequence_after_ids_is_told_where_to_go_on(first: int, before: Any) -> N
     assert written(SeenIds(), at(3)).judge(InSequence(4, also=SeenIds()), at(4)) is None
 
 
-@pytest.mark.parametrize("before", [InSequence(), HighWaterMark()])
-def test_high_water_mark_may_move_to_another_name(before: AnyLedger) -> None:
-    held, moved = written(before, at(1), at(2)), HighWaterMark(name="steps", also=before)
-    assert held.write(moved, at(3)) is None
-    assert [held.judge(moved, at(n)) for n in (1, 2, 3, 4)] == [Stale(at(1), 3), Duplicate(at(2)), Duplicate(at(3)), None]
-
-
 # --- labels -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_label_of_a_later_format_is_named_as_such() -> None:
-    with pytest.raises(LedgerMismatch, match=r"'ow_l' is labelled 'ow2 14d', .* knows 'ow1' only"):
-        Held({Slot("ow_l"): "ow2 14d"}).judge(SeenIds(), M1)
 
 
 def test_a_ledger_that_moved_says_where() -> None:
@@ -353,12 +253,6 @@ def test_a_ledger_that_moved_says_where() -> None:
     with pytest.raises(LedgerMismatch, match=r"moved from 'ow_l' to 'ow_seen:l'.*pass it as also="):
         held.judge(SeenIds(), M1)
     assert held.judge(SeenIds(also=SeenIds(name="seen")), M2) == Duplicate(M2)
-
-
-def test_a_ledger_of_another_kind_is_refused_and_named() -> None:
-    with pytest.raises(LedgerMismatch, match=r"Ledger mismatch in 'ow_l'.*its own name=") as refused:
-        Held({Slot("ow_l"): "ow1 30d text"}).judge(HighWaterMark(), M1)
-    assert _named(str(refused.value)) == SeenIds(MONTH, readable=True)
 
 
 # --- wrong arguments --------------------------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
 from decimal import Decimal
-from typing import Any, cast
 
 import pytest
 from boto3.dynamodb.types import Binary
@@ -13,8 +11,7 @@ from bson import ObjectId
 
 from onewrite import ConfigurationError, LedgerMismatch, Outbox
 from onewrite.core.event import seconds
-from onewrite.core.pending import Box, Broken, PendingEvent, key_parts, read_box, try_read
-from tests.support.driven import play
+from onewrite.core.pending import Box, PendingEvent, key_parts, read_box
 
 EARLY, LATE = "2026-11-22T08:00:00.000Z", "2026-11-22T09:00:00.000Z"
 OUTBOX = "shop/orders"
@@ -49,27 +46,6 @@ def test_skipped_events_replacement_names_its_key(part: object, shown: object) -
 
 EVENT: dict[str, object] = {**event(1).as_fields()}
 LABEL = {"ow_o": Outbox(OUTBOX).label}
-FIRST = "1970-01-01T00:00:00.000Z"
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, {}),
-        ({"ow_events": [EVENT]}, {"events": (event(1),)}),
-        ({"ow_events": [EVENT], "ow_due": LATE}, {"events": (event(1),), "due": LATE}),
-        ({"ow_events": [EVENT], "ow_due": FIRST}, {"events": (event(1),), "due": FIRST}),
-        ({"ow_sent": 0, "ow_life": "nonce1"}, {"sent_count": 0, "incarnation": "nonce1"}),
-        ({"ow_sent": 7, "ow_life": "n", "ow_events": [EVENT]}, {"sent_count": 7, "incarnation": "n", "events": (event(1),)}),
-    ],
-)
-def test_an_outbox_is_read_as_it_was_written(fields: dict[str, object], expected: dict[str, Any]) -> None:
-    assert read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields}) == Box({"id": "o-1"}, "origin", **expected)
-
-
-def test_replacement_of_an_event_is_read_as_made() -> None:
-    skipped = event(1).replacement({"id": "o-1"})
-    assert read_box(None, {}, "origin", {**LABEL, "ow_events": [skipped.as_fields()]}).events == (skipped,)
 
 
 @pytest.mark.parametrize(
@@ -89,18 +65,6 @@ def test_replacement_of_an_event_is_read_as_made() -> None:
 def test_something_else_where_an_outbox_should_be_is_a_mismatch(fields: dict[str, object]) -> None:
     with pytest.raises(LedgerMismatch, match="outbox"):
         read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields})
-
-
-def test_unreadable_entity_holds_up_no_other() -> None:
-    def read(error: Exception) -> Generator[str, None, Box]:
-        yield "read"
-        raise error
-
-    damaged = LedgerMismatch("damaged")
-    outcome, _ = play(cast("Any", try_read(lambda _: read(damaged), {"id": "o-1"})), None)
-    assert outcome == Broken({"id": "o-1"}, damaged)
-    with pytest.raises(ConfigurationError):
-        play(cast("Any", try_read(lambda _: read(ConfigurationError("wrong")), {"id": "o-1"})), None)
 
 
 def test_clock_ahead_at_the_write_postpones_nothing() -> None:

@@ -10,14 +10,11 @@ import pytest
 from onewrite import (
     Begun,
     Busy,
-    Duplicate,
     EntityTooLarge,
     HighWaterMark,
     InSequence,
-    InvalidUpdate,
     LedgerMismatch,
     Message,
-    Missing,
     Rejected,
     SeenIds,
 )
@@ -86,27 +83,9 @@ def test_step_is_begun_anew_if_released_before_a_takeover() -> None:
     assert (begun.since, begun.first, len(steps)) == (NOW, True, 3)
 
 
-def test_step_is_a_duplicate_if_finished_before_a_takeover() -> None:
-    done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")})
-    answer, _ = play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(done))
-    assert isinstance(answer, Duplicate)
-
-
-def test_entity_that_vanishes_before_a_takeover_is_missing() -> None:
-    assert play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(None))[0] == Missing(M)
-
-
 def test_who_always_comes_second_is_told_to_come_again() -> None:
     others = [refusal(item(step(f"other {n}"))) for n in range(6)]
     assert play(begin(table(), M, native=KEY, **ASKED), *others)[0] == Busy(M, NOW)
-
-
-def test_entity_too_large_for_a_step_is_said() -> None:
-    with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
-        play(begin(table(), M, native=KEY, **ASKED), too_large(), refusal(item()))
-    flow = finish(table(), M, KEY, claim(mine()))
-    with pytest.raises(EntityTooLarge):
-        play(flow, too_large(), refusal(item(mine())))
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["ids", "mark", "sequence"])
@@ -131,17 +110,6 @@ def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_again() -> None:
     assert isinstance(play(begin(collection(), M, native={"filter": QUERY}, **ASKED), NOTHING, document(), LANDED)[0], Begun)
     never = play(begin(collection(), M, native={"filter": QUERY}, **ASKED), *[NOTHING, document()] * 6)
     assert never[0] == Rejected(M, settled=False)
-
-
-def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
-    with pytest.raises(InvalidUpdate, match="begin creates nothing"):
-        play(begin(collection(), M, native={"filter": QUERY, "upsert": True}, **ASKED))
-    with pytest.raises(InvalidUpdate, match="begin in a transaction"):
-        play(begin(collection(), M, native={"filter": QUERY, "session": Transaction()}, **ASKED))
-
-
-class Transaction:
-    in_transaction = True
 
 
 # --- perform ----------------------------------------------------------------------------------------------------------

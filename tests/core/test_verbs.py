@@ -48,24 +48,6 @@ def test_help_shows_a_verb_by_its_name_with_its_parameters(twins: Twins) -> None
     assert twins.blocking.__qualname__ == f"Guarded{twins.asynchronous.__qualname__.removeprefix('AsyncGuarded')}"
 
 
-@pytest.mark.parametrize("twins", VERBS, ids=lambda twins: twins.blocking.__qualname__)
-def test_only_an_asynchronous_verb_is_a_coroutine_function(twins: Twins) -> None:
-    assert inspect.iscoroutinefunction(twins.asynchronous)
-    assert not inspect.iscoroutinefunction(twins.blocking)
-
-
-@pytest.mark.parametrize("twins", VERBS, ids=lambda twins: twins.blocking.__qualname__)
-def test_both_classes_describe_a_verb_alike(twins: Twins) -> None:
-    blocking, asynchronous = (inspect.signature(verb) for verb in (twins.blocking, twins.asynchronous))
-    assert words(twins.blocking.__doc__)
-    if twins.name == "fold":  # the asynchronous class takes an asynchronous function, too
-        assert words(twins.asynchronous.__doc__) == f"{words(twins.blocking.__doc__)} It may be asynchronous."
-        assert blocking.return_annotation == asynchronous.return_annotation
-    else:
-        assert twins.asynchronous.__doc__ == twins.blocking.__doc__
-        assert blocking == asynchronous
-
-
 @pytest.mark.parametrize("store", BLOCKING)
 def test_an_autospec_refuses_a_write_without_a_message(store: Any) -> None:
     mocked = create_autospec(store, instance=True)
