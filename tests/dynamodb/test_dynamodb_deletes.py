@@ -13,10 +13,8 @@ from botocore.exceptions import ClientError
 from onewrite import (
     Applied,
     Duplicate,
-    EntityTooLarge,
     Gone,
     InvalidUpdate,
-    LedgerMismatch,
     Message,
     Outbox,
     SeenIds,
@@ -27,8 +25,8 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
 from onewrite.testing import Crash, Faults, moto_table
-from tests.support.driven import Table, failure, refusal, too_large
-from tests.support.seams import flows_of, name_calls
+from tests.support.driven import Table
+from tests.support.seams import flows_of
 
 NOW = 1_790_000_000.0
 TOMBSTONES = Tombstones(timedelta(days=1))
@@ -79,13 +77,6 @@ def test_next_delete_removes_a_dead_workers_rest(table: Any, again: Message) -> 
     assert own(table) == {**KEY, "expiresAt": EXPIRY}
 
 
-def test_what_a_faster_redelivery_has_removed_is_not_returned(table: Any) -> None:
-    orders = name_calls(guarded(table), lambda: "same")
-    orders.delete_item(M1, Key=KEY)
-    outcome = orders.delete_item(M1, Key=KEY, ReturnValues="ALL_OLD")  # with the token of the call before
-    assert outcome == Applied(M1, retried=True)
-
-
 def test_clean_up_leaves_an_entity_made_after_the_tombstone(table: Any) -> None:
     orders = guarded(table)
     flow = delete(flows_of(orders), M1, Key=KEY)
@@ -98,14 +89,6 @@ def test_clean_up_leaves_an_entity_made_after_the_tombstone(table: Any) -> None:
     with pytest.raises(StopIteration):
         flow.throw(refusal.value)
     assert orders.get_item(Key=KEY) == {**KEY, "n": 7, "colour": 7}
-
-
-def test_another_error_of_the_second_request_passes_through() -> None:
-    flow = deleting()
-    next(flow)
-    flow.send({"Attributes": {**KEY, "n": 7}})
-    with pytest.raises(ClientError, match="AccessDenied"):
-        flow.throw(failure("AccessDeniedException"))
 
 
 def test_many_attributes_are_removed_in_several_requests() -> None:
@@ -145,21 +128,3 @@ def test_impossible_delete_is_refused_unsent(table: Any, native: Any, says: str)
     with pytest.raises(InvalidUpdate, match=says):
         guarded(table).delete_item(M1, Key=KEY, **native)
     assert item(table) == {}
-
-
-def test_something_else_where_the_tombstone_should_be_is_a_mismatch(table: Any) -> None:
-    table.put_item(Item={**KEY, "ow_tombstone": "mine"})
-    with pytest.raises(LedgerMismatch, match="ow_tombstone"):
-        guarded(table).delete_item(M1, Key=KEY)
-
-
-@pytest.mark.parametrize("held", [{**KEY, "n": 1}, KEY])
-def test_item_still_too_large_raises(held: Any) -> None:
-    flow = deleting()
-    next(flow)
-    flow.throw(too_large())
-    if "n" in held:  # then a second try removes it at once
-        flow.throw(refusal(held))
-        flow.throw(too_large())
-    with pytest.raises(EntityTooLarge):
-        flow.throw(refusal(held))

@@ -12,8 +12,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from onewrite import (
-    Applied,
-    Begun,
     ConfigurationError,
     Deferred,
     Duplicate,
@@ -31,10 +29,9 @@ from onewrite import (
     Tombstones,
 )
 from onewrite.core.clock import random_name
-from onewrite.core.flow import Call, Flow, FlowStep, Wait
+from onewrite.core.flow import Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
 from tests.support.driven import Table, failure, play, refusal, too_large
 
@@ -54,24 +51,13 @@ ENTITY: dict[str, Any] = {"orderId": "o-1", "n": Decimal(1)}
 SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r1": {HASH}}
 
 
-DONE: dict[str, Any] = {"ResponseMetadata": {}}
-
-
 def flows(ledger: Ledger, *, client: bool = False) -> Flows:
     target, name = (object(), "orders") if client else (Table(), None)
     return Flows(target, ledger, name, lambda: NOW, lambda: "try", is_async=False)
 
 
-def methods(steps: list[FlowStep]) -> list[str]:
-    return [step.method if isinstance(step, Call) else "wait" for step in steps]
-
-
 def mistyped() -> ClientError:
     return failure("ValidationException", "An operand in the update expression has an incorrect data type")
-
-
-def conflict() -> ClientError:
-    return failure("TransactionConflictException", "Transaction is ongoing for the item")
 
 
 def raised_by(flow: Flow[Any], *answers: Any) -> ClientError:
@@ -94,26 +80,7 @@ def test_refusal_shows_no_more_than_the_changes_asked_for(asked: str) -> None:
         assert play(flows(SeenIds()).write(M5, native), refusal(held))[0] == outcome
 
 
-@pytest.mark.parametrize("error", [failure("ValidationException", "Syntax error"), ClientError({}, "UpdateItem")])
-def test_any_other_failure_leaves_as_the_driver_raised_it(error: ClientError) -> None:
-    assert raised_by(flows(InSequence()).write(M5, CLOSE), error) is error
-
-
 # --- an entity that is too large, or that something else is in ----------------------------------------------------------
-
-
-def test_a_conflict_with_a_transaction_is_waited_out() -> None:
-    outcome, steps = play(flows(SeenIds()).write(M5, CLOSE), conflict(), None, conflict(), None, DONE)
-    assert outcome == Applied(M5)
-    assert methods(steps) == ["update_item", "wait", "update_item", "wait", "update_item"]
-    waits = [step.seconds for step in steps if isinstance(step, Wait)]
-    assert waits == sorted(waits)
-    assert steps[0] == steps[2] == steps[4]  # the very same request, and so the same token
-
-
-def test_lasting_conflict_is_the_drivers_error() -> None:
-    last = conflict()
-    assert raised_by(flows(SeenIds()).write(M5, CLOSE), *[conflict(), None] * 5, last) is last
 
 
 @pytest.mark.parametrize("held", [SEEN, None], ids=["there", "missing"])
@@ -142,11 +109,6 @@ def test_expression_too_large_is_no_item_too_large() -> None:
         play(flows(SeenIds()).write(M5, CLOSE), failure("ValidationException", text))
 
 
-def test_write_too_large_is_said_if_the_item_is_unreadable() -> None:
-    with pytest.raises(EntityTooLarge, match="its present size is not known"):
-        play(flows(InSequence()).write(M5, CLOSE), too_large(), failure("AccessDeniedException"))
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -167,19 +129,6 @@ def test_a_call_that_names_a_table_is_refused_unsent(call: Callable[[Any, dict[s
     store = GuardedTable(Table(), SeenIds(), tombstones=Tombstones(timedelta(days=30)))
     with pytest.raises(InvalidUpdate, match="TableName"):
         call(store, {"TableName": "others"})
-
-
-def test_record_that_finishes_a_step_changes_the_ledger_alone() -> None:
-    claim = Begun(M5, "key", "fence", NOW, NOW + 60, entity_key=CLOSE["Key"])
-    with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
-        flows(SeenIds()).record(M5, **CLOSE, finishes=claim)
-
-
-@pytest.mark.parametrize("client", [False, True])
-def test_new_item_too_large_is_measured_as_sent(client: bool) -> None:
-    native = {"Item": {"orderId": "o-1", "text": "x" * 1000}}
-    with pytest.raises(EntityTooLarge, match=r"it has 1\d\d\d now, \d\d of them its ledger's and 1014 the caller's own"):
-        play(flows(SeenIds(), client=client).write(M5, native, build_put), too_large())
 
 
 def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
@@ -209,26 +158,6 @@ CLOSED: dict[str, Any] = {**ENTITY, "closed": True}
 )
 def test_what_changed_before_the_mark_could_be_moved_is_told(held: Any, expected: object) -> None:
     assert play(flows(InSequence(first=2)).write(M5, CLOSE), refusal(FOURTH), refusal(held))[0] == expected
-
-
-def test_first_message_comes_again_if_its_entity_was_deleted_meanwhile() -> None:
-    outcome, steps = play(flows(InSequence(first=5)).write(M5, CLOSE), refusal(CLOSED), refusal(None))
-    assert outcome == Missing(M5)
-    assert methods(steps) == ["update_item", "update_item"]
-
-
-def test_a_mark_that_cannot_be_moved_is_the_drivers_failure() -> None:
-    denied = failure("AccessDeniedException")
-    assert raised_by(flows(InSequence()).write(M5, CLOSE), refusal(FOURTH), denied) is denied
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("native", [{"UpdateExpression": "REMOVE a"}, {"Item": {"orderId": "o-1"}}])
-def test_a_record_changes_nothing_but_the_ledger(native: dict[str, Any]) -> None:
-    with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
-        flows(SeenIds()).record(M5, **KEY, **native)
 
 
 # --- names of attempts, clocks and sizes ------------------------------------------------------------------------------

@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 from boto3.dynamodb.types import Binary
-from botocore.exceptions import ClientError
 
 from onewrite import (
     Applied,
     Duplicate,
-    EntityTooLarge,
     HighWaterMark,
     InSequence,
-    InvalidUpdate,
     Message,
     Outcome,
     SeenIds,
@@ -25,7 +22,7 @@ from onewrite.core.label import STEPS
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, MAX_OPERATORS
 from onewrite.dynamodb.flows import Flows
-from tests.support.driven import Table, failure, play_requests, refusal, too_large
+from tests.support.driven import Table, play_requests, refusal, too_large
 from tests.support.spelled import spell_condition
 
 NOW = 1_790_000_000.0
@@ -120,14 +117,6 @@ def test_operators_count_as_well_as_bytes() -> None:
     assert MAX_OPERATORS == 300
 
 
-def test_one_message_that_is_too_much_raises() -> None:
-    def long(fresh: list[Message]) -> dict[str, Any]:
-        return {**write(fresh), "ConditionExpression": f"attribute_exists({'a' * 5000})"}
-
-    with pytest.raises(InvalidUpdate, match="DynamoDB takes 4096"):
-        play_requests(fold(flows(SeenIds()), messages(1, 2), long))
-
-
 # --- what an answer means ---------------------------------------------------------------------------------------------
 
 
@@ -144,19 +133,7 @@ def test_item_without_room_for_all_takes_half() -> None:
     assert kinds(outcomes) == [Applied] * 4
 
 
-def test_item_without_room_for_one_raises() -> None:
-    look = refusal(seen())
-    with pytest.raises(EntityTooLarge, match="409600 bytes"):
-        play_requests(fold(flows(SeenIds()), messages(1, 2), write), too_large(), look, too_large(), look)
-
-
 def test_lost_answer_is_found_if_the_retry_is_too_large() -> None:
     look = refusal(seen(1, 2, ow_t=Binary(TOKEN)))
     outcomes, _ = play_requests(fold(flows(SeenIds()), messages(1, 2), write), too_large(), look)
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]
-
-
-def test_wrong_type_is_the_drivers_error_if_no_duplicate() -> None:
-    wrong = failure("ValidationException", "An operand in the update expression has an incorrect data type")
-    with pytest.raises(ClientError, match="incorrect data type"):
-        play_requests(fold(flows(SeenIds()), messages(1, 2), write), wrong, refusal(seen(2)), wrong, refusal(seen(2)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -10,7 +10,6 @@ from typing import Any
 
 import boto3
 import pytest
-from boto3.dynamodb.conditions import Attr
 from botocore.exceptions import ClientError
 
 from onewrite import (
@@ -119,18 +118,6 @@ def _reason(reason: Any) -> dict[str, Any]:
 # --- what is in the way for a moment -----------------------------------------------------------------------------------
 
 
-def test_attr_condition_is_taken_with_and_without_a_ledger() -> None:
-    client = Client(DONE)
-    update: dict[str, Any] = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
-    condition = Attr("open").eq(True)
-    stores = (unguarded(client), guarded(client))
-    prepared = [store.updating(Key={"id": "a"}, ConditionExpression=condition, **update) for store in stores]
-    sent(client, prepared, inbox=inbox_of(client))
-    first = client.items[1]["Update"]
-    assert first["ConditionExpression"] == "attribute_not_exists(ow_tombstone) AND (#n0 = :v0)"
-    assert first["ExpressionAttributeValues"] == {":n": {"N": "1"}, ":v0": {"BOOL": True}}
-
-
 @pytest.mark.parametrize(
     "reason", ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"]
 )
@@ -138,24 +125,6 @@ def test_passing_refusal_is_tried_again_with_a_new_token(reason: str) -> None:
     client = Client(cancelled(reason, None), cancelled({}, reason), cancelled(PASSED, reason), DONE)
     assert sent(client, writes(client, HighWaterMark())) == Applied(M5)
     assert len(set(client.tokens)) == 4
-
-
-@pytest.mark.parametrize(
-    "code", ["TransactionInProgressException", "ThrottlingException", "ProvisionedThroughputExceededException"]
-)
-def test_request_without_a_verdict_is_sent_again_unchanged(code: str) -> None:
-    client = Client(failure(code), failure(code), DONE)
-    assert sent(client) == Applied(M5)
-    assert client.sent[0] == client.sent[1] == client.sent[2]
-
-
-@pytest.mark.parametrize("error", [cancelled("TransactionConflict", {}), failure("ThrottlingException")])
-def test_lasting_refusal_is_the_drivers_error(error: ClientError) -> None:
-    client = Client(*[error] * 20)
-    with pytest.raises(ClientError) as raised:
-        sent(client, deadline=timedelta(seconds=0.2))
-    assert raised.value is error
-    assert 1 < len(client.sent) < 20  # how often depends on chance and on the machine
 
 
 def test_other_errors_leave_as_they_came() -> None:
@@ -198,12 +167,6 @@ def test_the_inbox_shows_that_it_landed() -> None:
         assert sent(client, [write], inbox=inbox_of(client)) == expected
 
 
-def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
-    client = Client(cancelled({}, None), DONE)
-    write = unguarded(client).putting(Item={"id": "a"})
-    assert sent(client, [write], inbox=inbox_of(client)) == Applied(M5)
-
-
 # --- what DynamoDB finds invalid ---------------------------------------------------------------------------------------
 
 TOO_LARGE = ("ValidationError", "Item size to update has exceeded the maximum allowed size")
@@ -242,26 +205,7 @@ def test_invalid_request_is_looked_into_item_by_item(text: str) -> None:
     assert outcome.participant == 1
 
 
-def test_repeated_item_is_refused_as_ours() -> None:
-    text = "Transaction request cannot include multiple operations on one item"
-    client = Client(failure("ValidationException", text))
-    with pytest.raises(InvalidUpdate, match="same item"):
-        sent(client)
-
-
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
-
-
-def test_prepared_write_refuses_other_arguments() -> None:
-    table: Any = guarded(Client())
-    refused: list[tuple[Callable[[], Any], str]] = [
-        (lambda: table.updating(Key={"id": "a"}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW"), "returns no items"),
-        (lambda: table.putting(Item={"id": "a"}, finishes=object()), "would leave the step open"),
-        (lambda: table.recording(Key={"id": "a"}, UpdateExpression="REMOVE a"), "it takes ConditionExpression"),
-    ]
-    for prepare, why in refused:
-        with pytest.raises(InvalidUpdate, match=f"takes no .*{why}"):
-            prepare()
 
 
 def test_too_many_writes_and_too_many_bytes_are_refused() -> None:
@@ -313,12 +257,6 @@ def test_a_write_without_a_ledger_leaves_alone_what_is_ours(native: Any, complai
     client = Client()
     with pytest.raises(InvalidUpdate, match=complaint):
         sent(client, [unguarded(client).updating(**native)], inbox=inbox_of(client))
-
-
-def test_a_put_without_a_ledger_needs_its_item() -> None:
-    client = Client()
-    with pytest.raises(InvalidUpdate, match="needs the Item"):
-        sent(client, [unguarded(client).putting(Item={})], inbox=inbox_of(client))
 
 
 def test_client_of_a_resource_is_no_low_level_client() -> None:

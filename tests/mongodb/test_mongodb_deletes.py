@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +10,7 @@ import pytest
 from onewrite import (
     Applied,
     ConfigurationError,
-    Gone,
     InvalidUpdate,
-    LedgerMismatch,
     Message,
     Missing,
     Rejected,
@@ -44,13 +42,6 @@ def test_a_delete_takes_one_request_once_the_indexes_are_known() -> None:
     assert [request.method for request in faults.requests][2:] == ["find_one_and_update"]
 
 
-def test_expiry_is_a_date() -> None:
-    collection = mongomock_collection()
-    guarded(collection).delete_one(M1, {"_id": 1})
-    found = collection.find_one({"_id": 1}) or {}
-    assert found["expiresAt"].replace(tzinfo=UTC) == datetime.fromtimestamp(NOW + 86_400, UTC)
-
-
 def test_filter_with_a_condition_makes_no_tombstone_of_nothing() -> None:
     collection = mongomock_collection()
     stock = guarded(collection)
@@ -70,17 +61,6 @@ def test_reads_pass_over_what_was_deleted_by_whatever_filter() -> None:
     assert stock.find_one({}, sort=[("_id", 1)]) == {"_id": 2, "kind": "a"}
     assert stock.find_one(1) is None  # type: ignore[arg-type]  # pymongo takes the value of _id too
     assert stock.find_one(2, projection={"kind": 1}) == {"_id": 2, "kind": "a"}  # type: ignore[arg-type]  # the same
-
-
-def test_a_collection_whose_documents_other_fields_name_keeps_these() -> None:
-    collection = mongomock_collection()
-    collection.create_index([("email", 1)], unique=True)
-    users = guarded(collection, key=("email",))
-    users.update_one(M1, {"email": "a@b"}, {"$set": {"n": 1}}, upsert=True)
-    for email in ("a@b", "c@d"):
-        assert isinstance(users.delete_one(M2, {"email": email}), Applied)
-        assert users.update_one(M3, {"email": email}, {"$set": {"n": 2}}, upsert=True) == Gone(M3)
-        assert users.without_ledger(collection.find_one({"email": email}) or {}).keys() == {"_id", "email"}
 
 
 INDEXES: dict[str, Any] = {
@@ -129,8 +109,3 @@ def test_impossible_delete_is_refused_unsent() -> None:
     with pytest.raises(InvalidUpdate, match="takes no upsert"):
         stock.delete_one(M1, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # the point
     assert faults.requests == ()
-
-
-def test_something_else_where_the_tombstone_should_be_is_a_mismatch() -> None:
-    with pytest.raises(LedgerMismatch, match="ow_tombstone"):
-        guarded(mongomock_collection()).without_ledger({"_id": 1, "ow_tombstone": "mine"})

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pymongo import WriteConcern
 from pymongo.errors import (
-    AutoReconnect,
     DuplicateKeyError,
-    OperationFailure,
-    PyMongoError,
 )
 
 from onewrite import (
     Applied,
-    Begun,
     ConfigurationError,
     Duplicate,
     InSequence,
     InvalidUpdate,
-    LedgerMismatch,
     Message,
     Missing,
     Rejected,
@@ -32,8 +26,6 @@ from onewrite import (
 )
 from onewrite.core.flow import Call, Flow
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.seen_ids import hash_message
-from onewrite.core.step import Step
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.flows import Flows, is_entity_taken
 from tests.support.driven import Collection, play, reply
@@ -48,7 +40,6 @@ ENTITY: dict[str, Any] = {"_id": "o-1", "n": 1}
 SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}
 FOURTH: dict[str, Any] = {**ENTITY, "ow_l": "ow1 marks", "ow_@": {"s": 4}}
 BY_ID: dict[str, Any] = {"_id_": {"key": [("_id", 1)]}}
-IN_TRANSACTION: Any = SimpleNamespace(in_transaction=True)
 
 
 LANDED, NOTHING = reply(1), reply()
@@ -75,14 +66,6 @@ def methods(steps: list[Call]) -> list[str]:
 
 def lost_race(**details: Any) -> DuplicateKeyError:
     return DuplicateKeyError("E11000", 11000, {"keyPattern": {"_id": 1}, **details})
-
-
-def raised_by(flow: Flow[Any], *answers: Any) -> PyMongoError:
-    """What the caller sees: the driver's own error, with nothing around it."""
-    with pytest.raises(PyMongoError) as raised:
-        play(flow, *answers)
-    assert raised.value.__cause__ is None
-    return raised.value
 
 
 # --- a write ----------------------------------------------------------------------------------------------------------
@@ -112,12 +95,6 @@ def test_update_is_refused_where_only_the_ledger_may_change(call: Callable[[Any]
 def test_foreign_command_options_are_refused_unsent(native: Any) -> None:
     with pytest.raises(InvalidUpdate, match=f"takes no {', '.join(sorted(native))}"):
         play(flows(SeenIds()).write(M5, QUERY, UPDATE, writer="find_one_and_update", **native))
-
-
-def test_entity_that_comes_and_goes_is_the_drivers_error() -> None:
-    errors = [lost_race() for _ in range(3)]
-    answers = [answer for error in errors for answer in (error, None, NOTHING, None)]
-    assert raised_by(write(SeenIds(), upsert=True), *answers) is errors[-1]
 
 
 def test_write_is_tried_again_if_its_gap_is_filled() -> None:
@@ -151,21 +128,6 @@ def test_duplicate_key_is_of_the_entity_or_of_the_caller(details: Any, entity: A
     assert is_entity_taken(DuplicateKeyError("E11000", 11000, details), entity) is expected
 
 
-def test_failure_of_the_write_is_seen_if_the_look_fails() -> None:
-    error = OperationFailure("no", 2)
-    assert raised_by(write(SeenIds(), upsert=True), error, AutoReconnect("gone")) is error
-
-
-def test_where_only_the_look_fails_its_failure_is_seen() -> None:
-    gone = AutoReconnect("gone")
-    assert raised_by(write(SeenIds()), NOTHING, gone) is gone
-
-
-def test_nothing_is_looked_for_in_a_transaction_that_is_aborted() -> None:
-    error = OperationFailure("no", 14)
-    assert raised_by(write(SeenIds(), session=IN_TRANSACTION), error) is error
-
-
 # --- a refusal in a sequence ------------------------------------------------------------------------------------------
 
 
@@ -182,15 +144,6 @@ def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expecte
     outcome, steps = play(write(InSequence(5), OPEN_ONLY), NOTHING, ENTITY, None, NOTHING, found)
     assert outcome == expected
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one", "find_one"]
-
-
-def test_change_before_the_mark_moves_is_shown_as_asked() -> None:
-    asked: dict[str, Any] = {"projection": {"n": 1}, "comment": "c"}
-    flow = flows(InSequence(5)).write(M5, OPEN_ONLY, UPDATE, writer="find_one_and_update", **asked)
-    outcome, steps = play(flow, None, ENTITY, None, NOTHING, ENTITY)
-    assert outcome == Rejected(M5, ENTITY, settled=False)
-    assert steps[-1] == steps[1]
-    assert steps[-1].kwargs["projection"].items() >= {"n": 1}.items()
 
 
 # --- an insert --------------------------------------------------------------------------------------------------------
@@ -218,25 +171,6 @@ def test_an_insert_of_what_was_deleted_meanwhile_is_tried_again() -> None:
     assert methods(steps) == ["insert_one", "find_one", "update_one", "insert_one"]
 
 
-def test_insert_is_tried_again_if_deleted_before_the_second_look() -> None:
-    outcome, steps = play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, None, "the answer")
-    assert outcome == Applied(M5)
-    assert methods(steps) == ["insert_one", "find_one", "update_one", "find_one", "insert_one"]
-
-
-def test_insert_is_the_drivers_error_if_it_comes_and_goes() -> None:
-    errors = [lost_race() for _ in range(6)]
-    assert (
-        raised_by(insert(SeenIds()), *[answer for error in errors for answer in (error, None, "nothing matched")])
-        is errors[-1]
-    )
-
-
-def test_other_failure_of_an_insert_is_the_drivers() -> None:
-    error = OperationFailure("no", 121)
-    assert raised_by(insert(SeenIds()), error, None) is error
-
-
 # --- what else is asked -----------------------------------------------------------------------------------------------
 
 
@@ -244,14 +178,6 @@ def test_a_read_takes_a_filter_and_no_message() -> None:
     odd: Any = M5
     with pytest.raises(InvalidUpdate, match="the filter alone"):
         next(flows(SeenIds()).find_one(odd))
-
-
-def test_finish_that_never_lands_asks_for_a_repair() -> None:
-    step = Step("ow_l", M5, "key", "fence", NOW, NOW + 60, True)
-    claim = Begun(M5, "key", "fence", NOW, NOW + 60, True, entity_key=QUERY)
-    held = {**ENTITY, "ow_steps": {hash_message(M5, "ow_l").hex(): step.as_fields()}}
-    with pytest.raises(LedgerMismatch, match="Repair the entity"):
-        play(flows(SeenIds()).write(M5, QUERY, UPDATE, writer="update_one", finishes=claim), *[NOTHING, held] * 6)
 
 
 # --- the collection ---------------------------------------------------------------------------------------------------

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from pymongo.errors import DocumentTooLarge
 
 from onewrite import (
     Applied,
-    Deferred,
     Duplicate,
     InSequence,
-    InvalidUpdate,
     Message,
     SeenIds,
     Stale,
@@ -34,7 +30,6 @@ ENTITY: dict[str, Any] = {"_id": "o-1", "n": 1}
 IN_TRANSACTION: Any = SimpleNamespace(in_transaction=True)
 BY_ID: dict[str, Any] = {"_id_": {"key": [("_id", 1)]}}
 M4, M5, M6 = (Message(f"m{n}", source="s", sequence=n) for n in (4, 5, 6))
-OTHERS = Message("x1", source="t", sequence=1)
 
 
 LANDED, CREATED, NOTHING = reply(1), reply(1, upserted="o-1"), reply()
@@ -63,32 +58,8 @@ def fold(
     return play_requests(folding.fold(flows(ledger, clock), messages, function or adding()), *answers)
 
 
-def methods(calls: list[Call]) -> list[str]:
-    return [("upsert" if call.kwargs.get("upsert") else call.method) for call in calls]
-
-
 def marked(**marks: int) -> dict[str, Any]:
     return {**ENTITY, "ow_l": "ow1 marks", "ow_@": marks}
-
-
-# --- the request ------------------------------------------------------------------------------------------------------
-
-
-def test_all_marks_of_a_fold_go_into_one_set() -> None:
-    years = count(NOW, 400 * 86_400)
-    _, (call,) = fold(SeenIds(), [M4, M5, M6], None, LANDED, clock=lambda: next(years))
-    update = call.args[1]
-    assert [len(marks["$each"]) for marks in update["$push"].values()] == [3]
-    assert {*update["$push"]}.isdisjoint(update["$unset"])
-
-
-# --- the answers ------------------------------------------------------------------------------------------------------
-
-
-def test_message_behind_a_gap_creates_nothing_in_a_fold() -> None:
-    outcomes, calls = fold(InSequence(), [OTHERS, M4], adding(upsert=True), NOTHING, None, CREATED)
-    assert outcomes == [Applied(OTHERS), Deferred(M4, 1)]
-    assert methods(calls) == ["update_one", "find_one", "upsert"]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -97,23 +68,6 @@ def test_message_behind_a_gap_creates_nothing_in_a_fold() -> None:
 def test_request_too_large_is_halved_in_a_transaction_too() -> None:
     outcomes, _ = fold(SeenIds(), [M4, M5], adding(session=IN_TRANSACTION), DocumentTooLarge("no"), LANDED, LANDED)
     assert outcomes == [Applied(M4), Applied(M5)]
-
-
-# --- misuse -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("native", "error"),
-    [
-        ({"filter": {"status": "new"}}, "none that names one entity"),
-        ({"filter": QUERY, "update": {}}, "leave it out"),
-        ({"filter": QUERY, "update": [{"$replaceWith": {}}]}, "would erase"),
-        ({"filter": QUERY, "upsert": True, "session": IN_TRANSACTION}, "in a transaction is refused"),
-    ],
-)
-def test_what_a_single_write_refuses_a_fold_refuses(native: Any, error: str) -> None:
-    with pytest.raises(InvalidUpdate, match=error):
-        fold(SeenIds(), [M4, M5], lambda _: native)
 
 
 # --- others who write at the same time ----------------------------------------------------------------------------------

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bson import DBRef, ObjectId
+from bson import DBRef
 from pymongo.collation import Collation
 
 from onewrite import (
     ConfigurationError,
     HighWaterMark,
-    InSequence,
     InvalidMessage,
     InvalidUpdate,
     Message,
@@ -71,27 +69,6 @@ def test_the_callers_own_documents_are_left_as_they_were() -> None:
     assert (query, update) == before
 
 
-# --- the rest of a call -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("query", "fields", "entity", "conditional"),
-    [
-        ({"_id": 1}, (), {"_id": 1}, False),
-        ({"_id": 1, "$comment": "c"}, (), {"_id": 1}, False),
-        ({"$and": [{"_id": 1}, {"$comment": "c"}]}, (), {"_id": 1}, False),
-        ({"_id": 1, "state": "new"}, (), {"_id": 1}, True),
-        ({"email": "a@b", "$or": []}, ("email",), {"email": "a@b"}, True),
-        ({"_id": 1, "email": "a@b"}, ("email",), {"_id": 1}, True),
-    ],
-)
-def test_what_a_filter_says_beside_the_entity_is_a_condition(
-    query: Any, fields: Any, entity: Any, conditional: bool
-) -> None:
-    guarded = guard(SeenIds(), query, fields=fields)
-    assert (guarded.write.key, guarded.conditional) == (entity, conditional)
-
-
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -145,26 +122,12 @@ def test_the_simple_collation_tells_every_two_marks_apart(ledger: Ledger, messag
     assert guard(ledger, message=message, collation=collation).native == {"collation": collation}
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None), HighWaterMark(), InSequence()])
-@pytest.mark.parametrize(
-    "entity_id", [1, b"a", ObjectId("0" * 24), {"tenant": 1, "at": datetime(2026, 9, 22, tzinfo=UTC)}, [None]], ids=str
-)
-def test_any_collation_is_taken_without_text(ledger: Ledger, entity_id: Any) -> None:
-    assert "collation" in guard(ledger, {"_id": entity_id}, collation=Collation("en", strength=2)).native
-
-
 @pytest.mark.parametrize(
     "query", [{"email": 1}, {"_id": "a"}, {"_id": {"tenant": {"name": "a"}}}, {"_id": DBRef("c", 1)}], ids=str
 )
 def test_collation_is_refused_if_entities_may_be_equal(query: Any) -> None:
     with pytest.raises(InvalidUpdate, match="the name of this entity could be that of another"):
         guard(SeenIds(), query, fields=("email",), collation=Collation("en", strength=2))
-
-
-def test_no_variable_replaces_the_current_document() -> None:
-    assert guard(SeenIds(), let={"current": 1}).native == {"let": {"current": 1}}
-    with pytest.raises(InvalidUpdate, match="give it another name"):
-        guard(SeenIds(), let={"CURRENT": {"n": 1}})
 
 
 # --- what a collection must be like -----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import mongomock
-import pymongo
 import pytest
 from pymongo import WriteConcern
 from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure
@@ -17,18 +16,13 @@ from onewrite import (
     Applied,
     ConfigurationError,
     Duplicate,
-    EntityTooLarge,
     Inbox,
-    InSequence,
     InvalidUpdate,
     LedgerMismatch,
     Message,
     Rejected,
     SeenIds,
 )
-from onewrite.core.flow import Meter, meter
-from onewrite.core.label import TOKEN
-from onewrite.core.pipeline import make_token
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply
@@ -180,27 +174,6 @@ def test_transaction_is_as_durable_as_its_most_durable_store() -> None:
 # --- what a refusal means ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_conflict_makes_the_whole_again(count: int) -> None:
-    answers = [answer for _ in range(count) for answer in (MATCHED, conflict())]
-    documents = Documents(*answers, MATCHED, MATCHED)
-    assert made(documents) == Applied(M5)
-    assert documents.session.log == [*["start", "abort"] * count, "start", "commit", "end"]
-
-
-def test_a_conflict_at_the_commit_makes_the_whole_again() -> None:
-    documents = Documents(*[MATCHED] * 4, session=Session(conflict()))
-    assert made(documents) == Applied(M5)
-    assert documents.session.log == ["start", "commit", "start", "commit", "end"]
-
-
-def test_a_commit_whose_answer_is_lost_is_sent_again() -> None:
-    lost = labelled("UnknownTransactionCommitResult", AutoReconnect)
-    documents = Documents(MATCHED, MATCHED, session=Session(lost, lost))
-    assert made(documents) == Applied(M5)
-    assert documents.session.log == ["start", "commit", "commit", "commit", "end"]
-
-
 @pytest.mark.parametrize("at_commit", [False, True])
 def test_lasting_conflict_is_raised_and_the_session_ends(at_commit: bool) -> None:
     error = labelled("UnknownTransactionCommitResult", AutoReconnect) if at_commit else conflict()
@@ -223,34 +196,6 @@ def test_refusal_counts_if_a_majority_holds_it() -> None:
     assert made(documents, conditional(documents)) == Rejected(M5, FREE, participant=0)
 
 
-@pytest.mark.parametrize("outcome", ["refused", "in the inbox by this call"])
-def test_each_operation_look_and_end_is_one_request(outcome: str) -> None:
-    documents, counted = Documents(), Meter()
-    participants, inbox = conditional(documents), inbox_of(documents) if "inbox" in outcome else None
-    looks = [FREE, None, FREE]
-    answers: dict[str, list[Any]] = {
-        "refused": [MISSED, *looks, MISSED, MISSED, *looks],
-        "in the inbox by this call": [met(), {"_id": "1:c1:s2:m5", TOKEN: make_token("try")}, SEEN, SEEN],
-    }
-    documents.answers += answers[outcome]
-    token = meter.set(counted)
-    made(documents, participants, inbox=inbox)
-    meter.reset(token)
-    assert documents.answers == []
-    ends = [each for each in documents.session.log if each in ("commit", "abort")]
-    assert counted.requests == len(documents.sent) + len(ends)
-
-
-def test_transaction_is_made_again_if_its_condition_holds_by_now() -> None:
-    documents = Documents(MISSED, FREE, FREE, FREE, MISSED, MISSED, FREE, FREE, FREE, MATCHED, MATCHED)
-    assert made(documents, conditional(documents)) == Applied(M5)
-
-
-def test_transaction_is_made_again_if_its_document_was_created() -> None:
-    documents = Documents(MISSED, FREE, FREE, MISSED, MISSED, FREE, FREE, MATCHED, MATCHED)
-    assert made(documents) == Applied(M5)
-
-
 def conditional(documents: Any) -> list[Any]:
     store = guarded(documents)
     return [store.updating({"_id": key, "n": {"$lt": 5}}, {"$inc": {"n": 1}}) for key in "ab"]
@@ -265,14 +210,6 @@ def test_transaction_is_made_again_if_its_conflict_is_gone() -> None:
     assert documents.session.log == ["start", "abort", "start", "commit", "end"]
 
 
-def test_insert_that_never_finds_raises_its_conflict() -> None:
-    documents = Documents(*[met(), None, FREE, MISSED, MISSED, None, FREE] * 20)
-    store = guarded(documents)
-    pair = [store.inserting({"_id": "a"}), store.updating({"_id": "b"}, {"$inc": {"n": 1}})]
-    with pytest.raises(DuplicateKeyError):
-        made(documents, pair, deadline=timedelta(seconds=0.2))
-
-
 def test_a_unique_index_of_the_callers_is_the_callers_business() -> None:
     error = met({"email": 1})
     for inserts in (True, False):
@@ -285,26 +222,7 @@ def test_a_unique_index_of_the_callers_is_the_callers_business() -> None:
         assert documents.session.log == ["start", "abort", "end"]
 
 
-def test_a_message_behind_a_gap_creates_nothing() -> None:
-    documents = Documents(None, None, MISSED, MISSED, None, None, *[None, None, MISSED, MISSED, None, None])
-    store = guarded(documents, InSequence())
-    outcome = made(documents, [store.inserting({"_id": "a"}), store.inserting({"_id": "b"})])
-    assert (type(outcome).__name__, outcome.expected, outcome.participant) == ("Deferred", 1, 0)
-    assert "insert_one" not in documents.methods
-
-
 # --- failures ----------------------------------------------------------------------------------------------------------
-
-
-def test_document_too_large_is_named_with_its_sizes() -> None:
-    documents = Documents(OperationFailure("too large", 17419), FREE)
-    with pytest.raises(EntityTooLarge, match=r"it has \d+ now"):
-        made(documents)
-    assert documents.session.log == ["start", "abort", "end"]
-    documents = Documents(OperationFailure("too large", 2))
-    store = guarded(documents)
-    with pytest.raises(EntityTooLarge):
-        made(documents, [store.inserting({"_id": "a", "text": "x" * 17_000_000}), *writes(documents)[1:]])
 
 
 def test_other_failure_is_raised_unless_the_ledger_explains_it() -> None:
@@ -340,24 +258,7 @@ def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
     assert made(documents, [write], inbox=inbox_of(documents)) == Applied(M5, retried=True)
 
 
-def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
-    documents = Documents(met(), None, FREE, MISSED, MISSED, None, FREE, object(), MATCHED)
-    plain = GuardedCollection(documents, None)
-    write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
-    assert made(documents, [write], inbox=inbox_of(documents)) == Applied(M5)
-
-
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("session", "of its own"), ("upsert", "crashed"), ("finishes", "would leave the step open"), ("sort", "it takes")],
-)
-def test_prepared_write_refuses_other_arguments(name: str, why: str) -> None:
-    store: Any = guarded(Documents())
-    with pytest.raises(InvalidUpdate, match=why):
-        store.updating({"_id": "a"}, {"$inc": {"n": 1}}, **{name: True})
 
 
 @pytest.mark.parametrize("query", [{"email": "a"}, "a"])
@@ -372,15 +273,6 @@ def test_all_writes_are_of_one_client() -> None:
         made(one, [*writes(one)[:1], *writes(other)[1:]])
     with pytest.raises(ConfigurationError, match="same MongoClient"):
         made(one, inbox=inbox_of(other))
-
-
-def test_two_clients_of_one_server_are_two() -> None:
-    clients = [pymongo.MongoClient[dict[str, Any]]("localhost:1", connect=False) for _ in range(2)]
-    stores = [GuardedCollection(client.shop.orders, SeenIds()) for client in clients]
-    with pytest.raises(ConfigurationError, match="same MongoClient"):
-        transact(M5, [store.recording({"_id": n}) for n, store in enumerate(stores)])
-    for client in clients:
-        client.close()
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -404,8 +296,3 @@ def test_a_write_without_a_ledger_leaves_alone_what_is_ours() -> None:
             made(documents, [write], inbox=inbox_of(documents))
     with pytest.raises(ConfigurationError, match="no outbox"):
         made(documents, [plain.inserting({"_id": "a"}, emit=[])], inbox=inbox_of(documents))
-
-
-def test_creation_takes_missing_ok() -> None:
-    guarded = GuardedCollection(mongomock_collection(), SeenIds())
-    assert isinstance(transact(Message("m"), [guarded.inserting({"_id": "a"}, missing_ok=True)]), Applied)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
