@@ -102,13 +102,6 @@ def test_a_fresh_message_is_applied_once_beside_the_ledger_before(
     assert set(shop.get("o-1") or {}) <= {"_id", "orderId", "n"}
 
 
-@changes
-def test_an_entity_of_the_new_ledger_alone_works_as_any(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    shop = make_shop(now)
-    assert [type(shop.create(message(1), "o-1", 5)) for _ in range(2)] == [Applied, Duplicate]
-    assert [type(shop.add(message(2), "o-1")) for _ in range(2)] == [Applied, Duplicate]
-
-
 @changes_in_place
 def test_changed_ledger_is_a_mismatch_without_also(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     earlier, shop = make_shop(before), make_shop(replace(now, also=()))
@@ -163,14 +156,6 @@ def test_former_ledger_distinguishes_sources_of_one_id(make_shop: MakeShop, befo
     assert [type(shop.add(message(1, "order-2"), "o-1")) for _ in range(2)] == [Applied, Duplicate]
 
 
-@changes
-def test_former_ledger_distinguishes_parts(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    earlier, shop = make_shop(before), make_shop(now)
-    earlier.add(message(1).part("stock"), "o-1")
-    assert isinstance(shop.add(message(1).part("stock"), "o-1"), Duplicate)
-    assert [type(shop.add(message(1), "o-1")) for _ in range(2)] == [Applied, Duplicate]
-
-
 def test_message_below_the_former_mark_is_stale(make_shop: MakeShop) -> None:
     make_shop(HighWaterMark()).add(message(5), "o-1")
     shop = make_shop(SeenIds(also=HighWaterMark()))
@@ -190,12 +175,6 @@ def test_first_number_of_a_sequence_follows_the_former_mark(make_shop: MakeShop,
     make_shop(before).add(message(0), "o-1")
     shop = make_shop(InSequence(first=1))
     assert [type(shop.add(message(n), "o-1")) for n in (0, 2, 1, 1, 2)] == [Duplicate, Deferred, Applied, Duplicate, Applied]
-
-
-def test_fold_follows_the_former_mark(make_shop: MakeShop) -> None:
-    make_shop(HighWaterMark()).add(message(0), "o-1")
-    outcomes = make_shop(InSequence(first=1)).fold([message(n) for n in (1, 2, 3)], "o-1")
-    assert [type(outcome) for outcome in outcomes] == [Applied] * 3
 
 
 def test_former_id_is_known_for_the_former_retention(make_shop: MakeShop) -> None:
@@ -272,23 +251,6 @@ def test_callers_set_decides_nothing_without_also(make_shop: MakeShop, ledger: A
     assert (shop.get("o-1") or {})["messageIDs"] == 1
 
 
-def test_set_changed_by_others_counts_as_it_is(make_shop: MakeShop) -> None:
-    ids, other = make_shop(PLAIN), make_shop(SeenIds())
-    ids.add(Message("m1"), "o-1")
-    other.add(Message("m1"), "o-1")
-    assert sorted((other.get("o-1") or {})["messageIDs"]) == ["m1"]
-    assert isinstance(other.touch(Message("m2"), "o-1", "messageIDs"), Applied)
-    with pytest.raises(LedgerMismatch, match="set of str"):
-        ids.add(Message("m1"), "o-1")
-
-
-def test_plain_set_continues_with_ids_without_a_source(make_shop: MakeShop) -> None:
-    shop = make_shop(PLAIN)
-    shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, ["m1"]))
-    assert [type(shop.add(Message(f"m{n}"), "o-1")) for n in (1, 2, 2)] == [Duplicate, Applied, Duplicate]
-    assert sorted((shop.raw("o-1") or {})["messageIDs"]) == ["m1", "m2"]
-
-
 @pytest.mark.parametrize("also", [(), PLAIN], ids=["alone", "named again"])
 def test_plain_set_knows_a_message_that_gained_a_source(make_shop: MakeShop, also: Any) -> None:
     shop = make_shop(replace(PLAIN, also=also))
@@ -363,20 +325,6 @@ def test_step_of_the_former_ledger_is_taken_over(make_shop: MakeShop, before: An
     assert isinstance(shop.add(message(1), "o", finishes=step), Superseded)
     assert isinstance(shop.add(message(1), "o", finishes=taken), Applied)
     assert (shop.get("o") or {})["n"] == 1
-
-
-@changes
-def test_an_operator_opens_a_step_of_the_ledger_before_again(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    _, shop, step = _begun_before(make_shop, before, now)
-    shop.clock.now = step.until + 30 * DAY
-    (found,) = shop.open_steps("o")
-    assert isinstance(found, Uncertain)
-    again = shop.begin(message(1), "o", after=found)
-    assert isinstance(again, Begun)
-    assert again.key == step.key
-    assert isinstance(shop.begin(message(1), "o"), Busy)
-    assert isinstance(shop.add(message(1), "o", finishes=again), Applied)
-    assert shop.open_steps("o") == []
 
 
 @changes

@@ -99,12 +99,6 @@ def test_a_message_delivered_twice_takes_effect_once(shop: Shop) -> None:
     assert n_of(shop) == 5
 
 
-def test_another_message_takes_effect_too(shop: Shop) -> None:
-    outcomes = [shop.add(message(n), "o-1") for n in (1, 2, 3)]
-    assert [type(outcome) for outcome in outcomes] == [Applied] * 3
-    assert n_of(shop) == 3
-
-
 def test_the_same_message_takes_effect_on_another_entity(shop: Shop) -> None:
     shop.add(message(1), "o-1")
     assert isinstance(shop.add(message(1), "o-2"), Applied)
@@ -123,14 +117,6 @@ def test_a_duplicate_shows_the_entity_without_its_ledger(shop: Shop) -> None:
     shop.add(message(1), "o-1", 5)
     outcome = shop.add(message(1), "o-1", 5)
     assert outcome == Duplicate(message(1), shop.get("o-1"))
-
-
-@not_counted
-def test_a_message_that_the_business_refuses_leaves_nothing_behind(shop: Shop) -> None:
-    shop.put_raw("o-1", n=0, closed=True)
-    before = shop.raw("o-1")
-    assert shop.add(message(1), "o-1", if_open=True, create=False) == Rejected(message(1), shop.get("o-1"))
-    assert shop.raw("o-1") == before
 
 
 @not_counted
@@ -171,14 +157,6 @@ def test_creating_never_replaces_what_is_there(shop: Shop) -> None:
     assert isinstance(outcome, Rejected)
     assert outcome.entity == shop.get("o-1")
     assert n_of(shop) == 3
-
-
-@not_counted
-def test_refused_creation_is_settled_and_leaves_nothing(shop: Shop) -> None:
-    shop.put_raw("o-1", n=3)
-    before = shop.raw("o-1")
-    assert shop.create(message(1), "o-1", 7).settled
-    assert shop.raw("o-1") == before
 
 
 def test_creating_after_other_messages_is_rejected(shop: Shop) -> None:
@@ -245,11 +223,6 @@ def test_the_entity_is_read_without_its_ledger(shop: Shop) -> None:
     assert set(shop.get("o-1") or {}) in ({"orderId", "n"}, {"_id", "n"})
 
 
-def test_explain_sends_nothing(shop: Shop) -> None:
-    assert isinstance(shop.explain(message(1), "o-1"), dict)
-    assert shop.raw("o-1") is None
-
-
 def test_call_that_touches_the_ledger_is_refused_unsent(shop: Shop) -> None:
     shop.add(message(1), "o-1")
     before = shop.raw("o-1")
@@ -276,14 +249,6 @@ def _names_of_a_plain_set(shop: Shop) -> set[str]:
     """The names in the ledger of another entity that are the user's own."""
     shop.add(message(1), "o-2")
     return {name for name in ledger_of(shop, "o-2") if not name.startswith("ow_")}
-
-
-def test_path_that_begins_like_a_mark_is_the_business_own(make_shop: MakeShop) -> None:
-    shop = make_shop(HighWaterMark())
-    shop.add(message(1), "o-1")
-    assert isinstance(shop.touch(message(2), "o-1", "events.x"), Applied)
-    entity = shop.get("o-1") or {}
-    assert entity.get("events.x", entity.get("events")) in (1, {"x": 1})
 
 
 @pytest.mark.parametrize("value", ["text", 5, True, None, {"a": 1}], ids=str)
@@ -376,12 +341,6 @@ def test_what_is_no_message_is_refused_by_name(shop: Shop, wrong: Any) -> None:
 def test_what_is_no_ledger_makes_no_store(make_shop: MakeShop, wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"Write \w+\(\)|isn't a ledger"):
         make_shop(wrong)
-
-
-def test_a_retention_without_a_unit_is_refused() -> None:
-    for wrong in (14, 14.0, "14d", True):
-        with pytest.raises(ConfigurationError, match="expected a timedelta"):
-            SeenIds(retention=cast("Any", wrong))
 
 
 WRONG_TIMES: list[Any] = [
@@ -482,13 +441,6 @@ def test_a_bounded_ledger_keeps_a_constant_number_of_attributes(make_shop: MakeS
         assert len(ledger_of(shop)) <= 1 + 6 + 5  # the label, the sets of marks, and those of attempts
 
 
-def test_message_ids_are_a_plain_set_of_ids(make_shop: MakeShop) -> None:
-    shop = make_shop(MessageIds())
-    for n in (1, 2):
-        shop.add(Message(f"m{n}"), "o-1")
-    assert sorted((shop.raw("o-1") or {})["messageIDs"]) == ["m1", "m2"]
-
-
 # --- marks ------------------------------------------------------------------------------------------------------------
 
 
@@ -540,12 +492,6 @@ def test_text_numbers_of_two_lengths_are_refused_with_remedies(make_shop: MakeSh
     with pytest.raises(InvalidMessage, match=r"number\(\.\.\.\)(.|\s)*sortable"):
         shop.add(Message("m2", "s", sequence=second), "o-1")
     assert shop.raw("o-1") == before
-
-
-def test_numbers_as_text_of_one_length_keep_their_order(make_shop: MakeShop) -> None:
-    shop = make_shop(HighWaterMark())
-    outcomes = [shop.add(Message(f"m{text}", "s", sequence=text), "o-1") for text in ("09", "10", "09", "11", "11")]
-    assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Stale, Applied, Duplicate]
 
 
 def test_a_gap_defers_and_writes_nothing(make_shop: MakeShop) -> None:
@@ -678,12 +624,3 @@ def test_label_of_no_known_ledger_is_a_mismatch(shop: Shop, wrong: Any) -> None:
         with pytest.raises(LedgerMismatch):
             cast("Any", write)(message(1), "o-1")
     assert shop.raw("o-1") == before
-
-
-def test_a_label_of_an_unknown_layout_is_a_mismatch(shop: Shop) -> None:
-    shop.add(message(1), "o-2")
-    if "ow_l" not in ledger_of(shop, "o-2"):
-        pytest.skip("a set of the user's has no label")
-    shop.put_raw("o-1", ow_l="ow1 numbers 500")
-    with pytest.raises(LedgerMismatch, match=r"uses layout 'numbers 500'.*Use the version that wrote the entity"):
-        shop.add(message(1), "o-1")

@@ -305,18 +305,3 @@ def test_tombstone_of_two_services_expires_with_the_last_event(make_shop: MakeSh
     assert shop.expiry("o") is None
     assert [event.type for event in other.relay(_accepts, clock=lambda: NOW + 7).flush("o").published] == ["A", "B"]
     assert shop.expiry("o") == EXPIRY + 7
-
-
-def test_tombstone_keeps_only_our_fields(make_shop: MakeShop) -> None:
-    shop = make_shop(SeenIds(), OUTBOX, TOMBSTONES)
-    other = make_shop(HighWaterMark(name="my_ledger_x"))
-    odd = ["events", "ow", "ow-l", "owl", "OW_l", "messageIDs", "ow`", "my_ledger_y", "n@", "_", "é_all"]
-    lists: dict[str, Any] = {"list": [1], "map": {"a": None}, "nothing": None}
-    shop.put_raw("o", **dict.fromkeys(odd, "ow1"), **lists)
-    first = Message("first", "é", sequence=1)
-    other.add(first, "o")
-    shop.delete(M2, "o", emit=[Event("A", 1)])
-    held = set(shop.raw("o") or {})
-    assert held.isdisjoint({*odd, *lists, "n"})
-    assert {"ow_my_ledger_x:l", "ow_l", "ow_o", "ow_events", "ow_tombstone"} <= held
-    assert other.add(first, "o") == Duplicate(first)

@@ -47,7 +47,6 @@ LEDGERS: dict[str, Ledger] = {
 OUTBOX = Outbox("shop/orders")
 
 seen_only = pytest.mark.parametrize("shop", ["seen"], indirect=True)
-mark_only = pytest.mark.parametrize("shop", ["mark"], indirect=True)
 sequence_only = pytest.mark.parametrize("shop", ["sequence"], indirect=True)
 
 
@@ -151,13 +150,6 @@ def test_messages_are_only_remembered_where_the_function_names_no_update(shop: S
     assert n_of(shop) == 0
 
 
-def test_one_message_is_written_as_it_would_be_alone(shop: Shop) -> None:
-    use(shop)
-    with counted() as counting:
-        assert kinds(shop.fold([message(1)], "o")) == [Applied]
-    assert counting.requests == 1
-
-
 # --- messages that are kept out ---------------------------------------------------------------------------------------
 
 
@@ -203,12 +195,6 @@ def test_what_is_behind_a_gap_is_deferred(shop: Shop) -> None:
 
 
 @sequence_only
-def test_a_source_that_waits_does_not_hold_up_another(shop: Shop) -> None:
-    outcomes = shop.fold([message(2), message(1, source="other")], "o")
-    assert kinds(outcomes) == [Deferred, Applied]
-
-
-@sequence_only
 def test_entity_ahead_of_the_batch_is_read_once(shop: Shop) -> None:
     shop.fold(messages(*range(1, 7)), "o")
     with counted() as counting:
@@ -224,12 +210,6 @@ def test_more_messages_than_one_condition_holds_are_several_writes(shop: Shop) -
     outcomes = shop.fold(many, "o")
     assert kinds(outcomes) == [Duplicate if each in many[5:45:4] else Applied for each in many]
     assert n_of(shop) == 60
-
-
-def test_two_hundred_messages_of_one_source_are_all_written(shop: Shop) -> None:
-    outcomes = shop.fold(messages(*range(1, 201)), "o")
-    assert {*kinds(outcomes)} == {Applied}
-    assert n_of(shop) == 200
 
 
 def test_many_sources_in_one_batch_are_all_written(shop: Shop) -> None:
@@ -372,13 +352,6 @@ def test_fold_refuses_a_sequence_that_a_single_write_refuses(make_shop: MakeShop
     assert shop.raw("o") is None
 
 
-@mark_only
-def test_message_without_a_sequence_is_refused_unsent(shop: Shop) -> None:
-    with pytest.raises(InvalidMessage, match="no sequence"):
-        shop.fold([message(1), Message("m2")], "o")
-    assert shop.raw("o") is None
-
-
 @seen_only
 def test_what_is_no_message_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="a str"):
@@ -386,34 +359,6 @@ def test_what_is_no_message_is_refused(shop: Shop) -> None:
     for given in (message(1), "m1", None):
         with pytest.raises(InvalidMessage, match="fold takes the messages first, as a list"):
             shop.fold(given, "o")  # type: ignore[arg-type]  # the same  # pyright: ignore[reportArgumentType]
-
-
-@mark_only
-def test_incomparable_sequences_are_refused_unwritten(shop: Shop) -> None:
-    with pytest.raises(LedgerMismatch, match="can't be compared"):
-        shop.fold([message(1), Message("a", source="s", sequence="a")], "o")
-    assert shop.raw("o") is None
-
-
-@seen_only
-def test_error_of_the_function_passes_through(shop: Shop) -> None:
-    def fail(_: list[Message]) -> Any:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        shop.fold_by(messages(1, 2), fail)
-    assert shop.raw("o") is None
-
-
-@seen_only
-def test_function_may_change_the_list_that_it_is_given(shop: Shop) -> None:
-    def empty(fresh: list[Message]) -> Any:
-        fresh.clear()
-        return {"Key" if "dynamo" in shop.name else "filter": shop.key("o")}
-
-    shop.put_raw("o", n=0)
-    assert kinds(shop.fold_by(messages(1, 2), empty)) == [Applied] * 2
-    assert kinds(shop.fold(messages(1, 2), "o")) == [Duplicate] * 2
 
 
 @pytest.mark.parametrize("shop", [name for name in LEDGERS if name != "message ids"], indirect=True)  # which has no label

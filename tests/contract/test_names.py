@@ -208,19 +208,6 @@ def test_stored_values_never_make_a_store_refuse_the_entity(make_shop: MakeShop,
     assert shop.get("o") is None
 
 
-def test_new_entitys_fields_stay_the_callers(make_shop: MakeShop) -> None:
-    names = [*THEIRS, "messageIDs"]
-    for number, ledger in enumerate(LEDGERS.values()):
-        if isinstance(ledger, MessageIds):
-            continue
-        shop: Any = make_shop(ledger, OUTBOX)
-        entity = {**shop.key(f"o{number}"), **dict.fromkeys(names, "m1")}
-        call = ("put_item", [], {"Item": entity}) if "dynamo" in shop.name else ("insert_one", [entity], {})
-        assert isinstance(_done(shop, call[0], [message(1), *call[1]], call[2]), Applied)
-        assert isinstance(shop.add(message(2), f"o{number}"), Applied)
-        assert (shop.get(f"o{number}") or {}).items() >= dict.fromkeys(names, "m1").items()
-
-
 def test_read_shows_no_name_of_ours(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds())
     for ledger in (HighWaterMark(name="b"), SeenIds(None, readable=True, name="d")):

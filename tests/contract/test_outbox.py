@@ -16,7 +16,6 @@ from onewrite import (
     Duplicate,
     Event,
     InSequence,
-    InvalidUpdate,
     LedgerMismatch,
     Message,
     Missing,
@@ -123,10 +122,6 @@ def test_events_are_published_in_order_and_numbered_without_a_gap(shop: Shop) ->
     assert len({event.id for event in broker.accepted}) == 3
     assert relay.flush("o").published == ()
     assert shop.get("o") == {**(shop.get("o") or {}), "n": 2}
-
-
-def test_an_entity_that_is_not_there_has_nothing_to_publish(shop: Shop) -> None:
-    assert shop.relay(Broker()).flush("nowhere").published == ()
 
 
 def test_refused_event_stops_its_entity_after_clearing_accepted_ones(shop: Shop) -> None:
@@ -267,18 +262,6 @@ def test_event_stays_pending_if_its_publisher_raises(shop: Shop) -> None:
     assert _pending(shop, "o") == ["B"]
 
 
-@pytest.mark.parametrize("field", ["ow_events", "ow_sent", "ow_life", "ow_due", "ow_shard", "ow_o"])
-def test_a_call_that_touches_the_outbox_is_refused(shop: Shop, field: str) -> None:
-    with pytest.raises(InvalidUpdate, match="onewrite's own"):
-        shop.touch(M1, "o", field)
-
-
-def test_field_named_like_an_outbox_is_the_callers(shop: Shop) -> None:
-    shop.add(M1, "o")
-    assert isinstance(shop.touch(M2, "o", "outbox_note"), Applied)
-    assert (shop.get("o") or {})["outbox_note"] == 1
-
-
 def test_store_without_an_outbox_emits_none_and_hides_others(make_shop: MakeShop) -> None:
     shop, plain = make_shop(SeenIds(), OUTBOX), make_shop(SeenIds())
     shop.add(M1, "o", emit=[PAID])
@@ -373,23 +356,6 @@ def test_unreadable_outbox_is_named_and_holds_up_none(swept_shop: Shop, name: st
     assert broker.said() == [("OrderPaid", 1)]
     with pytest.raises(LedgerMismatch, match=r"doesn't contain an outbox's events|something other than events"):
         swept_shop.relay(broker).flush("odd")
-
-
-def test_message_applies_if_the_outboxs_label_is_null(shop: Shop) -> None:
-    shop.put_raw("o", ow_o=None)
-    try:
-        outcome: object = shop.add(M1, "o", emit=[PAID])
-    except LedgerMismatch as refused:
-        outcome = refused
-    # MongoDB takes a null for nothing, and DynamoDB does not.
-    assert isinstance(outcome, Applied if "mongo" in shop.name else LedgerMismatch)
-
-
-def test_events_with_a_null_label_are_those_of_others(shop: Shop) -> None:
-    shop.put_raw("o", ow_o=None, ow_events=["mine"])
-    with pytest.raises(LedgerMismatch, match="outbox"):
-        shop.add(M1, "o", emit=[PAID])
-    assert (shop.raw("o") or {})["ow_events"] == ["mine"]
 
 
 # --- the ids of events --------------------------------------------------------------------------------------------------

@@ -14,12 +14,10 @@ from onewrite import (
     Busy,
     Deferred,
     Duplicate,
-    Gone,
     HighWaterMark,
     InSequence,
     Message,
     Outcome,
-    Rejected,
     SeenIds,
     Stale,
 )
@@ -132,20 +130,6 @@ def test_fold_passes_over_former_messages(old: Shop, new: Shop, held: tuple[int,
     assert len(adding.asked) <= 2
 
 
-def test_refused_fold_passes_over_former_messages(old: Shop, new: Shop) -> None:
-    old.add(message(2), "o")
-    given = [Message(f"s{n}", source="s", sequence=n, body=1) for n in (1, 2, 3)]
-    assert kinds(new.fold(given, "o", Adding(limit=1))) == [Rejected, Duplicate, Rejected]
-    assert kinds([new.add(message(n), "o") for n in (1, 4)]) == [Stale, Applied]
-
-
-def test_sources_in_one_fold_each_have_their_own_turn(old: Shop, new: Shop) -> None:
-    for n, source in ((1, "s"), (2, "s"), (2, "t")):
-        old.add(message(n, source), "o")
-    given = [message(n, source) for n in (1, 2, 3) for source in ("s", "t")]
-    assert kinds(new.fold(given, "o")) == [Duplicate, Applied, Duplicate, Duplicate, Applied, Applied]
-
-
 def test_an_old_writer_may_go_on_beside_the_new_ones(make_shop: MakeShop, new: Shop) -> None:
     old = make_shop(SeenIds(also=HighWaterMark()))
     turns = [
@@ -200,16 +184,6 @@ def test_open_step_of_a_held_message_keeps_the_mark(old: Shop, new: Shop) -> Non
     again = new.begin(message(2), "o")
     assert isinstance(again, Begun)
     assert kinds([new.add(message(3), "o"), new.add(message(2), "o", finishes=again)]) == [Deferred, Applied]
-
-
-def test_a_deleted_entity_waits_for_nothing(make_shop: MakeShop) -> None:
-    old, new = make_shop(OLD, tombstones=TOMBSTONES), make_shop(NEW, tombstones=TOMBSTONES)
-    for n in (1, 2):
-        old.add(message(n), "o")
-    old.delete(message(3), "o")
-    raw = new.raw("o")
-    assert kinds([new.add(message(n), "o") for n in (1, 2, 4)]) == [Duplicate, Duplicate, Gone]
-    assert new.raw("o") == raw
 
 
 def test_mark_moves_if_an_inbox_holds_the_message(store: str, old: Shop, new: Shop) -> None:

@@ -135,14 +135,6 @@ def test_step_is_taken_over_while_its_key_is_known(shop: Shop) -> None:
     assert isinstance(shop.begin(M1, "o"), Begun)
 
 
-def test_takeover_does_not_prolong_the_keys_time(shop: Shop) -> None:
-    begin(shop, safe_for=timedelta(minutes=13))
-    shop.clock.now += MINUTE
-    begin(shop, safe_for=timedelta(minutes=13))
-    shop.clock.now += 2 * MINUTE
-    assert isinstance(shop.begin(M1, "o", safe_for=timedelta(minutes=13)), Uncertain)
-
-
 def test_a_provider_without_keys_is_never_asked_twice(shop: Shop) -> None:
     begin(shop, safe_for=timedelta(0))
     assert isinstance(shop.begin(M1, "o", safe_for=timedelta(0)), Busy)
@@ -163,12 +155,6 @@ def test_what_an_operator_found_out_finishes_an_uncertain_step(shop: Shop) -> No
     assert isinstance(shop.add(M1, "o", finishes=found), Applied)
     assert n_of(shop) == 1
     assert isinstance(shop.add(M1, "o", finishes=found), Duplicate)
-
-
-def test_that_nothing_happened_is_recorded_without_a_change(shop: Shop) -> None:
-    assert isinstance(shop.record(M1, "o", finishes=uncertain(shop)), Applied)
-    assert n_of(shop) == 0
-    assert isinstance(shop.begin(M1, "o"), Duplicate)
 
 
 def test_an_operator_may_permit_the_effect_once_more(shop: Shop) -> None:
@@ -204,14 +190,6 @@ def test_plain_write_does_not_overtake_its_own_step(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o"), Uncertain)
     assert isinstance(shop.add(M1, "o", finishes=step), Applied)
     assert n_of(shop) == 1
-
-
-def test_a_step_of_one_source_is_none_of_another(shop: Shop) -> None:
-    other = Message("m1", source="another", sequence=1)
-    first, second = begin(shop), begin(shop, other)
-    assert first.key != second.key
-    assert [type(shop.add(m, "o", finishes=step)) for m, step in ((other, second), (M1, first))] == [Applied, Applied]
-    assert n_of(shop) == 2
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
@@ -344,7 +322,7 @@ WRITES: dict[str, Callable[[Shop, Message], Outcome]] = {
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("is_overtaken", [False, True])
 @pytest.mark.parametrize(("ledger", "begun", "later"), [OVERTAKEN["a mark"], OVERTAKEN["marks after ids"]])
-def test_a_plain_write_is_applied_once_if_its_step_was_released_unsent(
+def test_plain_write_is_applied_once_after_an_unsent_release(
     make_shop: MakeShop,
     ledger: Ledger,
     begun: Message,
@@ -370,7 +348,7 @@ def test_a_plain_write_is_applied_once_if_its_step_was_released_unsent(
 
 @pytest.mark.parametrize("is_overtaken", [False, True])
 @pytest.mark.parametrize(("ledger", "begun", "later"), [OVERTAKEN["a mark"], OVERTAKEN["marks after ids"]])
-def test_a_refused_plain_write_leaves_no_step_that_was_released_unsent(
+def test_refused_plain_write_leaves_no_unsent_step(
     make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message], is_overtaken: bool
 ) -> None:
     shop = make_shop(ledger)
@@ -385,7 +363,7 @@ def test_a_refused_plain_write_leaves_no_step_that_was_released_unsent(
     assert isinstance(shop.add(begun, "o"), Stale if is_overtaken else Applied)
 
 
-def test_a_write_behind_a_gap_waits_if_its_step_was_released_unsent(make_shop: MakeShop) -> None:
+def test_write_behind_a_gap_waits_after_an_unsent_release(make_shop: MakeShop) -> None:
     earlier, shop = make_shop(HighWaterMark()), make_shop(InSequence())
     earlier.put_raw("o", n=0, closed=True)
     earlier.add(M1, "o")
@@ -423,16 +401,6 @@ def test_message_overtaken_after_an_unsent_step_is_done_once(
     assert sent == [step.key]
     assert n_of(shop) == len(later) + 1
     assert shop.open_steps("o") == []
-
-
-@pytest.mark.parametrize("shop", ["mark"], indirect=True)
-def test_takeover_is_uncertain_again_after_a_possible_send(shop: Shop) -> None:
-    no_key: Any = {"safe_for": timedelta(0)}
-    shop.release(begin(shop, **no_key), sent=False)
-    again = begin(shop, **no_key)
-    assert shop.begin(M1, "o", **no_key) == Busy(M1, again.until)
-    shop.clock.now += MINUTE
-    assert isinstance(shop.begin(M1, "o", **no_key), Uncertain)
 
 
 @pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
@@ -527,17 +495,6 @@ def test_nonsensical_step_is_refused_unsent(shop: Shop, asked: dict[str, Any], s
     assert shop.open_steps("o") == []
 
 
-def test_safe_for_has_a_least_value_for_takeovers(
-    shop: Shop,
-) -> None:
-    shortest, of_the_dead = (times * timedelta(minutes=1) + 2 * STEP_SKEW for times in (1, 2))
-    shop.release(begin(shop, safe_for=shortest))
-    begin(shop, safe_for=shortest)
-    shop.clock.now += MINUTE
-    assert isinstance(shop.begin(M1, "o", safe_for=of_the_dead - timedelta(seconds=1)), Uncertain)
-    assert isinstance(shop.begin(M1, "o", safe_for=of_the_dead), Begun)
-
-
 def test_service_with_its_own_ledger_has_its_own_steps(shop: Shop, make_shop: MakeShop) -> None:
     other = make_shop(SeenIds(name="otherMessages"))
     mine, theirs = begin(shop), other.begin(M1, "o")
@@ -609,16 +566,6 @@ def test_effect_that_raises_comes_again_under_its_key(shop: Shop) -> None:
     assert (n_of(shop), provider.keys) == (5, [M1.child("charge")] * 2)
 
 
-def test_failed_effect_is_not_repeated_after_its_keys_time(shop: Shop) -> None:
-    provider = Provider()
-    provider.fails = 1
-    with pytest.raises(TimeoutError):
-        shop.perform(M1, "o", provider, _same)
-    shop.clock.now += DAY
-    assert isinstance(shop.perform(M1, "o", provider, _same), Uncertain)
-    assert len(provider.keys) == 1
-
-
 def test_an_effect_is_not_sent_once_its_lease_is_over(shop: Shop) -> None:
     provider = Provider()
     times = iter([NOW, NOW + MINUTE])
@@ -661,9 +608,3 @@ def test_arguments_of_the_other_engine_are_refused_by_name(shop: Shop) -> None:
         shop.perform(M1, "o", Provider(), lambda _: {takes_not: {}})
     shop.clock.now += DAY
     assert isinstance(shop.begin(M1, "o"), Uncertain)
-
-
-def test_then_writes_to_the_entity_of_the_step(shop: Shop) -> None:
-    name = "filter" if "mongo" in shop.name else "Key"
-    with pytest.raises(InvalidUpdate, match=r"'filter'|belongs to the entity"):
-        shop.perform(M1, "o", Provider(), lambda _: {name: shop.key("other")})

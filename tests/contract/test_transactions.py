@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from enum import Enum
 from typing import Any
 
 import pytest
@@ -151,12 +150,6 @@ def test_refusal_comes_again_if_others_would_wait_forever(make_shop: MakeShop) -
     assert numbers(counted, "a", "b") == [1, 1]
 
 
-def test_a_message_is_recorded_in_all_of_them(shop: Shop) -> None:
-    assert isinstance(shop.transact(M1, shop.recording("a"), shop.recording("b")), Applied)
-    assert isinstance(shop.add(M1, "a"), Duplicate)
-    assert isinstance(shop.add(M1, "b"), Duplicate)
-
-
 def test_what_is_left_of_a_deleted_entity_refuses(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
     assert isinstance(shop.delete(M2, "b"), Applied)
@@ -164,17 +157,6 @@ def test_what_is_left_of_a_deleted_entity_refuses(make_shop: MakeShop) -> None:
     assert isinstance(outcome, Gone)
     assert outcome.participant == 1
     assert numbers(shop, "a") == [None]
-
-
-def test_one_participant_is_a_plain_write(shop: Shop) -> None:
-    shop.put_raw("closed", closed=True)
-    refused = shop.transact(M2, shop.adding("closed", if_open=True))
-    assert place_and_kind(refused) == (0, Rejected)
-    for expected in (Applied, Duplicate):
-        assert isinstance(shop.transact(M1, shop.adding("a")), expected)
-        assert isinstance(shop.transact(M1, shop.creating("b", 4)), expected)
-        assert isinstance(shop.transact(M1, shop.recording("c")), expected)
-    assert numbers(shop, "a", "b", "c") == [1, 4, None]
 
 
 def test_events_are_emitted_with_the_transaction(make_shop: MakeShop) -> None:
@@ -241,17 +223,6 @@ def test_renamed_consumer_knows_messages_of_its_old_names(make_shop: MakeShop) -
     # A deployment of before, which is still there or comes back, sees what is done now.
     assert [type(plain.transact(messages[3], plain.adding("a"), inbox=inbox)) for inbox in (old, oldest)] == [Duplicate] * 2
     assert (plain.get("a") or {})["n"] == 5
-
-
-def test_enum_member_is_taken_as_the_consumers_name(make_shop: MakeShop) -> None:
-    shop = make_shop(None)
-    inbox = shop.inbox("billing")
-
-    class Consumer(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
-        BILLING = inbox.consumer
-
-    assert isinstance(shop.transact(M1, shop.adding("o"), inbox=inbox), Applied)
-    assert isinstance(shop.transact(M1, shop.adding("o"), inbox=replace(inbox, consumer=Consumer.BILLING)), Duplicate)
 
 
 def test_what_is_refused_is_not_in_the_inbox(make_shop: MakeShop) -> None:
