@@ -19,7 +19,6 @@ from onewrite import (
     HighWaterMark,
     Inbox,
     InSequence,
-    InvalidUpdate,
     LedgerMismatch,
     Message,
     Missing,
@@ -110,19 +109,6 @@ def test_a_creation_that_is_too_large_creates_nothing(dynamo: DynamoDBClient, ta
     with pytest.raises(EntityTooLarge, match=SHARE):
         guard(dynamo, table, ledger).put_item(M1, Item={"id": "e", "fill": "x" * 409_598})
     assert raw(dynamo, table) == {}
-
-
-@ledgers
-def test_item_of_400_attributes_is_created_or_clearly_refused(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
-    """DynamoDB takes 300 operators in a condition, and the stand-in does not count: neither may be met half-way."""
-    item = {"id": "e"} | {f"attribute{n}": n for n in range(400)}
-    answer = _answer(lambda: guard(dynamo, table, ledger).put_item(M1, Item=item))
-    if answer == Applied(M1):
-        assert len(raw(dynamo, table)) > 400
-    else:
-        assert isinstance(answer, InvalidUpdate)
-        assert "ConditionExpression" in str(answer)
-        assert raw(dynamo, table) == {}
 
 
 def _answer(work: Callable[[], Outcome]) -> Outcome | OnewriteError:
@@ -252,16 +238,6 @@ def test_tables_key_may_have_a_ledgers_name(
     resource.meta.client.close()
 
 
-def test_attributes_and_ledgers_may_have_reserved_names(dynamo: DynamoDBClient, table: str) -> None:
-    guarded = guard(dynamo, table, SeenIds(name="set"))
-    words = {"status": 1, "data": 2, "count": 3, "SET": 4, "REMOVE": 5, "add": 6, "delete": 7}
-    condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#n0) OR #n0 = :v0"}
-    assert guarded.update_item(M1, Key={"id": "e"}, **setting(words), **condition) == Applied(M1)
-    assert guarded.update_item(M2, Key={"id": "e"}, **setting(words), **condition) == Applied(M2)
-    assert isinstance(guarded.update_item(M2, Key={"id": "e"}, **setting(words), **condition), Duplicate)
-    assert guarded.get_item(Key={"id": "e"}) == {"id": "e"} | words
-
-
 # ---------------------------------------------------------------- a broken ledger
 
 WRONG: dict[str, Any] = {
@@ -278,19 +254,6 @@ WRONG: dict[str, Any] = {
     "pair": {"L": [{"BOOL": True}, {"S": "x"}]},
     "map": {"M": {"m-1": {"N": "1"}}},
 }
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-@ledgers
-def test_foreign_value_in_a_tokens_place_breaks_no_verdict(
-    dynamo: DynamoDBClient, table: str, ledger: AnyLedger, wrong: str
-) -> None:
-    guarded = guard(dynamo, table, ledger)
-    add(guarded, M1)
-    broken = raw(dynamo, table) | {"ow_t": WRONG[wrong]}
-    dynamo.put_item(TableName=table, Item=broken)
-    assert isinstance(add(guarded, M1), Duplicate)
-    assert add(guarded, M2) == Applied(M2)
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -267,20 +267,3 @@ def test_signal_finishes_current_work_and_returns_the_rest(workers: Workers, num
     assert sum(map(len, effects(workers.store).values())) == 1
     assert workers.queue.counts() == (2, 0)
     assert worker.says("onewrite: handle: 1 Applied")
-
-
-@pytest.mark.parametrize("store", ["moto"], indirect=True)
-@pytest.mark.parametrize(("drain", "signals"), [("0.5", 1), ("36000", 2)], ids=["deadline", "second_signal"])
-def test_hanging_handler_ends_with_the_process_and_its_message_stays(workers: Workers, drain: str, signals: int) -> None:
-    workers.options = ("--drain-seconds", drain, "--visibility-timeout", "3600")
-    workers.queue.send(orders(1, random.Random(0)))
-    workers.hold()
-    worker = workers.start()
-    workers.await_deliveries(1)
-    worker.process.terminate()
-    if signals == 2:
-        workers.until(lambda: worker.says("is stopping"))  # two signals that come together may be one
-        worker.process.terminate()
-    assert worker.process.wait(PATIENCE) == 130
-    assert workers.queue.counts() == (0, 1)
-    assert worker.says("not everything has ended in time")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from pymongo import MongoClient, ReturnDocument, common
+from pymongo import MongoClient, common
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect
 
@@ -71,22 +70,6 @@ def test_what_eight_threads_fold_in_overlapping_batches_takes_effect_once(collec
         assert state.effects == every
 
 
-def test_of_a_race_to_create_every_message_is_applied(collection: Documents) -> None:
-    guarded, together = GuardedCollection(collection, SeenIds()), threading.Barrier(THREADS)
-
-    def race(thread: int) -> Counter[type[Outcome]]:
-        found: Counter[type[Outcome]] = Counter()
-        for n in range(20):
-            batch = [Message(f"{n}-{thread}-{k}") for k in range(3)]
-            together.wait(30)
-            found.update(kinds(guarded.fold(batch, adding(f"e-{n}"))))
-        return found
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        assert sum(pool.map(race, range(THREADS)), Counter[type[Outcome]]()) == {Applied: 20 * THREADS * 3}
-    assert {mongo_state(collection, f"e-{n}").n for n in range(20)} == {THREADS * 3}
-
-
 # --- the write itself -------------------------------------------------------------------------------------------------
 
 
@@ -102,14 +85,6 @@ def test_a_pipeline_is_one_write_and_its_copy_none(collection: Documents, ledger
     assert Applied not in kinds(guarded.fold(messages(1, 2, 3), function))
     assert kinds(guarded.fold(messages(3, 4), function))[1] is Applied
     assert mongo_state(collection).n == 4
-
-
-def test_the_document_after_the_write_is_the_entity_of_all(collection: Documents) -> None:
-    guarded = GuardedCollection(collection, SeenIds())
-    function = adding(return_document=ReturnDocument.AFTER, projection={"n": 1})
-    assert [outcome.entity for outcome in guarded.fold(messages(1, 2), function) if isinstance(outcome, Applied)] == [
-        {"_id": "e", "n": 2}
-    ] * 2
 
 
 def test_fold_is_written_as_far_as_it_fits(collection: Documents) -> None:

@@ -11,7 +11,6 @@ import boto3
 import pytest
 from bson import Decimal128, Int64
 from pymongo import MongoClient, ReturnDocument
-from pymongo.errors import OperationFailure
 
 from onewrite import (
     Applied,
@@ -200,21 +199,6 @@ def _with(value: Any, kept: str) -> Any:
 
 
 @pytest.mark.parametrize("projection", ODD, ids=repr)
-def test_no_projection_hides_from_a_verdict_what_it_rests_on(orders: Any, projection: Any) -> None:
-    asked: Any = {"projection": projection}
-    update, o = {"$set": {"y": 1}}, {"_id": "o"}
-    step: Any = {"lease": timedelta(hours=1), "safe_for": timedelta(0)}
-    store, _ = orders(HighWaterMark())
-    claim = store.begin(message(2), "charge", o, **step)
-    assert isinstance(store.find_one_and_update(message(2), {**o, "n": 99}, update, **asked), Busy)
-    assert isinstance(store.find_one_and_delete(message(3), o, **asked), Busy)
-    assert isinstance(store.update_one(message(9), o, update), Applied)
-    assert isinstance(store.find_one_and_update(message(2), o, {"$set": {"paid": True}}, finishes=claim, **asked), Applied)
-    assert isinstance(store.find_one_and_delete(message(10), {**o, "paid": True}, **asked), Applied)
-    assert isinstance(store.find_one_and_update(message(11), {**o, "n": 1}, update, **asked), Gone)
-
-
-@pytest.mark.parametrize("projection", ODD, ids=repr)
 def test_fold_with_any_projection_continues_after_duplicates(orders: Any, projection: Any) -> None:
     store, _ = orders(InSequence())
 
@@ -262,15 +246,6 @@ def test_a_deleted_document_is_shown_by_no_projection(orders: Any, projection: A
         found = store.find_one_and_update(again, {"_id": "o"}, {"$set": {"n": 1}}, projection=projection)
         assert isinstance(found, Duplicate | Gone)
         assert found.entity is None
-
-
-def test_wrong_projection_is_refused(orders: Any) -> None:
-    store, _ = orders(SeenIds())
-    for wrong in ("n", 5):
-        with pytest.raises((InvalidUpdate, TypeError)):
-            store.find_one({"_id": "o"}, projection=wrong)
-    with pytest.raises(OperationFailure):
-        store.find_one({"_id": "o"}, projection={"n": 1, "goods": 0})
 
 
 # --- DynamoDB -----------------------------------------------------------------------------------------------------------

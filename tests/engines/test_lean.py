@@ -17,17 +17,14 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
-from botocore.exceptions import ClientError, EndpointConnectionError, ParamValidationError, SSLError
+from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
 from botocore.session import get_session
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from urllib3.util import wait_for_read
 
 from onewrite import Applied, Duplicate, HighWaterMark, Message, Missing, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.lean.routes import Routes
-from onewrite.lean.wire import Connection
 from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
 from tests.engines.ledgers import AnyLedger, ledgers
@@ -171,34 +168,6 @@ def test_every_option_has_boto3s_answer_and_its_error(twins: Any, operation: str
     assert ours == theirs
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
-numbers = st.integers(-(10**30), 10**30).map(str)
-leaves = st.one_of(
-    st.builds(lambda text: {"S": text}, texts),
-    st.builds(lambda number: {"N": number}, numbers),
-    st.builds(lambda data: {"B": data}, st.binary(min_size=1, max_size=8)),
-    st.builds(lambda data: {"BS": [data]}, st.binary(min_size=1, max_size=8)),
-    st.builds(lambda text: {"SS": [text]}, texts),
-)
-trees = st.recursive(
-    leaves,
-    lambda inner: st.one_of(
-        st.builds(lambda members: {"L": members}, st.lists(inner, max_size=3)),
-        st.builds(lambda members: {"M": members}, st.dictionaries(texts, inner, max_size=3)),
-    ),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(value=trees)
-def test_any_value_comes_back_as_boto3_gives_it(twins: Any, value: dict[str, Any]) -> None:
-    twins("PutItem", {"Item": {**KEY, "value": value}})
-    ours, theirs = twins("GetItem", {"Key": KEY})
-    assert ours == theirs
-    assert ours[1]["Item"]["value"] == value
-
-
 def test_a_failed_condition_is_the_clients_own_exception(
     client: Any, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
@@ -207,12 +176,6 @@ def test_a_failed_condition_is_the_clients_own_exception(
     with pytest.raises(client.exceptions.ConditionalCheckFailedException) as caught:
         target.put_item(TableName=table, Item=KEY, **REFUSING, ReturnValuesOnConditionCheckFailure="ALL_OLD")
     assert caught.value.response["Item"] == {**KEY, "b": {"B": b"\x00"}}
-
-
-def test_an_argument_that_is_none_is_botocores_to_refuse(lean: GuardedTable, garbling: Garbling) -> None:
-    with pytest.raises(ParamValidationError, match="Foo"):
-        lean.get_item(Key={"id": "e"}, Foo=1)  # type: ignore[call-arg]
-    assert garbling.operations == []
 
 
 def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: Garbling) -> None:
@@ -302,23 +265,6 @@ def test_eight_threads_keep_no_more_connections_than_allowed(
     assert outcomes == [Applied(message) for message in messages]
     assert state().n == len(messages)
     assert len(idle_connections(LeanTableClient(client))) <= 4
-
-
-def test_an_interrupted_request_leaves_no_connection_behind(
-    client: Any, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = LeanTableClient(client)
-    target.get_item(TableName=table, Key=KEY)
-    (connection,) = idle_connections(target)
-
-    def interrupted(*_: Any) -> NoReturn:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Connection, "exchange", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        target.get_item(TableName=table, Key=KEY)
-    assert idle_connections(target) == []
-    assert connection._socket.fileno() == -1
 
 
 FORKED = """

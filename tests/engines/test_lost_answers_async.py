@@ -11,10 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from botocore.exceptions import BotoCoreError
 from pymongo import AsyncMongoClient, common
 from pymongo.collection import Collection
-from pymongo.errors import PyMongoError
 
 from onewrite import Applied, Duplicate, Message, Outcome, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable
@@ -32,7 +30,6 @@ Story: TypeAlias = Callable[[Apply], Awaitable[None]]
 Place: TypeAlias = tuple[Proxy, Callable[[Story], None], Callable[[], State]]
 
 M1 = Message("m-1")
-CONNECTION_LOST = (BotoCoreError, PyMongoError)
 
 
 @pytest.fixture(autouse=True)
@@ -127,36 +124,3 @@ def test_timeouts_of_tasks_lose_and_double_no_effect(place: Place) -> None:
     assert state().n == len(messages) + 1
     assert Counter(outcome.message.id for outcome in outcomes) == {message.id: 1 for message in messages}
     assert {type(outcome) for outcome in outcomes} <= {Applied, Duplicate}
-
-
-@pytest.mark.few(1)
-def test_random_faults_under_tasks_double_nothing_and_lose_nothing(place: Place) -> None:
-    proxy, run, state = place
-    proxy.chance(random.Random(8), {Fault.DROP_REQUEST: 0.15, Fault.DROP_ANSWER: 0.2, Fault.RESET: 0.15})
-    outcomes: list[Outcome] = []
-
-    async def story(apply: Apply) -> None:
-        async def work(task: int) -> None:
-            for n in range(24):
-                message = Message(f"{task}-{n // 2}")
-                outcomes.append(await _until_answered(apply, message))  # one by one
-
-        async with asyncio.TaskGroup() as group:
-            for task in range(8):
-                group.create_task(work(task))
-
-    run(story)
-    expected = sorted(f"{task}-{n}" for task in range(8) for n in range(12))
-    assert sorted(state().effects) == expected
-    assert state().n == len(expected)
-    said = Counter(outcome.message.id for outcome in outcomes if isinstance(outcome, Applied))
-    assert max(said.values()) == 1
-    assert len(proxy.past_faults) > 20
-
-
-async def _until_answered(apply: Apply, message: Message) -> Outcome:
-    while True:
-        try:
-            return await apply(message)
-        except CONNECTION_LOST:
-            continue

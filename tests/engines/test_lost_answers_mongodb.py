@@ -109,19 +109,6 @@ def test_redelivery_is_a_duplicate_if_the_answer_was_lost_twice(
     assert effects() == 1
 
 
-@lost
-@deliveries
-def test_lost_answer_is_a_duplicate_again_without_retryable_writes(
-    guard: Guard, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
-) -> None:
-    collection = guard(SeenIds(), False)
-    mongo_proxy.plan(fault)
-    with pytest.raises(AutoReconnect):
-        deliver(collection)
-    assert isinstance(deliver(collection), Duplicate)
-    assert effects() == 1
-
-
 def test_lost_answer_is_ours_if_another_message_came_between(
     guard: Guard, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
 ) -> None:
@@ -301,47 +288,6 @@ def test_begin_without_an_answer_keeps_its_key_after_its_lease(
         finish(collection, step)
     assert isinstance(finish(collection, step), Duplicate)
     assert isinstance(begin(collection), Duplicate)
-    assert effects() == 1
-
-
-@given_up
-def test_begin_and_finish_that_never_arrive_leave_nothing(
-    guard: Guard, retry: bool, times: int, mongo_proxy: MongoProxy, effects: Callable[[], int]
-) -> None:
-    collection = guard(SeenIds(), retry, Clock())
-    mongo_proxy.plan(*[Fault.DROP_REQUEST] * times)
-    with pytest.raises(AutoReconnect):
-        begin(collection)
-    step = begun(collection)
-    assert step.first
-    mongo_proxy.plan(*[Fault.DROP_REQUEST] * times)
-    with pytest.raises(AutoReconnect):
-        finish(collection, step)
-    assert isinstance(begin(collection), Busy)
-    assert isinstance(finish(collection, step), Applied)
-    assert effects() == 1
-
-
-@lost
-@given_up
-@pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
-def test_release_without_an_answer_has_let_go(
-    guard: Guard,
-    sent: bool,
-    retry: bool,
-    times: int,
-    fault: Fault,
-    mongo_proxy: MongoProxy,
-    effects: Callable[[], int],
-) -> None:
-    collection = guard(SeenIds(), retry, Clock())
-    step = begun(collection)
-    mongo_proxy.plan(*[fault] * times)
-    with pytest.raises(AutoReconnect):
-        collection.release(step, sent=sent)
-    again = begun(collection)
-    assert (again.key, again.first) == (step.key, not sent)
-    assert isinstance(finish(collection, again), Applied)
     assert effects() == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -156,15 +155,6 @@ def test_identity_without_a_unique_index_is_refused_unsent(collection: Documents
     assert list(collection.find()) == before
 
 
-def test_identity_is_taken_once_its_index_exists(collection: Documents) -> None:
-    collection.insert_one({**ADA, "_id": "e"})
-    guarded = GuardedCollection(collection, SeenIds(), key=("email",))
-    with pytest.raises(ConfigurationError):
-        guarded.update_one(M1, ADA, {"$inc": {"n": 1}})
-    collection.create_index("email", unique=True)
-    assert isinstance(guarded.update_one(M1, ADA, {"$inc": {"n": 1}}), Applied)
-
-
 RENAMING: dict[str, Any] = {
     "set": {"$set": {"email": "new@example.org"}},
     "set_inside": {"$set": {"email.host": "example.org"}},
@@ -205,15 +195,6 @@ def test_insert_into_a_time_series_is_refused_unsent(mongo: Client, collection: 
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="time series"):
             guarded.insert_one(M1, {"_id": "e", "n": 1})
-    assert series.count_documents({}) == 0
-
-
-def test_insert_into_a_time_series_is_refused_later_too(mongo: Client, collection: Documents) -> None:
-    series = mongo.test.create_collection(f"{collection.name}-series", timeseries={"timeField": "at"})
-    guarded = GuardedCollection(series, SeenIds(readable=True))
-    assert guarded.seen(M1, {"_id": "e"}) == Applied(M1)
-    with pytest.raises(ConfigurationError, match="time series"):
-        guarded.insert_one(M1, {"_id": "e", "at": datetime.now(UTC)})
     assert series.count_documents({}) == 0
 
 
@@ -303,14 +284,3 @@ def test_only_the_id_names_an_entity_under_a_collation(no_case: Documents) -> No
     with pytest.raises(ConfigurationError, match="name entities by _id"):
         guarded.update_one(M1, ADA, {"$inc": {"n": 1}}, upsert=True)
     assert no_case.find_one() is None
-
-
-# ---------------------------------------------------------------- the whole entity
-
-
-def test_field_of_an_entity_and_its_name_may_be_copied(collection: Documents) -> None:
-    guarded = GuardedCollection(collection, SeenIds())
-    guarded.insert_one(M1, {"_id": "e", "n": 1})
-    update = [{"$set": {"copy": "$$ROOT.n", "name": {"$literal": "$$ROOT"}}}]
-    assert isinstance(guarded.update_one(M2, {"_id": "e"}, update), Applied)
-    assert guarded.find_one({"_id": "e"}) == {"_id": "e", "n": 1, "copy": 1, "name": "$$ROOT"}

@@ -90,28 +90,6 @@ def test_race_to_insert_applies_one_and_rejects_the_others(collection: Documents
     assert (answers.count(Applied), answers.count(Rejected)) == (20, 140)
 
 
-def test_beside_a_deleter_every_fresh_message_is_still_applied(collection: Documents) -> None:
-    """Whatever the entity is found to be, there is no condition that could reject the message, and no mark."""
-    guarded = GuardedCollection(collection, SeenIds(), durability="acknowledged")
-    done = threading.Event()
-
-    def delete() -> None:
-        while not done.is_set():
-            collection.delete_one({"_id": "e"})
-
-    def deliver(thread: int) -> Counter[str]:
-        return Counter(type(inc(guarded, Message(f"{thread}-{n}"), upsert=True)).__name__ for n in range(200))
-
-    with ThreadPoolExecutor(6) as pool:
-        deleter = pool.submit(delete)
-        try:
-            answers = sum(pool.map(deliver, range(5)), Counter[str]())
-        finally:
-            done.set()
-        deleter.result()
-    assert answers == {"Applied": 1000}
-
-
 # ---------------------------------------------------------------- the caller's own unique index
 
 
@@ -305,14 +283,6 @@ def test_an_aborted_transaction_takes_the_mark_with_it(mongo: Client, collection
     assert mongo_state(collection) == (1, ["m-1"])
 
 
-def test_a_session_without_a_transaction_changes_nothing(mongo: Client, collection: Documents) -> None:
-    guarded = GuardedCollection(collection, SeenIds())
-    with mongo.start_session(causal_consistency=True) as session:
-        outcomes = [inc(guarded, M1, upsert=True, session=session) for _ in range(2)]
-        assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate]
-        assert isinstance(guarded.insert_one(M1, {"_id": "new"}, session=session), Applied)
-
-
 # ---------------------------------------------------------------- the oplog
 
 
@@ -341,17 +311,6 @@ def test_oplog_cost_stays_the_same_after_many_messages(mongo: Client, collection
 def order(collection: Documents) -> Documents:
     collection.insert_one({"_id": "e", "lines": [{"sku": "a", "n": 1}, {"sku": "b", "n": 1}], "name": "Ada"})
     return collection
-
-
-def test_variables_comments_and_hints_pass_through(watched: Documents, order: Documents, commands: Commands) -> None:
-    guarded = GuardedCollection(watched, SeenIds())
-    query = {"_id": "e", "$expr": {"$eq": ["$name", "$$who"]}}
-    options: dict[str, Any] = {"let": {"who": "Ada"}, "comment": "why", "hint": "_id_"}
-    for expected in (Applied, Duplicate):
-        outcome = guarded.update_one(M1, query, increment(M1), **options)
-        assert isinstance(outcome, expected)
-    sent = commands.sent[0]
-    assert (sent["let"], sent["comment"], sent["updates"][0]["hint"]) == ({"who": "Ada"}, "why", "_id_")
 
 
 NO_CASE = Collation(locale="en", strength=2)

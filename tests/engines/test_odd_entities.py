@@ -19,22 +19,18 @@ from onewrite import (
     Applied,
     Begun,
     Deferred,
-    Duplicate,
     Event,
     Gone,
-    HighWaterMark,
-    InSequence,
     LedgerMismatch,
     Message,
     Outbox,
-    Rejected,
     Stale,
     Tombstones,
 )
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import plain_values, typed_values
 from onewrite.mongodb import GuardedCollection
-from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly
+from tests.engines.ledgers import AnyLedger, ledgers_slowly
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -52,12 +48,6 @@ OURS = (
     *("messageIDs", "ow_l", "ow_r", "ow_@", "ow_all"),
     *("ow_sent", "ow_life", "ow_steps", "ow_tombstone"),
 )
-SOURCES = (
-    *("0", "1.0", ".", "$", "$n", "%", "%t0", "@", "s0", "a/b", " ", "#0"),
-    *("_id", "ow_steps", ":ow_m0", "\u00e9", "\U0001f4e6", "x" * 2000),
-)
-# These may follow one another in one attribute, each with what the one before has left.
-MARKS = (HighWaterMark(), InSequence(0), InSequence(1), InSequence(2))
 LEASE: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 
 Fields = Mapping[str, Any]
@@ -116,21 +106,6 @@ def takes_nothing_odd_for_a_condition(place: Items | Documents, way: str, *refus
             assert isinstance(outcome, Applied | Begun | Deferred | Gone | Stale), (name, value, others)
 
 
-def tells_all_sources_apart(place: Items | Documents, way: str) -> None:
-    place.put({})
-    for n, source in itertools.product((1, 2, 3), SOURCES):
-        message = Message(f"m{n}", source=source, sequence=n)
-        assert [type(place.ways[way](message)) for _ in range(2)] == [Applied, Duplicate], message
-
-
-def drops_nothing(open_place: Callable[[AnyLedger], Items | Documents], way: str) -> None:
-    places = [open_place(ledger) for ledger in MARKS]
-    for (before, m), (after, n) in itertools.product(itertools.product(places, range(4)), repeat=2):
-        before.put({})
-        before.ways["update"](Message(f"m{m}", "s", sequence=m))
-        assert not isinstance(after.ways[way](Message(f"m{n}", "s", sequence=n)), Rejected), (m, n)
-
-
 @pytest.mark.parametrize("way", ["update", "delete", "begin"])
 @ledgers_slowly
 @pytest.mark.slow
@@ -144,30 +119,3 @@ def test_odd_item_drops_no_message(dynamo: DynamoDBClient, table: str, ledger: A
 @pytest.mark.few(1)
 def test_odd_document_drops_no_message(collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str) -> None:
     takes_nothing_odd_for_a_condition(Documents(collection, ledger), way)
-
-
-@ledgers
-@pytest.mark.few(3)
-def test_the_sources_of_an_item_may_have_any_names(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
-    tells_all_sources_apart(Items(dynamo, table, ledger), "update")
-
-
-@pytest.mark.parametrize("way", ["update", "pipeline"])
-@ledgers
-@pytest.mark.few(3)
-def test_the_sources_of_a_document_may_have_any_names(
-    collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
-) -> None:
-    tells_all_sources_apart(Documents(collection, ledger), way)
-
-
-@pytest.mark.parametrize("way", ["update", "begin"])
-@pytest.mark.few(1)
-def test_foreign_mark_in_an_item_drops_no_message(dynamo: DynamoDBClient, table: str, way: str) -> None:
-    drops_nothing(lambda ledger: Items(dynamo, table, ledger), way)
-
-
-@pytest.mark.parametrize("way", ["update", "pipeline", "begin"])
-@pytest.mark.slow
-def test_foreign_mark_in_a_document_drops_no_message(collection: Collection[dict[str, Any]], way: str) -> None:
-    drops_nothing(lambda ledger: Documents(collection, ledger), way)

@@ -29,8 +29,6 @@ from bson import (
 )
 from bson.code import Code
 from bson.codec_options import CodecOptions
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
@@ -41,7 +39,6 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.mongodb.layout import canonical as document_name
 from onewrite.outbox import Outgoing, Relay
-from tests.support.examples import examples
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -100,12 +97,6 @@ def documents(mongo: MongoClient[dict[str, Any]]) -> Callable[[], Collection[dic
     return lambda: mongo.test.get_collection(next(_places), codec_options=STANDARD)
 
 
-def _is_one_document(collection: Collection[dict[str, Any]], one: Any, other: Any) -> bool:
-    collection.delete_many({})
-    collection.insert_one({"_id": one})
-    return collection.count_documents({"_id": {"$eq": other}}) == 1
-
-
 def test_two_ids_are_one_document_where_mongodb_says_so(documents: Callable[[], Collection[dict[str, Any]]]) -> None:
     collection, wrong = documents(), []
     each_other = {str(place): [{"$match": {"_id": {"$eq": other}}}] for place, other in enumerate(IDS)}
@@ -120,34 +111,6 @@ def test_two_ids_are_one_document_where_mongodb_says_so(documents: Callable[[], 
             is not (document_name({"_id": one}, STANDARD) == document_name({"_id": other}, STANDARD))
         ]
     assert wrong == []
-
-
-_numbers = (
-    st.integers(-(2**63), 2**63 - 1)
-    | st.floats()
-    | st.decimals(places=3, min_value=-(10**9), max_value=10**9).map(Decimal128)
-    | st.integers(-3, 3).map(lambda n: Decimal128(Decimal(n).scaleb(2)))
-    | st.integers(-5, 5)
-    | st.integers(-5, 5).map(float)
-)
-_scalars = (
-    _numbers
-    | st.booleans()
-    | st.sampled_from(IDS)
-    | st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=3)
-)
-_ids = _scalars | st.dictionaries(st.sampled_from("abc"), _scalars | st.lists(_scalars, max_size=2), max_size=3)
-
-
-@settings(max_examples=examples(600), deadline=None)
-@given(_ids, _ids)
-def test_any_two_ids_are_one_document_where_mongodb_says_so(
-    documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any
-) -> None:
-    collection = documents()
-    told = document_name({"_id": one}, STANDARD) == document_name({"_id": other}, STANDARD)
-    assert told is _is_one_document(collection, one, other)
-    collection.drop()
 
 
 # --- what asks for it ---------------------------------------------------------------------------------------------------
@@ -374,14 +337,3 @@ def test_two_keys_are_one_item_where_dynamodb_says_so(dynamo: DynamoDBClient) ->
                     transact(again, writes)
             elif n % 7 == 0:  # a transaction for each pair would take long
                 assert isinstance(transact(again, writes), Applied)
-
-
-@given(st.sampled_from(KEYS), st.sampled_from(KEYS))
-def test_keys_of_two_types_are_never_one(one: Any, other: Any) -> None:
-    texts = [
-        str if isinstance(each, str) else bytes if isinstance(each, bytes | bytearray | DynamoBinary) else Decimal
-        for each in (one, other)
-    ]
-    if texts[0] is not texts[1]:
-        assert item_name({"id": one}) != item_name({"id": other})
-    assert item_name({"a": one, "b": other}) == item_name({"b": other, "a": one})

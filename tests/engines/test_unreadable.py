@@ -297,14 +297,6 @@ def test_creation_settles_if_the_response_is_unreadable(
     assert collection.find_one({"_id": key}, {"n": 1, "_id": 0}) == ({} if verb in ("record", "transact") else {"n": n})
 
 
-def test_find_one_and_update_is_sent_again_after_a_failover(mongod: Mongod, collection: Documents) -> None:
-    error = {"code": 91, "errmsg": "shutdown in progress"}
-    data = {"failCommands": ["findAndModify"], "writeConcernError": error, "errorLabels": ["RetryableWriteError"]}
-    collection.database.client.admin.command({"configureFailPoint": "failCommand", "mode": {"times": 1}, "data": data})
-    store = GuardedCollection(collection, SeenIds())
-    assert store.find_one_and_update(M1, HERE, ADD, upsert=True, return_document=AFTER) == Applied(M1, {"_id": "o", "n": 1})
-
-
 class _Decimals(TypeCodec):
     @property
     def python_type(self) -> Any:
@@ -351,27 +343,6 @@ def test_delete_settles_if_the_response_is_unreadable(
     delete = getattr(make_store(ledger, codec), verb)
     kinds = [done(delete(message, {"_id": key}))[0][0] for message in (M1, M1, M2)]
     assert accept_lost_response(key, kinds) == [Applied, Duplicate, Gone]
-
-
-@quoted
-def test_step_settles_if_the_response_is_unreadable(
-    collection: Documents, make_store: MakeStore, done: Any, key: Any, codec: Any
-) -> None:
-    collection.insert_one({"_id": key})
-    store = make_store(SeenIds(), codec)
-    assert done(store.begin(M1, "charge", {"_id": key}, **STEP))[0][0] is Begun
-    assert done(store.begin(M1, "charge", {"_id": key}, **STEP))[0][0] is Busy
-    assert done(store.seen(M2, {"_id": key}))[0][0] is Applied
-
-
-def test_partial_index_hides_no_verdict_if_its_value_is_unreadable(
-    collection: Documents, make_store: MakeStore, done: Any
-) -> None:
-    collection.create_index("n", partialFilterExpression={"at": {"$lt": DatetimeMS(10**15)}})
-    store = make_store(SeenIds())
-    verbs: list[Deliver] = [lambda store, m: store.insert_one(m, HERE), lambda store, m: store.delete_one(m, {"_id": "p"})]
-    for verb in verbs:
-        assert [done(verb(store, M1))[0][0] for _ in range(2)] == [Applied, Duplicate]
 
 
 TAKEN: dict[str, Callable[[Any, Message, Any], Any]] = {
@@ -464,48 +435,6 @@ def test_unshowable_fresh_write_is_applied(
     assert n_of(collection) == 1
 
 
-@shown
-def test_unshowable_delete_is_applied(
-    collection: Documents, make_store: MakeStore, done: Any, projection: Any, broken: Any
-) -> None:
-    put(collection, {**GOOD, **broken})
-    store = make_store(SeenIds())
-    answers = [done(store.find_one_and_delete(M1, HERE, projection=projection))[0] for _ in range(2)]
-    assert [kind for kind, _ in answers] == [Applied, Duplicate]
-
-
-def test_an_upsert_that_creates_shows_what_can_be_computed(make_store: MakeStore, done: Any) -> None:
-    store, native = make_store(SeenIds()), {"upsert": True, "return_document": AFTER}
-    projection: Any = {"share": {"$divide": ["$n", "$parts"]}}
-    for parts, entity in ((2, {"_id": "2", "share": 0.5}), (0, None)):
-        update = {**ADD, "$set": {"parts": parts}}
-        answers = [
-            done(store.find_one_and_update(M1, {"_id": str(parts)}, update, projection=projection, **native))
-            for _ in range(2)
-        ]
-        assert answers == [[(Applied, entity)], [(Duplicate, entity)]]
-
-
-NONSENSE: dict[str, dict[str, Any]] = {
-    "a projection": {"projection": {"lines": 1, "lines.n": {"$add": ["$n", 1]}}},
-    "a filter for arrays": {"projection": {"m": {"$add": ["$n", 1]}}, "array_filters": [{"x.n": 1}]},
-    "a hint": {"projection": {"m": {"$add": ["$n", 1]}}, "hint": "nowhere"},
-}
-
-
-@pytest.mark.parametrize("native", NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_is_the_servers_error_until_the_message_is_decided(
-    collection: Documents, make_store: MakeStore, done: Any, native: Any
-) -> None:
-    put(collection, GOOD)
-    store = make_store(SeenIds())
-    with pytest.raises(OperationFailure):
-        done(store.find_one_and_update(M1, HERE, ADD, **native))
-    assert n_of(collection) == 0
-    done(store.record(M1, HERE))
-    assert done(store.find_one_and_update(M1, HERE, ADD, **native))[0][0] is Duplicate
-
-
 DIVIDES = {"$expr": {"$gt": [{"$divide": ["$cents", "$parts"]}, 1]}}
 
 
@@ -522,15 +451,6 @@ def test_condition_that_fails_now_hides_no_redelivery(
     assert done(store.update_one(M2, query, ADD))[0][0] is Duplicate
     with pytest.raises(OperationFailure):
         done(store.update_one(Message("m3"), query, ADD))
-
-
-def test_a_rule_that_came_later_does_not_hide_a_redelivery(collection: Documents, make_store: MakeStore, done: Any) -> None:
-    store = make_store(SeenIds())
-    assert done(store.insert_one(M1, {**HERE, "n": 0}))[0][0] is Applied
-    collection.database.command("collMod", collection.name, validator={"n": {"$gt": 5}})
-    assert done(store.insert_one(M1, {**HERE, "n": 0}))[0][0] is Duplicate
-    with pytest.raises(OperationFailure):
-        done(store.insert_one(M2, {"_id": "p", "n": 0}))
 
 
 def test_a_transaction_outlives_what_cannot_be_shown(mongod: Mongod, collection: Documents) -> None:

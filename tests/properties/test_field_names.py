@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onewrite import HighWaterMark, Message, SeenIds, sortable
 from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT, Advance, Remember, SetMark
+from onewrite.core.ledgers.entry import Advance, Remember, SetMark
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.dynamodb import layout as dynamodb
 from onewrite.mongodb import layout as mongodb
@@ -80,18 +80,6 @@ def test_text_never_moves_between_source_part_and_id(one: list[str], other: list
         assert mark(ledger, first) != mark(ledger, second)
 
 
-@given(messages)
-def test_a_message_can_be_read_from_its_text(message: Message) -> None:
-    text = mark(SeenIds(readable=True), message)
-    assert isinstance(text, str)
-    if not text.startswith("@"):
-        assert identity(Message(text)) == identity(message)
-        return
-    named, _, message_id = text[1:].partition("/")
-    source, *parts = [quoted.replace("%2F", "/").replace("%2B", "+").replace("%25", "%") for quoted in named.split("+")]
-    assert (source, tuple(parts), message_id) == identity(message)
-
-
 # --- names of sources -------------------------------------------------------------------------------------------------
 
 
@@ -107,16 +95,6 @@ def test_slot_has_nothing_that_reads_as_a_path(message: Message) -> None:
     assert slot.key
     assert not set(".$\0") & set(slot.key)
     assert mongodb.locate_slot(slot).split(".") == [slot.group, slot.key]
-
-
-@given(messages)
-def test_slot_tells_its_source_and_parts(message: Message) -> None:
-    source, *parts = mark_slot("ow_l", message.source, message.parts).key.split("%+")
-    assert (_plain(source), tuple(map(_plain, parts))) == (message.source, message.parts)
-
-
-def _plain(text: str) -> str:
-    return text.replace("%2E", ".").replace("%24", "$").replace("%00", "\0").replace("%25", "%")
 
 
 # --- names of fields --------------------------------------------------------------------------------------------------
@@ -200,37 +178,6 @@ def test_what_is_hidden_is_exactly_what_the_ledger_makes(
     assert layout.without_ledger(ledger.terms, made | callers) == callers
 
 
-@engines
-@given(data=st.data(), message=messages, now=moments, theirs=st.dictionaries(texts, st.integers(), max_size=4))
-def test_another_ledger_is_hidden_too_with_its_label_or_without(
-    layout: Any, names: Any, data: st.DataObject, message: Message, now: float, theirs: dict[str, int]
-) -> None:
-    own, other = data.draw(ledgers()), data.draw(ledgers())
-    made = data.draw(st.lists(st.sampled_from(names(own, numbered(message), now) + names(other, numbered(message), now))))
-    callers = {name: value for name, value in theirs.items() if not is_ours(name)}
-    assert layout.without_ledger(own.terms, dict.fromkeys(made, 0) | callers) == callers
-
-
-@given(ledger=ledgers(), message=messages, now=moments)
-def test_both_engines_find_in_each_slot_what_was_put_there(ledger: Ledger, message: Message, now: float) -> None:
-    made = made_slots(ledger, numbered(message), now)
-    held = {slot: n for n, slot in enumerate(made)}
-    document: dict[str, Any] = {}
-    for slot, n in held.items():
-        *outer, name = mongodb.locate_slot(slot).split(".")
-        inner = document
-        for each in outer:
-            inner = inner.setdefault(each, {})
-        inner[name] = n
-    in_item, in_document = (
-        dynamodb.lookup({dynamodb.locate_slot(slot): n for slot, n in held.items()}),
-        mongodb.lookup(document),
-    )
-    assert all(in_item(slot) == n == in_document(slot) for slot, n in held.items())
-    absent = Slot(f"{make_name_prefix(ledger.attribute)}@", "never written")
-    assert in_item(absent) is in_document(absent) is ABSENT
-
-
 # --- derived text -----------------------------------------------------------------------------------------------------
 
 
@@ -238,12 +185,6 @@ def test_both_engines_find_in_each_slot_what_was_put_there(ledger: Ledger, messa
 def test_sortable_text_sorts_as_the_numbers_do(one: int, other: int) -> None:
     assert (sortable(one) < sortable(other)) == (one < other)
     assert (sortable(one) == sortable(other)) == (one == other)
-
-
-@given(st.integers(0, 200), st.integers(0, 200), st.integers(-1, 1), st.integers(-1, 1))
-def test_sortable_text_sorts_at_every_count_of_digits(a: int, b: int, over: int, under: int) -> None:
-    one, other = max(0, 10**a + over), max(0, 10**b + under)
-    assert (sortable(one) < sortable(other)) == (one < other)
 
 
 @given(messages, texts, messages, texts)

@@ -68,25 +68,10 @@ def test_envelopes_change_nothing_about_a_json_body(body: dict[str, Any], path: 
     assert answer(sns(eventbridge(identity)), {"messageId": "b1", "body": json.dumps(in_sns(event))}) == plain
 
 
-@given(values)
-def test_raw_delivery_is_the_same_as_no_envelope(body: Any) -> None:
-    record = {"messageId": "b1", "body": json.dumps(body)}
-    for identity in (json_body(id="id"), sqs_message_id(), cloudevent()):
-        assert answer(sns(eventbridge(identity)), record) == answer(identity, record)
-
-
 @given(texts.filter(bool), texts.filter(bool), texts.filter(bool), texts.filter(bool))
 def test_two_cloudevents_never_share_an_id(source: str, own: str, other_source: str, other: str) -> None:
     assume((source, own) != (other_source, other))
     assert cloud(source, own).id != cloud(other_source, other).id
-
-
-@given(st.integers(0, 99), st.text("0123456789:ab", min_size=1), st.text("0123456789:ab", min_size=1))
-def test_a_length_within_an_id_misleads_nobody(cut: int, one: str, other: str) -> None:
-    joined = one + other
-    elsewhere = 1 + cut % (len(joined) - 1)
-    same = elsewhere == len(one)
-    assert (cloud(one, other).id == cloud(joined[:elsewhere], joined[elsewhere:]).id) is same
 
 
 # --- nothing becomes a key by accident -----------------------------------------------------------------------------------

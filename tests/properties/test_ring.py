@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onewrite import Message, SeenIds
@@ -159,23 +159,6 @@ def _each(entity: Entity, writes: int, step: float, start: float = START) -> Ite
 
 
 # --- how much is kept -------------------------------------------------------------------------------------------------
-
-
-@given(promises, moments)
-def test_at_most_three_slots_live_and_all_others_are_dead(promise: Promise, now: float) -> None:
-    ring = promise.at(now)
-    assert len(ring.live) <= 3
-    assert len(set(ring.live)) == len(ring.live)
-    assert sorted(ring.live + ring.dead) == sorted(SLOTS)
-    assert ring.present in ring.live
-
-
-@given(promises, moments, st.floats(min_value=0, max_value=400))
-def test_no_consumer_removes_a_mark_that_another_wrote(promise: Promise, now: float, apart: float) -> None:
-    """The slots that are written at one moment are live for every clock within the promise of it."""
-    kept, skew = promise.kept.total_seconds(), promise.skew.total_seconds()
-    assume(apart <= kept + 4 * skew)
-    assert promise.at(now).present in promise.at(now - 2 * skew + apart).live
 
 
 def _bursts(promise: Promise, every: float, phase: float, times: int) -> Iterator[int]:
