@@ -112,9 +112,10 @@ def test_sortable_text_never_changes_between_versions(n: int, text: str) -> None
 @pytest.mark.parametrize("letter", ["x", "é", "€"])
 def test_text_for_a_ledger_has_a_longest_length(name: str, letter: str) -> None:
     most = 2048 // len(letter.encode())
-    fields: dict[str, Any] = {"id": "m"}
-    assert Message(**fields | {name: letter * most})
+    longest: dict[str, Any] = {"id": "m", name: letter * most}
+    assert Message(**longest)
+    longer: dict[str, Any] = {"id": "m", name: letter * (most + 1)}
     with pytest.raises(InvalidMessage, match=rf"Message\.{name} must have at most 2048 bytes, got .*digest"):
-        Message(**fields | {name: letter * (most + 1)})
+        Message(**longer)
     with pytest.raises(InvalidMessage, match=r"Message\.part must have"):
         Message("m").part(letter * (most + 1))

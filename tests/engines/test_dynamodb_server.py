@@ -118,8 +118,8 @@ def _answer(work: Callable[[], Outcome]) -> Outcome | OnewriteError:
         return error
 
 
-def count() -> dict[str, Any]:
-    return {"Key": {"id": "e"}, "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
+def count(key: dict[str, Any]) -> dict[str, Any]:
+    return {"Key": key, "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
 
 
 # ---------------------------------------------------------------- values, keys and names
@@ -207,8 +207,8 @@ def test_entities_with_a_sort_key_are_guarded_one_by_one(dynamo: DynamoDBClient,
         assert isinstance(guarded.put_item(M1, Item={**key, "n": 1}), Applied)
         assert isinstance(guarded.put_item(M1, Item={**key, "n": 1}), Duplicate)
         assert isinstance(guarded.put_item(M2, Item={**key, "n": 1}), Rejected)
-        assert isinstance(guarded.update_item(M2, **count() | {"Key": key}), Applied)
-        assert isinstance(guarded.update_item(M2, **count() | {"Key": key}), Duplicate)
+        assert isinstance(guarded.update_item(M2, **count(key)), Applied)
+        assert isinstance(guarded.update_item(M2, **count(key)), Duplicate)
         assert guarded.get_item(Key=key) == {**key, "n": 2}
 
 
@@ -230,10 +230,10 @@ def test_tables_key_may_have_a_ledgers_name(
     exists: dict[str, Any] = {"ConditionExpression": f"attribute_exists({key})"}
     assert isinstance(guarded.put_item(M1, Item={key: "e", "n": 1}), Applied)
     assert isinstance(guarded.put_item(M1, Item={key: "e", "n": 1}), Duplicate)
-    assert isinstance(guarded.update_item(M2, **count() | {"Key": {key: "e"}}, **exists), Applied)
-    assert isinstance(guarded.update_item(M2, **count() | {"Key": {key: "e"}}, **exists), Duplicate)
+    assert isinstance(guarded.update_item(M2, **count({key: "e"}), **exists), Applied)
+    assert isinstance(guarded.update_item(M2, **count({key: "e"}), **exists), Duplicate)
     assert isinstance(guarded.record(M2, Key={key: "new"}), Applied if not isinstance(ledger, InSequence) else Deferred)
-    assert isinstance(guarded.update_item(M1, **count() | {"Key": {key: "other"}}, **exists), Missing)
+    assert isinstance(guarded.update_item(M1, **count({key: "other"}), **exists), Missing)
     assert guarded.get_item(Key={key: "e"}) == {key: "e", "n": 2}
     resource.meta.client.close()
 

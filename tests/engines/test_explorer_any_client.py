@@ -22,7 +22,7 @@ M1 = Message("m1", "s", 1, 30)
 
 
 class Customer(beanie.Document):
-    id: str  # type: ignore[assignment]  # Beanie's own documents say ObjectId
+    id: str  # type: ignore[assignment]  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]  # Beanie's own documents say ObjectId
     credit: int = 0
     seen: list[str] = []  # noqa: RUF012  # as Beanie asks for it
 
@@ -45,7 +45,8 @@ def credit(collection: Any) -> Any:
 
 
 def on(world: Any, build: Any, **options: Any) -> Exploration:
-    return explore(build, **{"messages": [M1], "world": world, "observe": credit, **options})
+    chosen: dict[str, Any] = {"messages": [M1], "world": world, "observe": credit, **options}
+    return explore(build, **chosen)
 
 
 def assert_found(report: Exploration, first: str) -> None:

@@ -18,8 +18,8 @@ import pytest
 
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.servers.process import free_port
-from order_history import OrderHistory, create_table
-from order_history.__main__ import deliveries
+from order_history import OrderHistory, create_table  # pyright: ignore[reportMissingImports]  # an example, which pyright does not look into
+from order_history.__main__ import deliveries  # pyright: ignore[reportMissingImports]
 from tests.support import containers, runtimes
 from tests.support.containers import Build, Image
 from tests.support.deployment import as_json

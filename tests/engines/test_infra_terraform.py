@@ -29,8 +29,8 @@ from onewrite.outbox.metrics import emf
 from onewrite.testing import lambda_context
 from onewrite.testing.servers.engines import Mongod
 from onewrite.testing.servers.process import free_port
-from order_history import feed
-from order_history.events import OrderCreated
+from order_history import feed  # pyright: ignore[reportMissingImports]  # an example, which pyright does not look into
+from order_history.events import OrderCreated  # pyright: ignore[reportMissingImports]
 from tests.support import deployment as deployed
 from tests.support.alarms import FAILURES, UNSETTLED, alarm_of, counted_lines, measured_by_emf, measurements
 from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
@@ -510,8 +510,8 @@ class Application:
     folder: Path
 
     def place(self, order: str, *, id: str) -> None:
-        event = {"specversion": "1.0", "id": id, "source": "web", "type": "PlaceOrder"}
-        event["data"] = {"orderId": order, "customer": "Ann", "cents": 1250}  # type: ignore[assignment]  # the rest is text
+        event: dict[str, Any] = {"specversion": "1.0", "id": id, "source": "web", "type": "PlaceOrder"}
+        event["data"] = {"orderId": order, "customer": "Ann", "cents": 1250}
         sdk.client("sqs").send_message(QueueUrl=self.outputs["orders"]["queue_url"], MessageBody=json.dumps(event))
 
     def all_takes_place(self, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -588,7 +588,7 @@ def provider() -> Iterator[dict[str, int]]:
             self.end_headers()
             self.wfile.write(json.dumps({"chargeId": f"ch-{[*charges].index(key)}"}).encode())
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *_: Any) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", PROVIDER), Charging) as server:

@@ -112,6 +112,7 @@ def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callabl
 
 def _said(call: Callable[[], Any], table: str) -> Any:
     """What was returned or raised, without what is another at each call."""
+    response: Any
     kind = None
     try:
         response = call()

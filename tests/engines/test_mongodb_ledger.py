@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from bson import UuidRepresentation
+from bson import Int64, UuidRepresentation
 from bson.codec_options import CodecOptions, TypeDecoder, TypeEncoder, TypeRegistry
 from pymongo.collection import Collection
 from pymongo.errors import WriteError
@@ -170,6 +170,18 @@ def test_id_of_the_clients_type_names_its_entity_everywhere(collection: Document
     ]
 
 
+def test_find_one_and_update_takes_pymongos_server_options(
+    collection: Documents,
+) -> None:
+    documents = collection.database.create_collection(f"{collection.name}-valid", validator={"n": {"$lt": 5}})
+    guarded = GuardedCollection(documents, SeenIds())
+    native: Any = {"upsert": True, "maxTimeMS": 60_000, "bypassDocumentValidation": True}
+    assert isinstance(guarded.find_one_and_update(M1, {"_id": 1}, {"$set": {"n": 9}}, **native), Applied)
+    folded = guarded.fold([M1, M2], lambda _: {"filter": {"_id": 1}, "update": {"$inc": {"n": 1}}, **native})
+    assert [type(outcome) for outcome in folded] == [Duplicate, Applied]
+    assert guarded.find_one({"_id": 1}) == {"_id": 1, "n": 10}
+
+
 UUIDS = CodecOptions[Any](uuid_representation=UuidRepresentation.STANDARD)
 FILL = "x" * (16 * MB - 1000)
 FAIL: dict[str, tuple[Callable[[GuardedCollection, UUID], object], type[Exception]]] = {
@@ -244,3 +256,12 @@ def test_the_largest_sequences_and_sortable_ones_keep_their_order(collection: Do
             assert isinstance(WAYS["upsert"](guarded, message), Duplicate)
         assert isinstance(WAYS["upsert"](guarded, Message("old", source=source, sequence=sequences[0])), Stale)
     assert mongo_state(collection).n == 5
+
+
+@pytest.mark.parametrize("stored", [1, Int64(1), 1.0], ids=["int32", "int64", "double"])
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["HighWaterMark", "InSequence"])
+def test_a_mark_of_any_integer_type_is_the_same_mark(collection: Documents, ledger: AnyLedger, stored: Any) -> None:
+    guarded = GuardedCollection(collection, ledger)
+    collection.insert_one({"_id": "e", "n": 0, "ow_@": {"s": stored}})
+    assert isinstance(WAYS["update"](guarded, M1), Duplicate)
+    assert isinstance(WAYS["update"](guarded, M2), Applied)

@@ -177,3 +177,9 @@ def test_a_condition_means_what_it_means_alone(trial: _Trial, condition: str) ->
 @example(update="ADD n")
 def test_an_update_means_what_it_means_alone(trial: _Trial, update: str) -> None:
     trial.check(_native(update, None))
+
+
+@_settings
+@given(update=_broken(_updates), condition=_broken(_conditions))
+def test_both_together_mean_what_they_mean_alone(trial: _Trial, update: str, condition: str) -> None:
+    trial.check(_native(update, condition))

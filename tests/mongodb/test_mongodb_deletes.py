@@ -59,8 +59,8 @@ def test_reads_pass_over_what_was_deleted_by_whatever_filter() -> None:
         stock.insert_one(M1, {"_id": n, "kind": "a"})
     stock.delete_one(M2, {"_id": 1})
     assert stock.find_one({}, sort=[("_id", 1)]) == {"_id": 2, "kind": "a"}
-    assert stock.find_one(1) is None  # type: ignore[arg-type]  # pymongo takes the value of _id too
-    assert stock.find_one(2, projection={"kind": 1}) == {"_id": 2, "kind": "a"}  # type: ignore[arg-type]  # the same
+    assert stock.find_one(1) is None  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # pymongo takes the value of _id too
+    assert stock.find_one(2, projection={"kind": 1}) == {"_id": 2, "kind": "a"}  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 INDEXES: dict[str, Any] = {
@@ -107,5 +107,5 @@ def test_impossible_delete_is_refused_unsent() -> None:
     with pytest.raises(InvalidUpdate, match="names one entity"):
         stock.delete_one(M1, {"n": 1})
     with pytest.raises(InvalidUpdate, match="takes no upsert"):
-        stock.delete_one(M1, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # the point
+        stock.delete_one(M1, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert faults.requests == ()
