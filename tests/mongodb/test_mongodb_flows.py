@@ -14,6 +14,7 @@ from pymongo.errors import (
 
 from onewrite import (
     Applied,
+    Begun,
     ConfigurationError,
     Duplicate,
     InSequence,
