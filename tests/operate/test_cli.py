@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from functools import cache, wraps
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 import typer
@@ -183,37 +183,6 @@ def test_missing_driver_is_named_with_the_remedy(
     _hide(monkeypatch, name)
     assert main(command) == 2
     _assert_one_line_with_the_remedy(capsys, name)
-
-
-def test_a_missing_bson_is_a_missing_pymongo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def lacking(*_: Any) -> NoReturn:
-        raise ModuleNotFoundError("No module named 'bson'", name="bson")
-
-    monkeypatch.setattr("onewrite.operate.app.run", lacking)
-    assert main(STEPS) == 2
-    _assert_one_line_with_the_remedy(capsys, "pymongo")
-
-
-def test_foreign_missing_module_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_the_user(*_: Any) -> NoReturn:
-        raise ModuleNotFoundError("No module named 'shop'", name="shop")
-
-    monkeypatch.setattr("onewrite.operate.app.run", of_the_user)
-    with pytest.raises(ModuleNotFoundError, match="shop"):
-        main(STEPS)
-
-
-def test_an_exit_of_the_users_code_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    _end_with(monkeypatch, SystemExit("DATABASE_URL is missing"))
-    with pytest.raises(SystemExit, match="DATABASE_URL is missing"):
-        main(STEPS)
-
-
-def _end_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def verb(*_: Any, **__: Any) -> NoReturn:
-        raise error
-
-    monkeypatch.setattr("onewrite.operate.steps.store_of", verb)
 
 
 def _forget(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

@@ -6,7 +6,6 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,8 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.operate.doctor import DoctorReport
 from onewrite.operate.doctor.checks import examine
-from onewrite.operate.doctor.facts import Facts, Module, ModuleStore, Queue, TableDescription, Unread
+from onewrite.operate.doctor.facts import Facts, Queue, TableDescription, Unread
 from onewrite.testing.servers.engines import REGION
-from order_history import create_table as create_order_history  # pyright: ignore[reportMissingImports]
-from order_history import feed, handle  # pyright: ignore[reportMissingImports]
-from order_history.__main__ import deliveries  # pyright: ignore[reportMissingImports]
 from tests.engines.stores import create_table, create_table_with_outbox
 
 DAY = 86_400
@@ -267,28 +263,6 @@ def test_default_setup_has_no_finding(
     assert {"mapping", "dead-letters", "tombstone-ttl", "outbox-index", "visibility-timeout"} <= passed
 
 
-def test_the_order_history_has_no_finding_on_its_queue(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its table is the one of infra, and its queue is FIFO, of 4 and 14 days."""
-    sqs, names = boto3.client("sqs"), ("feed-dead.fifo", "feed.fifo")
-    policy = {"deadLetterTargetArn": f"arn:aws:sqs:{REGION}:123456789012:{names[0]}", "maxReceiveCount": 5}
-    fourteen: Any = {"FifoQueue": "true", "MessageRetentionPeriod": str(14 * DAY)}
-    sqs.create_queue(QueueName=names[0], Attributes=fourteen)
-    url = sqs.create_queue(QueueName=names[1], Attributes={"FifoQueue": "true", "RedrivePolicy": json.dumps(policy)})[
-        "QueueUrl"
-    ]
-    table = create_order_history(boto3.resource("dynamodb"))
-    monkeypatch.setenv("ORDERS_TABLE", table.name)
-    feed.history.cache_clear()
-    for event in deliveries():
-        handle(feed.history(), event)
-    code, found = asked(capsys, "--queue", url, "--table", table.name)
-    assert (code, [each for each in found["checks"] if each["state"] == "found"]) == (0, [])
-    assert states(found)["indexes"] == "passed"
-    feed.history.cache_clear()
-
-
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 QUEUE = Queue("orders\n\x1b[31m", "arn:orders", fifo=False, retention=4 * DAY, visibility=30)
@@ -296,20 +270,6 @@ QUEUE = Queue("orders\n\x1b[31m", "arn:orders", fifo=False, retention=4 * DAY, v
 
 def report(facts: Facts) -> DoctorReport:
     return DoctorReport(examine(facts), facts.unread(), strict=False)
-
-
-def test_report_lists_errors_before_warnings() -> None:
-    stores = (ModuleStore("the table orders", SeenIds(timedelta(days=2))),)
-    table = TableDescription("orders", ("id",), replicas=("eu-west-2",))
-    lines = [*report(Facts(queue=QUEUE, table=table, sample=DENIED, module=Module("shop", stores))).lines()]
-    assert lines[0] == "Errors: a message can be lost or take effect twice"
-    headings = [line for line in lines if line in ("Warnings", "Not read", "Passed", "Not checked")]
-    assert headings == ["Warnings", "Not read", "Passed", "Not checked"]
-    assert lines[1].startswith("  ledger-retention: SeenIds of the table orders remembers a message for 2 days")
-    text = " ".join(" ".join(lines).split())
-    assert "Why: If a message is delivered after the ledger has forgotten it, it takes effect again." in text
-    assert "the permission dynamodb:DescribeTable is missing. An error occurred Checks that need it: ttl," not in text
-    assert "Checks that need it: erased-ledgers" in text
 
 
 def test_foreign_names_cannot_control_the_terminal() -> None:

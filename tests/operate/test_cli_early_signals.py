@@ -138,12 +138,6 @@ def test_relay_signaled_during_start_stops_in_order(folder: Path, moment: str) -
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=("relay", "corner_shop:relay")), "relay")
 
 
-def test_relay_of_a_named_table_stops_in_order(folder: Path) -> None:
-    verb = ("relay", "--table", "orders", "--outbox", "shop/orders", "--to", f"{NOBODY}/1/told")
-    moment = "open .*/dynamodb/.*/service-2.json.*"  # the client is being made
-    assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=verb), "relay")
-
-
 @pytest.fixture(scope="session")
 def namespace() -> list[str]:
     """What runs a command as process 1 of its own namespace."""
@@ -220,19 +214,6 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[EarlySignals]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("is_early", [True, False])
-def test_signal_before_the_run_stops_the_worker(caught: EarlySignals, is_early: bool, number: signal.Signals) -> None:
-    stops: list[str] = []
-    if is_early:
-        signal.raise_signal(number)
-    caught.pass_on(lambda: stops.append("stopped"))
-    assert stops == ["stopped"] * is_early
-    if not is_early:
-        signal.raise_signal(number)
-    assert stops == ["stopped"]
-
-
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_process_that_a_handler_forks_ends_by_the_signal(caught: EarlySignals) -> None:
     child = get_context("fork").Process(target=time.sleep, args=(PATIENCE,))
@@ -241,15 +222,6 @@ def test_a_process_that_a_handler_forks_ends_by_the_signal(caught: EarlySignals)
     child.join(PATIENCE / 2)
     assert child.exitcode == -signal.SIGTERM
     caught.pass_on(lambda: pytest.fail("the signal was the child's"))
-
-
-@pytest.mark.parametrize("pass_on", [True, False])
-def test_the_second_signal_ends_the_process(caught: EarlySignals, pass_on: bool) -> None:
-    signal.raise_signal(signal.SIGTERM)
-    if pass_on:
-        caught.pass_on(lambda: None)
-    with pytest.raises(Exited, match="130"):
-        signal.raise_signal(signal.SIGINT)
 
 
 def test_program_that_passes_argv_keeps_its_signal_handlers(

@@ -18,7 +18,6 @@ from moto import mock_aws
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
-from onewrite.operate.early import EarlySignals
 from onewrite.operate.stores import relay_of
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table_with_outbox
@@ -155,14 +154,6 @@ def test_entities_are_named_as_inspect_takes_them(
         assert json.loads(capsys.readouterr().out)["entity"] == each["entity"]
 
 
-def test_unreadable_outbox_is_listed_last(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"ow_sent": "many"}})
-    assert main(["relay", NAME, "--stuck"]) == 5
-    waiting, broken = capsys.readouterr().out.splitlines()
-    assert "1 pending  Poison" in waiting
-    assert broken.startswith('unreadable  {"_id": 2}  The outbox of an entity holds something other than')
-
-
 def test_restart_asks_and_shows_the_consequences(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,16 +175,6 @@ def test_restart_asks_and_shows_the_consequences(
     assert f"source is now {restarted}" in capsys.readouterr().err
 
 
-def test_a_restart_of_what_is_not_there_does_nothing(
-    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert main(["relay", NAME, "--restart", "shop/orders/_id=N:7", "--yes"]) == 3
-    assert "nothing was emitted there" in capsys.readouterr().err
-    monkeypatch.setattr(module.relay, "restart", lambda **_: None)
-    assert main(["relay", NAME, "--restart", "shop/orders/_id=N:1", "--yes"]) == 3
-    assert "deleted in the meantime" in capsys.readouterr().err
-
-
 def test_wrong_relay_arguments_return_2(
     module: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,20 +186,6 @@ def test_wrong_relay_arguments_return_2(
     assert main(["relay", NAME, "--restart", "elsewhere"]) == 2
     monkeypatch.setattr(module.relay, "_publish", lambda _: True)
     assert main(["relay", NAME, "--once"]) == 2
-
-
-def test_a_signal_ends_an_act_and_nothing_is_done(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    event_id, _ = stuck(capsys)
-
-    class Signalled(EarlySignals):
-        def __init__(self) -> None:
-            super().__init__()
-            self._has_received = True
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onewrite.operate.EarlySignals", Signalled)
-        assert main(["relay", NAME, "--skip", event_id, "--yes"]) == 130
-    assert [each.event.type for each in module.relay.waiting()] == ["Poison"]
 
 
 # ---------------------------------------------------------------- a store that is named

@@ -16,10 +16,8 @@ from onewrite import Applied, Begun, Busy, HighWaterMark, InSequence, Message, S
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.errors import LedgerMismatch
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main, steps
-from onewrite.operate.image import found_step
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 from tests.engines.stores import create_table
@@ -185,14 +183,6 @@ def test_released_unsent_step_is_shown(place: Place, capsys: pytest.CaptureFixtu
     assert "nobody knows" not in out
 
 
-def test_a_terminal_shows_a_table(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    place.begin(1, source="[red]bank")
-    monkeypatch.setattr(steps, "is_plain", lambda *_: False)
-    monkeypatch.setenv("COLUMNS", "300")
-    assert main(["steps", *place.options]) == 5
-    assert "[red]bank" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("held", [{"ow_steps": "x"}, {"ow_steps": ["x"]}])
 def test_damaged_entity_does_not_hide_others(place: Place, held: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     place.begin(1)
@@ -202,18 +192,3 @@ def test_damaged_entity_does_not_hide_others(place: Place, held: dict[str, Any],
     found = json.loads(out)
     assert (found["open"], found["damaged"], len(found["steps"])) == (1, 1, 1)
     assert 'id": "damaged"}: The entity holds something else' in err
-
-
-@pytest.mark.parametrize("place", ["dynamodb"], indirect=True)
-def test_mark_without_its_step_is_damaged(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.put("one", ow_steps={b"0123456789"})
-    place.put("two", ow_steps={"text"})
-    place.put("three", ow_steps={b"0123456789"}, **{f"ow_step_{b'0123456789'.hex()}": {"id": ""}})
-    assert main(["steps", *place.options]) == 5
-    assert capsys.readouterr().err.count("Repair the entity") == 3
-
-
-def test_scan_goes_on_past_an_unreadable_step() -> None:
-    found = found_step("e", {"id": "m1", "until": "late"})
-    assert found.entity == "e"
-    assert isinstance(found.step, LedgerMismatch)

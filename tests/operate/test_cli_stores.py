@@ -18,12 +18,6 @@ from onewrite.operate.stores import close_clients, store_of
 NOTHING: dict[str, Any] = dict.fromkeys(("table", "collection", "region", "endpoint_url"))
 
 
-def test_region_and_endpoint_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
-    store = store_of({**NOTHING, "table": "orders", "region": "eu-west-3", "endpoint_url": "http://localhost:8000"})
-    assert (store.target.meta.region_name, store.target.meta.endpoint_url) == ("eu-west-3", "http://localhost:8000")
-
-
 def test_a_collection_is_named_by_its_url() -> None:
     store = store_of({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
     assert store.name == "shop.orders"

@@ -144,12 +144,6 @@ def test_client_unfit_for_lean_is_refused(
     assert capsys.readouterr().err == f"onewrite: {refused}: leave out lean, or give a client without it.\n"
 
 
-def test_metrics_go_to_every_requested_target(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
-    sqs.send("a")
-    assert run("--stop-when-empty", "--metrics", "emf", "--metrics", "opentelemetry") == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["FunctionName"] == "ship"
-
-
 def test_json_log_line_has_the_details() -> None:
     record = logging.makeLogRecord({"msg": "a\nb", "levelname": "WARNING", "name": "onewrite", "created": 0.0, "process": 7})
     record.onewrite = {"failed": 1}
@@ -157,11 +151,6 @@ def test_json_log_line_has_the_details() -> None:
     assert "\n" not in line
     expected = {"level": "WARNING", "logger": "onewrite", "message": "a\nb", "onewrite": {"failed": 1}, "process": 7}
     assert json.loads(line) == {"time": "1970-01-01T00:00:00.000+00:00", **expected}
-
-
-def test_a_json_line_holds_the_traceback() -> None:
-    record = logging.makeLogRecord({"msg": "m", "exc_info": (ZeroDivisionError, ZeroDivisionError(), None)})
-    assert "ZeroDivisionError" in json.loads(JsonLines().format(record))["exception"]
 
 
 def test_control_characters_cannot_forge_a_log_line() -> None:
@@ -188,22 +177,6 @@ def test_wrong_handler_returns_2(handler: str, complaint: str, sqs: FakeSqs, cap
     assert sqs.requests == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--queue-url", URL, "corner_shop:ship", "--wait", "21"], "--wait"),
-        (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "nan"], "drain"),
-    ],
-)
-def test_wrong_worker_arguments_return_2(
-    arguments: list[str], complaint: str, sqs: FakeSqs, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["worker", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert complaint in printed.err
-    assert printed.out == ""
-
-
 def test_unusable_queue_returns_2_with_the_remedy(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(_: str) -> None:
         raise client_error("AWS.SimpleQueueService.NonExistentQueue")
@@ -224,14 +197,6 @@ def test_impossible_client_returns_2(
     urls = [] if "--queue-url" in options else ["--queue-url", URL]
     assert main(["worker", *urls, *options, "corner_shop:ship"]) == 2
     assert "the region, the endpoint" in capsys.readouterr().err
-
-
-def test_handler_that_exceeds_the_drain_ends_the_process(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[int] = []
-    monkeypatch.setattr(os, "_exit", left.append)
-    monkeypatch.setattr(Worker, "run", lambda _: False)
-    run()
-    assert left == [130]
 
 
 _SWITCH = """

@@ -151,14 +151,6 @@ def test_visibility_covers_six_timeouts_and_the_window(visibility: int, window: 
     assert state("visibility-timeout", Facts(queue=queue, function=FUNCTION, feeds=(feed,))) == expected
 
 
-def test_unfed_function_leaves_queue_checks_undone() -> None:
-    other = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other", reports_failures=False)
-    facts = Facts(queue=QUEUE, function=FUNCTION, feeds=(other,))
-    assert {state(code, facts) for code in ("visibility-timeout", "partial-failures")} == {"not checked"}
-    assert state("partial-failures", replace(facts, queue=None)) == "error"
-    assert state("partial-failures", replace(facts, queue=None, feeds=())) == "not checked"
-
-
 @pytest.mark.parametrize(("reports", "expected"), [(True, "passed"), (False, "error")])
 def test_lambda_must_read_which_records_failed(reports: bool, expected: str) -> None:
     feeds = (FEED, replace(FEED, reports_failures=reports))
@@ -182,16 +174,6 @@ def test_of_kafka_lambda_reads_an_answer_in_provisioned_mode_only(
         handlers = replace(module(SeenIds()), kafka_answers=answers)
         assert state("partial-failures", replace(facts, module=handlers)) == expected
     assert state("partial-failures", facts) == unknown
-
-
-def test_kafka_finding_has_both_remedies() -> None:
-    facts = Facts(function=FUNCTION, feeds=(MSK,), module=replace(module(SeenIds()), kafka_answers=True))
-    (finding,) = checked("partial-failures", facts).findings
-    assert finding.what.startswith(f"The event source mapping from {MSK.source} lacks provisioned mode, and ")
-    assert "Remove provisioned_mode=True" in finding.do
-    assert "ProvisionedPollerConfig" in finding.do
-    other = replace(facts, feeds=(replace(MSK, provisioned=True),))
-    assert " lacks ReportBatchItemFailures, and " in checked("partial-failures", other).findings[0].what
 
 
 def test_sample_labels_name_ledgers_without_a_module() -> None:
@@ -289,13 +271,6 @@ def test_each_check_names_its_missing_fact() -> None:
     assert all("needs" in each.text for each in found)
 
 
-@pytest.mark.parametrize(("lacking", "why"), [(DENIED, "service:Action is missing"), (FAILED, "the request failed")])
-def test_a_check_that_lacks_a_fact_says_which_and_why(lacking: Unread, why: str) -> None:
-    found = checked("global-table", Facts(table=lacking))
-    assert (found.state, found.missing) == ("not checked", lacking)
-    assert why in found.text
-
-
 @pytest.mark.parametrize(
     ("dead", "receives", "expected"), [(None, None, "warning"), ("arn:dead", 1, "warning"), ("arn:dead", 2, "passed")]
 )
@@ -322,11 +297,6 @@ def test_dead_letters_stay_until_someone_sees_them(fifo: bool, kept: int, dead: 
     queue = replace(WITH_DEAD, fifo=fifo, retention=kept)
     facts = Facts(queue=queue, dead_letters=replace(DEAD, fifo=fifo, retention=dead))
     assert state("dead-letter-retention", facts) == expected
-
-
-@pytest.mark.parametrize("facts", [Facts(), Facts(queue=QUEUE), Facts(queue=WITH_DEAD, dead_letters=DENIED)])
-def test_dead_letters_that_are_not_known_are_not_judged(facts: Facts) -> None:
-    assert state("dead-letter-retention", facts) == "not checked"
 
 
 OTHER = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other")

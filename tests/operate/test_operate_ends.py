@@ -22,7 +22,6 @@ from onewrite import Event, HighWaterMark, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.testing.servers.engines import REGION
-from onewrite.testing.standins.collection import StandInClient
 from tests.engines.stores import create_table
 from tests.support.repairs import log_as_it_was
 
@@ -84,14 +83,6 @@ def test_failed_import_is_reported(
     assert printed.out == ""
     assert f"onewrite: The module bad_{bad} can't be imported: " in printed.err
     assert told in printed.err.splitlines()[-1]
-
-
-def test_module_output_is_not_in_the_document(folder: Path, store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "bad_chatty.py").write_text("print('hello')\nfrom onewrite import SeenIds\nledger = SeenIds()\n")
-    assert main(["inspect", *ORDERS, "--message", "m1", "--ledger", "bad_chatty:ledger", "--json"]) == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["answers"][0]["outcome"] == "Duplicate"
-    assert "hello" in printed.err
 
 
 # --- exit codes -----------------------------------------------------------------------------------------------------------
@@ -191,19 +182,6 @@ def test_bugs_and_outside_failures_are_distinguished(
             patch.setattr("onewrite.operate.dynamodb.TableStore.read", fails)
             assert main(["inspect", *ORDERS]) == code
         assert told in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", ["table", "collection"])
-def test_missing_table_or_collection_returns_3(
-    kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    del folder
-    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: StandInClient().shop.missing)
-    place = {"table": "missing", "collection": "mongodb://host/shop.missing"}[kind]
-    assert main(["steps", f"--{kind}", place]) == 3
-    printed = capsys.readouterr()
-    told = {"table": "The table doesn't exist here", "collection": "There is no collection shop.missing here"}[kind]
-    assert (printed.out, told in printed.err) == ("", True)
 
 
 @pytest.mark.parametrize("number", ["-5", "-0", "7"])

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, LedgerMismatch, SeenIds
+from onewrite import HighWaterMark, LedgerMismatch, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.operate.labels import LabelledLedger, kept_ledgers
 
@@ -26,12 +26,6 @@ def test_the_label_is_enough_to_make_the_ledger_again(ledger: Ledger) -> None:
     (kept,) = kept_ledgers([("id", "e"), (label.slot.group, label.text)])
     assert kept.ledger == ledger
     assert kept.moved_to is None
-
-
-def test_marks_of_any_ledger_are_a_high_water_marks() -> None:
-    (label,) = InSequence().terms.labels
-    (kept,) = kept_ledgers([(label.slot.group, label.text)])
-    assert kept.ledger == HighWaterMark()
 
 
 def test_outbox_and_user_field_are_no_ledgers() -> None:
