@@ -179,11 +179,6 @@ def test_a_mix_of_sources_is_refused_before_anything_is_taken(shop: Shop) -> Non
     assert shop.names == []
 
 
-def test_handwritten_records_need_no_source() -> None:
-    event = {"Records": [{"messageId": "id-a", "body": "a"}]}
-    assert identifiers(sqs_handler(by_name)(apply)(event)) == []
-
-
 # ---------------------------------------------------------------- EventBridge Pipes
 
 
@@ -218,13 +213,6 @@ def test_pipes_with_a_stream_or_kafka_gets_an_error(decorator: Any, options: Any
     """It knows the records of a stream by their eventID, not by the sequence numbers that Lambda wants."""
     with pytest.raises(NotSettled):
         decorator(by_name, **options)(shop)(in_a_list(decorator, ["a", "b!", "c"]))
-
-
-@SOURCES
-@pytest.mark.parametrize("listed", [[], [{"messageId": "m"}], ["text"], [None], [{"eventSource": "aws:other"}]])
-def test_list_without_sources_is_refused(decorator: Any, event: Any, listed: Any) -> None:
-    with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
-        decorator(by_name)(apply)(listed)
 
 
 # ---------------------------------------------------------------- straight to Lambda

@@ -27,7 +27,7 @@ from faststream.nats import TestNatsBroker
 from faststream.rabbit import RabbitBroker, TestRabbitBroker
 
 from onewrite import Message
-from tests.support.pages import BLOCK, ROOT, namespace_of
+from tests.support.pages import ROOT, namespace_of
 from tests.support.repairs import log_as_it_was
 
 PAID = {"eventId": "e-1", "orderId": "o-1", "cents": 900}
@@ -254,8 +254,3 @@ def test_azure_service_bus(page: Page) -> None:
     ):
         asyncio.run(adeliver(page, lambda: page["consume_bus"](receiver)))
     assert (abandon.await_count, complete.await_count) == (1, 2)
-
-
-def test_each_block_of_a_library_is_short() -> None:
-    text = (ROOT / "docs" / "brokers.md").read_text()
-    assert [block[1] for block in BLOCK.finditer(text) if block[1].count("\n") > 25] == []

@@ -147,8 +147,3 @@ def test_every_exported_class_and_method_says_what_it_is(package: object) -> Non
             if inspect.isfunction(value) and not method.startswith("_") and method != "entry" and not value.__doc__:
                 silent.append(f"{name}.{method}")
     assert silent == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_every_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(TREES[path])

@@ -13,7 +13,6 @@ from typing import Any
 
 import boto3
 import pytest
-import yaml  # type: ignore[import-untyped]  # it comes without types
 from awslambdaric.lambda_runtime_log_utils import JsonFormatter  # type: ignore[import-untyped]
 from moto import mock_aws
 from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
@@ -109,18 +108,6 @@ def test_mapping_reports_failed_messages() -> None:
     assert mapping["EventSourceArn"] == {"Fn::GetAtt": ["Queue", "Arn"]}
 
 
-def test_queues_refuse_plain_http() -> None:
-    properties = RESOURCES["QueuePolicy"]["Properties"]
-    assert properties["Queues"] == [{"Ref": "Queue"}, {"Ref": "DeadLetters"}]
-    (denied,) = properties["PolicyDocument"]["Statement"]
-    assert (denied["Effect"], denied["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
-
-
-def test_role_is_for_functions_of_the_account() -> None:
-    (trusted,) = RESOURCES["Role"]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
-    assert trusted["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-
-
 def test_role_may_do_what_it_needs_and_nothing_else() -> None:
     assert [name for name, found in RESOURCES.items() if found["Type"] == "AWS::IAM::Role"] == ["Role"]
     (policy,) = RESOURCES["Role"]["Properties"]["Policies"]
@@ -130,35 +117,6 @@ def test_role_may_do_what_it_needs_and_nothing_else() -> None:
         ("Queue", "Arn"): {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"},
         ("LogGroup", "Arn"): {"logs:CreateLogStream", "logs:PutLogEvents"},
     }
-
-
-def test_table_outlives_the_stack() -> None:
-    assert (RESOURCES["Table"]["DeletionPolicy"], RESOURCES["Table"]["UpdateReplacePolicy"]) == (
-        "RetainExceptOnCreate",
-        "Retain",
-    )
-
-
-def test_alarms_watch_dead_letters_age_and_unsettled_messages() -> None:
-    # In the template, because moto's CloudFormation makes no alarms.
-    alarms = [found["Properties"] for found in RESOURCES.values() if found["Type"] == "AWS::CloudWatch::Alarm"]
-    watched = {
-        (alarm["MetricName"], json.dumps(alarm.get("Dimensions")))
-        for alarm in alarms
-        if isinstance(alarm["MetricName"], str)
-    }
-    assert watched == {
-        ("ApproximateNumberOfMessagesVisible", queue_name("DeadLetters")),
-        ("ApproximateAgeOfOldestMessage", queue_name("Queue")),
-    }
-    (made,) = RESOURCES["Unsettled"]["Properties"]["MetricTransformations"]
-    (unsettled,) = [alarm for alarm in alarms if alarm["Namespace"] == "onewrite"]
-    assert (unsettled["Namespace"], unsettled["MetricName"]) == (made["MetricNamespace"], made["MetricName"])
-    assert all(alarm["AlarmActions"] == alarm["OKActions"] == [{"Ref": "AlarmTopicArn"}] for alarm in alarms)
-
-
-def queue_name(queue: str) -> str:
-    return json.dumps([{"Name": "QueueName", "Value": {"Fn::GetAtt": [queue, "QueueName"]}}])
 
 
 def test_unsettled_messages_are_counted_by_one_filter_everywhere() -> None:
@@ -257,30 +215,4 @@ def test_tables_of_the_modules_are_those_of_their_files() -> None:
     assert (checked.stdout, checked.returncode) == ("", 0)
 
 
-def test_tables_are_in_the_format_of_terraform_docs() -> None:
-    """As its own documentation shows it: https://terraform-docs.io/reference/markdown-table/"""
-    page = (ROOT / "infra" / "terraform" / "README.md").read_text()
-    rows = {
-        '| <a name="requirement_terraform"></a> [terraform](#requirement\\_terraform) | >= 1.9, < 2.0 |',
-        '| <a name="input_name"></a> [name](#input\\_name) | The function\'s name. The names of all other resources begin with it. | `string` | n/a | yes |',
-        '| <a name="output_alias_name"></a> [alias\\_name](#output\\_alias\\_name) | The alias of the function: what takes messages is the version that it names. |',
-    }
-    assert rows - {*page.splitlines()} == set()
-    assert '| `list(string)` | <pre>[<br/>  "dynamodb:UpdateItem",<br/>  "dynamodb:GetItem"<br/>]</pre> | no |' in page
-
-
-@pytest.mark.parametrize("kind", ["variable", "output"])
-def test_every_variable_and_output_is_described(kind: str) -> None:
-    for path in (ROOT / "infra").rglob("*.tf"):
-        blocks = re.findall(rf'^{kind} "(\w+)" {{\n(.*?)^}}', path.read_text(), re.DOTALL | re.MULTILINE)
-        assert [(path, name) for name, block in blocks if "  description = " not in block] == []
-
-
 # ---------------------------------------------------------------- for laptops
-
-
-def test_the_laptops_engines_are_reached_from_the_laptop_only() -> None:
-    services = yaml.safe_load((ROOT / "infra" / "compose.yaml").read_text())["services"]
-    ports = [port for service in services.values() for port in service["ports"]]
-    assert ports == ["127.0.0.1:8000:8000", "127.0.0.1:27017:27017"]
-    assert all("healthcheck" in service for service in services.values())

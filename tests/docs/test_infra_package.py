@@ -217,19 +217,6 @@ def test_what_is_packed_is_what_was_resolved(private: Path, tmp_path: Path) -> N
     assert names == {"shopkit-1.0.dist-info/METADATA", "shopkit-1.0.dist-info/WHEEL"}  # and nothing of this machine
 
 
-def test_hashes_are_those_of_what_is_packed(private: Path, tmp_path: Path) -> None:
-    digest = wheel(private, "shopkit", "1.0", says="private")
-    requirements = tmp_path / "requirements.txt"
-    requirements.write_text(f"--index-url {private.as_uri()}\nshopkit==1.0 --hash=sha256:{digest}\n")
-    make_package("--requirements", requirements, "--output", tmp_path / "right.zip")
-    assert "shopkit.py" in tops(tmp_path / "right.zip")
-    requirements.write_text(f"--index-url {private.as_uri()}\nshopkit==1.0 --hash=sha256:{'0' * 64}\n")
-    with pytest.raises(subprocess.CalledProcessError) as refused:
-        make_package("--requirements", requirements, "--output", tmp_path / "function.zip")
-    assert b"DO NOT MATCH THE HASHES" in refused.value.stderr
-    assert not (tmp_path / "function.zip").exists()
-
-
 def test_packages_of_runtime_and_checkout_are_left_out(private: Path, tmp_path: Path) -> None:
     wheel(private, "shopkit", "1.0", says="private", requires="six")
     wheel(private, "six", "9.9", says="not Lambda's")
@@ -326,32 +313,3 @@ def test_what_could_not_be_imported_is_refused(tmp_path: Path, name: str, says: 
     with pytest.raises(subprocess.CalledProcessError) as refused:
         make_package("--output", tmp_path / "function.zip", tmp_path / name)
     assert says in refused.value.stderr
-
-
-def test_the_licence_and_the_version_go_with_the_library(package: Path, tmp_path: Path) -> None:
-    folder = unpacked(package, tmp_path)
-    program = """
-from importlib.metadata import distribution
-found = distribution("onewrite")
-print(found.version, found.metadata["License-Expression"], found.metadata["License-File"])
-"""
-    assert start(program, folder) == f"{VERSION} Apache-2.0 LICENSE\n"
-    assert (folder / INFORMATION / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
-
-
-def test_package_outside_of_a_clone_says_to_clone(tmp_path: Path) -> None:
-    script = tmp_path / "infra" / "package.py"
-    script.parent.mkdir()
-    script.write_text((ROOT / "infra" / "package.py").read_text())
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stdout) == (1, "")
-    (line,) = run.stderr.splitlines()
-    assert line.startswith(f"There is no {tmp_path / 'src' / 'onewrite'}. Clone the repository")
-    assert subprocess.run([sys.executable, script, "--help"], capture_output=True, check=False).returncode == 0
-
-
-def test_what_is_not_there_cannot_be_packed(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as refused:
-        make_package("--requirements", "missing.txt", "--output", tmp_path / "function.zip")
-    assert b"missing.txt doesn't exist" in refused.value.stderr
-    assert not (tmp_path / "function.zip").exists()

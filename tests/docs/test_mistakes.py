@@ -86,11 +86,6 @@ class Identifies:
         return Message(record["messageId"])
 
 
-@pytest.mark.parametrize("identity", [by_record, Identifies(), lambda message: Message(message["messageId"]), len])
-def test_whatever_may_be_an_identity_is_one(identity: Any) -> None:
-    sqs_handler(identity)(of_a_message)
-
-
 @pytest.mark.parametrize("decorator", DECORATORS)
 def test_decorator_without_an_identity_is_refused_when_called(decorator: Any) -> None:
     unfinished = decorator(of_a_message)
@@ -207,14 +202,6 @@ def test_wrong_inbox_is_refused_at_once(store: Any, said: str) -> None:
         Inbox(store, consumer="billing", retention=timedelta(days=1))
 
 
-def test_an_inbox_is_named_once_and_is_not_guarded(table: Any, collection: Any) -> None:
-    for store in (table, collection):
-        with pytest.raises(ConfigurationError, match="expected a boto3 Table"):
-            Inbox(store, consumer="billing", retention=timedelta(days=1), table_name="inbox")
-    with pytest.raises(ConfigurationError, match="guarded already"):
-        Inbox(GuardedTable(table, SeenIds()), consumer="billing", retention=timedelta(days=1))
-
-
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
@@ -288,17 +275,6 @@ def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
             relay(store, publish)
 
 
-def test_relay_takes_timedeltas_and_one_entity(table: Any) -> None:
-    relay: Any = Relay(GuardedTable(table, SeenIds(), **MORE), lambda _: None)
-    with pytest.raises(ConfigurationError, match="older_than=5: give a timedelta"):
-        relay.sweep(5)
-    with pytest.raises(ConfigurationError, match="within=5: give a timedelta"):
-        relay.ring([KEY], within=5)
-    for act in (relay.restart, lambda **named: relay.skip(id="any", **named)):
-        with pytest.raises(ConfigurationError, match="leave out its key or filter"):
-            act(Key=KEY, source="shop/orderId=S:o-1")
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -323,15 +299,6 @@ def test_ledger_too_wide_is_named_with_remedies(table: Any, ledger: Any) -> None
     orders = GuardedTable(table, ledger)
     with pytest.raises(InvalidUpdate, match=r"DynamoDB takes 4096: .*give the ledgers shorter names, or name fewer.*also="):
         orders.record(Message("m", source="s", sequence=1), Key={"orderId": "o-1"})
-
-
-def test_a_store_without_a_ledger_is_not_made_to_delete(table: Any, collection: Any) -> None:
-    for make in (
-        lambda: GuardedTable(table, None, tombstones=DELETES),
-        lambda: GuardedCollection(collection, None, tombstones=DELETES),
-    ):
-        with pytest.raises(ConfigurationError, match=r"can't delete.*omit tombstones="):
-            make()
 
 
 @pytest.mark.parametrize(
