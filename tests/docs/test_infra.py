@@ -22,7 +22,7 @@ from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 from onewrite import Applied, Deferred, Message, Rejected
 from onewrite.aws_lambda import sqs_handler
 from onewrite.testing import lambda_context, sqs_event
-from order_history import feed
+from order_history import feed  # pyright: ignore[reportMissingImports]
 from tests.support import deployment as deployed
 from tests.support.alarms import UNSETTLED, counted_lines
 from tests.support.deployment import REGION, Deployment, sdk
