@@ -35,7 +35,8 @@ from onewrite.outcome import Applied, Duplicate, Missing, Outcome, Rejected, Unm
 
 MAX_ATTEMPTS = 6  # each after the second means that another writer has come in between
 
-_TOKEN_BYTES = 6  # two calls have the same token once in 2^48: docs/format.md says what that means
+# Two calls have the same token once in 2^48. A duplicate is then reported as Applied with retried=True, and is settled either way.
+_TOKEN_BYTES = 6
 
 T = TypeVar("T")
 
