@@ -40,7 +40,7 @@ def is_conserved(collection: Any) -> bool:
 
 
 def test_transfer_happens_once_and_keeps_the_total_credit() -> None:
-    report = explore(transferring, [RENT], two_customers, credit, invariant=is_conserved)
+    report = explore(transferring, [RENT], two_customers, credit, invariant=is_conserved, concurrency=1)
     report.assert_effectively_once()
     assert report.exhausted
 

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from onewrite import Applied, Deferred, Duplicate, Stale
+from onewrite import Applied, Deferred, Stale
 from order_history import OrderHistory, handle
 from order_history.events import (
     DeliveryDelivered,
@@ -58,24 +58,6 @@ def test_repeated_create_keeps_the_newer_state(history: OrderHistory) -> None:
     assert steps(history) == ["CREATED", "CANCELLED"]
 
 
-def test_update_from_a_second_source_applies(history: OrderHistory) -> None:
-    handle(history, CREATED)
-    handle(history, CANCELLED)
-
-    assert isinstance(handle(history, PICKED_UP), Applied)  # its number is lower than the order's mark
-    order = history.order("o-1")
-    assert order
-    assert order["deliveryStatus"] == "PICKED_UP"
-
-
-def test_the_same_update_twice_is_applied_once(history: OrderHistory) -> None:
-    handle(history, CREATED)
-
-    assert isinstance(handle(history, PICKED_UP), Applied)
-    assert isinstance(handle(history, PICKED_UP), Duplicate)
-    assert steps(history) == ["CREATED", "PICKED_UP"]
-
-
 def test_an_older_event_is_stale_and_changes_nothing(history: OrderHistory) -> None:
     handle(history, CREATED)
     handle(history, DELIVERED)
@@ -85,13 +67,6 @@ def test_an_older_event_is_stale_and_changes_nothing(history: OrderHistory) -> N
     assert isinstance(outcome, Stale)
     assert outcome.mark == DELIVERED.number
     assert steps(history) == ["CREATED", "DELIVERED"]
-
-
-def test_second_delivery_of_an_order_has_its_own_mark(history: OrderHistory) -> None:
-    handle(history, CREATED)
-    handle(history, DELIVERED)
-
-    assert isinstance(handle(history, DeliveryPickedUp("d-10", "o-1", 1, NOON)), Applied)
 
 
 def test_a_delivery_before_the_create_does_not_lose_the_create(history: OrderHistory) -> None:
@@ -112,13 +87,6 @@ def test_an_order_event_before_the_create_waits_for_it(history: OrderHistory, ea
     assert history.order("o-1") is None
     assert isinstance(handle(history, CREATED), Applied)
     assert isinstance(handle(history, early), Applied)
-
-
-def test_order_event_waits_for_the_create(history: OrderHistory) -> None:
-    handle(history, PICKED_UP)
-
-    assert isinstance(handle(history, APPROVED), Deferred)
-    assert isinstance(handle(history, CREATED), Applied)
 
 
 def test_any_mix_of_two_sources_gives_the_same_view(history: OrderHistory) -> None:

@@ -19,7 +19,6 @@ from order_history.events import (
     OrderApproved,
     OrderCancelled,
     OrderCreated,
-    message_of,
 )
 from order_history.feed import UnknownEvent, event_of, handler
 
@@ -63,19 +62,6 @@ def failed(answer: Any) -> list[str]:
 @pytest.mark.parametrize(("body", "event"), EVENTS, ids=lambda value: type(value).__name__)
 def test_a_published_event_is_read_as_it_was(body: dict[str, Any], event: Event) -> None:
     assert event_of(body) == event
-
-
-@pytest.mark.parametrize(("body", "event"), EVENTS, ids=lambda value: type(value).__name__)
-def test_queue_and_view_use_the_same_source(body: dict[str, Any], event: Event) -> None:
-    (result,) = handler.run(batch(body)).results
-
-    assert result.message is not None
-    expected = message_of(event)
-    assert (result.message.id, result.message.source, result.message.sequence) == (
-        expected.id,
-        expected.source,
-        expected.sequence,
-    )
 
 
 def test_a_batch_feeds_the_view(history: OrderHistory) -> None:

@@ -71,12 +71,6 @@ def test_paging_one_by_one_shows_every_order_once(
     assert ids(seen) == expected
 
 
-def test_a_page_is_full_although_the_filter_skips_orders(four_orders: OrderHistory) -> None:
-    page = four_orders.orders_of("c-1", status="APPROVED", limit=3)
-
-    assert ids(page.orders) == ["o-3", "o-2", "o-0"]
-
-
 def test_no_result_has_the_ledger_in_it(four_orders: OrderHistory) -> None:
     page = four_orders.orders_of("c-1", limit=1)
     assert page.token

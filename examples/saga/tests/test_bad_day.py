@@ -9,11 +9,9 @@ import pytest
 
 from onewrite import Message, Outcome
 from saga.__main__ import day_of
-from saga.bad_day import CUSTOMERS, LIMIT, BadDay, Stores, Trouble, orders_of_the_day
-from saga.count import count
+from saga.bad_day import BadDay, Stores, Trouble, orders_of_the_day
 from saga.credit import Credit
 from saga.events import CreditReleased, Order, telling
-from saga.shipping import Shipping
 
 NO_TROUBLE = Trouble(database=0, publish=0, acknowledgement=0, repeat=0)
 
@@ -36,14 +34,6 @@ def test_without_the_guard_the_same_day_does_not_add_up() -> None:
     assert counted.missing != 0
 
 
-def test_control_adds_up_without_duplicates(stores: Stores) -> None:
-    wanted = orders_of_the_day(2, Random(1))
-    day = BadDay(stores, 1, wanted, trouble=NO_TROUBLE, guarded=False)
-    day.play()
-
-    assert count(stores, day, wanted=len(wanted), limits=LIMIT * len(CUSTOMERS)).adds_up
-
-
 def test_missing_refund_shows_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     def release(self: Credit, message: Message, order: Order) -> Outcome:
         return self.guarded.record(message, {"_id": order.customer_id}, emit=telling(CreditReleased(order)))
@@ -53,17 +43,6 @@ def test_missing_refund_shows_in_the_table(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert counted.cancelled > 0
     assert counted.missing > 0
-    assert not counted.adds_up
-
-
-def test_a_handler_that_never_succeeds_shows_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    def handle(self: Shipping, message: Message) -> Outcome:
-        raise ValueError
-
-    monkeypatch.setattr(Shipping, "handle", handle)
-    counted = day_of(1, 1, trouble=NO_TROUBLE)
-
-    assert counted.unfinished == 1
     assert not counted.adds_up
 
 

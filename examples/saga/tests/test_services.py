@@ -11,9 +11,8 @@ from onewrite.identity import cloudevent
 from onewrite.outbox import Outgoing
 from saga import PlaceOrder, Shop
 from saga.bad_day import Stores
-from saga.orders import MOVES
 from saga.shipping import HEAVIEST
-from saga.wires import Service, to_each
+from saga.wires import Service
 
 DINNER = PlaceOrder("key-1", "ann", cents=4000, grams=500)
 PARTY = PlaceOrder("key-2", "ann", cents=3000, grams=500)
@@ -56,19 +55,12 @@ def status(shop: Shop, order_id: str) -> Any:
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_order_that_is_placed_twice_with_one_key_is_placed_once(shop: Shop) -> None:
+def test_order_placed_twice_with_one_key_is_placed_once(shop: Shop) -> None:
     reply, order_id = shop.orders.place(DINNER)
 
     assert reply == "created"
     assert shop.orders.place(DINNER) == ("created before", order_id)
     assert types(told(shop, "orders")) == ["OrderPlaced"]
-
-
-def test_two_shoppers_may_choose_the_same_key(shop: Shop) -> None:
-    replies = [shop.orders.place(PlaceOrder("key-1", shopper, 100, 100)) for shopper in ("ann", "ben")]
-
-    assert [reply for reply, _ in replies] == ["created", "created"]
-    assert len({order_id for _, order_id in replies}) == 2
 
 
 def test_a_key_that_was_used_for_another_order_is_refused(shop: Shop) -> None:
@@ -78,12 +70,7 @@ def test_a_key_that_was_used_for_another_order_is_refused(shop: Shop) -> None:
     assert reply == "this key was used for another order"
 
 
-def test_nobody_orders_for_less_than_a_cent() -> None:
-    with pytest.raises(ValueError, match="cents"):
-        PlaceOrder("key-1", "ann", cents=0, grams=500)
-
-
-def test_an_order_that_has_moved_on_is_not_moved_by_what_comes_too_late(shop: Shop) -> None:
+def test_late_event_does_not_move_an_order_back(shop: Shop) -> None:
     _, order_id = shop.orders.place(DINNER)
     [placed] = told(shop, "orders")
     shop.credit.handle(placed)
@@ -96,16 +83,10 @@ def test_an_order_that_has_moved_on_is_not_moved_by_what_comes_too_late(shop: Sh
     assert types(told(shop, "orders")) == ["OrderConfirmed"]
 
 
-def test_each_status_that_an_event_leads_to_is_an_end_or_leads_on() -> None:
-    befores, afters = ({getattr(move, side) for move in MOVES.values()} for side in ("before", "after"))
-
-    assert afters - befores == {"REFUSED", "SHIPPED", "CANCELLED"}
-
-
 # --- credit -----------------------------------------------------------------------------------------------------------
 
 
-def test_credit_is_reserved_once_and_refused_where_too_little_is_left(shop: Shop, stores: Stores) -> None:
+def test_credit_is_reserved_once_or_refused(shop: Shop, stores: Stores) -> None:
     shop.orders.place(DINNER)
     shop.orders.place(PARTY)
     dinner, party = sorted(told(shop, "orders"), key=lambda message: -message.body["order"]["cents"])
@@ -115,7 +96,7 @@ def test_credit_is_reserved_once_and_refused_where_too_little_is_left(shop: Shop
     assert types(told(shop, "credit")) == ["CreditReserved", "CreditRefused"]
 
 
-def test_a_refusal_does_not_change_its_mind_when_there_is_more_to_spend(shop: Shop, stores: Stores) -> None:
+def test_refusal_stays_after_credit_was_raised(shop: Shop, stores: Stores) -> None:
     shop.orders.place(PlaceOrder("key-1", "ann", cents=6000, grams=500))
     [placed] = told(shop, "orders")
     shop.credit.handle(placed)
@@ -126,20 +107,10 @@ def test_a_refusal_does_not_change_its_mind_when_there_is_more_to_spend(shop: Sh
     assert types(told(shop, "credit")) == ["CreditRefused"]
 
 
-def test_who_has_no_account_is_refused(shop: Shop, stores: Stores) -> None:
-    _, order_id = shop.orders.place(PlaceOrder("key-1", "nobody", cents=1, grams=500))
-    [placed] = told(shop, "orders")
-    shop.credit.handle(placed)
-    [refused] = told(shop, "credit")
-    shop.orders.handle(refused)
-
-    assert status(shop, order_id) == "REFUSED"
-
-
-def test_the_credit_of_an_order_that_cannot_be_shipped_is_given_back_once(shop: Shop, stores: Stores) -> None:
+def test_credit_of_an_unshippable_order_returns_once(shop: Shop, stores: Stores) -> None:
     _, order_id = shop.orders.place(PIANO)
     for teller, listener in (("orders", "credit"), ("credit", "orders")):
-        for message in told(shop, teller):  # type: ignore[arg-type]  # a loop over literals makes them text
+        for message in told(shop, teller):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # a loop over literals makes them text
             getattr(shop, listener).handle(message)
     assert left(stores) == 3000
     [confirmed] = told(shop, "orders")
@@ -179,7 +150,7 @@ def test_a_parcel_waits_for_what_its_order_has_told_before(shop: Shop) -> None:
     assert types(told(shop, "shipping")) == ["OrderShipped"]
 
 
-def test_a_parcel_does_not_wait_for_an_event_that_was_skipped(shop: Shop) -> None:
+def test_parcel_does_not_wait_for_a_skipped_event(shop: Shop) -> None:
     _, order_id = shop.orders.place(DINNER)
     relay = shop.relay("orders", lambda events: events)  # refuses all
     [refused] = relay.sweep().refused
@@ -195,7 +166,7 @@ def test_a_parcel_does_not_wait_for_an_event_that_was_skipped(shop: Shop) -> Non
 # --- what is not known here -------------------------------------------------------------------------------------------
 
 
-def test_an_event_of_a_type_that_a_newer_service_tells_disturbs_nobody(shop: Shop) -> None:
+def test_event_of_a_newer_type_is_ignored(shop: Shop) -> None:
     praised = Event("OrderPraised", {"order": {"id": "o-1"}, "stars": 5})
     shop.orders.guarded.record(Message("m-1"), Key={"orderId": "o-1"}, emit=[praised])
     [message] = told(shop, "orders")
@@ -205,7 +176,7 @@ def test_an_event_of_a_type_that_a_newer_service_tells_disturbs_nobody(shop: Sho
     assert isinstance(shop.shipping.handle(message), Applied)
 
 
-def test_a_field_that_a_newer_service_adds_disturbs_nobody_and_one_that_is_missing_fails(shop: Shop) -> None:
+def test_new_field_is_ignored_and_a_missing_one_fails(shop: Shop) -> None:
     complete = {"id": "o-1", "customer_id": "ann", "cents": 100, "grams": 1, "color": "red"}
     for order in (complete, {"id": "o-2"}):
         told_of = Event("OrderPlaced", {"order": order, "at": "noon"})
@@ -215,11 +186,3 @@ def test_a_field_that_a_newer_service_adds_disturbs_nobody_and_one_that_is_missi
     assert isinstance(shop.credit.handle(more), Applied)
     with pytest.raises(KeyError, match="customer_id"):
         shop.credit.handle(less)
-
-
-def test_what_one_queue_does_not_accept_is_not_accepted() -> None:
-    def event(name: str) -> Outgoing:
-        return Outgoing(name, "s", "A", 1, "2026-03-02T08:00:00.000Z", "1", "m", {})
-
-    publish = to_each(lambda events: events[:1], lambda _: [])
-    assert publish([event("a"), event("b")]) == [event("a")]
