@@ -15,7 +15,6 @@ from onewrite import Message
 from onewrite.testing import explore
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import mongomock_collection
-from onewrite.testing.taps.traffic import Request, describe
 
 PURCHASE = Message("m1", body=10)
 COUNTS = ("inserted_count", "matched_count", "modified_count", "deleted_count", "upserted_count")
@@ -66,20 +65,6 @@ def test_a_bulk_write_stops_at_the_first_error(orders: Any) -> None:
     (error,) = caught.value.details["writeErrors"]
     assert (error["index"], error["code"], caught.value.details["nInserted"]) == (1, 11000, 1)
     assert list(orders.find()) == [{"_id": 1}]
-
-
-@pytest.mark.parametrize(
-    ("requests", "words"),
-    [
-        ([InsertOne({"_id": 1})], "applied"),
-        ([UpdateOne({"_id": 7}, {"$set": {"n": 1}})], "refused"),
-        ([UpdateOne({"_id": 7}, {"$set": {"n": 1}}, upsert=True)], "applied"),
-        ([DeleteOne({"_id": 7})], "refused"),
-    ],
-)
-def test_a_report_says_whether_anything_was_written(requests: list[Any], words: str) -> None:
-    request = Request("orders", "bulk_write", {"requests": requests}, None, writes=True)
-    assert describe(request, mongomock_collection().bulk_write(requests)) == words
 
 
 def counting(*extra: Any) -> Callable[[Any], Callable[[Message], None]]:

@@ -13,24 +13,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
-from datetime import timedelta
 from itertools import count
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import Begun, ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
-from onewrite.core.clock import random_name
+from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import Arguments, Explore, explore, run
-from onewrite.testing.explorer.judge import initialisation
-from onewrite.testing.explorer.schedule import Delivery, ScheduleStep, TakenStep
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.faults import Crash
-from onewrite.testing.taps.traffic import Request
 
 Handler = Callable[[Message], Any]
 MESSAGES = [Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)]
@@ -122,31 +117,6 @@ def test_a_gap_is_delivered_again_until_it_is_filled() -> None:
     assert any(isinstance(outcome, Deferred) for outcome in outcomes)
 
 
-@pytest.mark.slow
-def test_world_is_called_again_for_other_state() -> None:
-    sent: list[str] = []
-
-    def world() -> Any:
-        sent.clear()
-        return customers()
-
-    def build(collection: Any) -> Handler:
-        inner = guarded_by(SeenIds())(collection)
-
-        def handle(message: Message) -> Any:
-            outcome = inner(message)
-            if type(outcome).__name__ == "Applied":
-                sent.append(message.id)
-            return outcome
-
-        return handle
-
-    report = on_mongodb(build, world=world, observe=lambda _: sorted(sent))
-    assert words(report) == ["m1, delivery 1: update_one customers c1: guarded, applied, then CRASH"]
-    assert report.nondeterministic is None
-    assert on_mongodb(build, world=world, observe=lambda _: sorted(sent), faults=0, deliveries=1).ok
-
-
 def test_state_that_nothing_resets_is_named() -> None:
     sent: list[str] = []
 
@@ -193,26 +163,6 @@ def test_a_message_that_never_settles_is_a_finding() -> None:
     assert "a lease or a circuit breaker of its own" in str(report)
 
 
-def test_a_step_that_is_never_finished_keeps_its_message_busy() -> None:
-    def world() -> Any:
-        collection = customers()
-        collection.insert_one({"_id": "c1"})
-        return collection
-
-    def build(collection: Any) -> Handler:
-        orders = GuardedCollection(collection, SeenIds())
-        lease, safe_for = timedelta(seconds=30), timedelta(hours=23)
-
-        def handle(message: Message) -> Any:
-            step = orders.begin(message, "charge", {"_id": "c1"}, lease=lease, safe_for=safe_for)
-            return orders.update_one(message, {"_id": "c1"}, {"$set": {"credit": 1}}) if isinstance(step, Begun) else step
-
-        return handle
-
-    with pytest.raises(ConfigurationError, match=r"fails even undisturbed: m1 never settled: .*Busy"):
-        on_mongodb(build, MESSAGES[:1], world=world)
-
-
 def test_a_handler_that_never_says_done_is_a_finding_too() -> None:
     def build(collection: Any) -> Handler:
         def handle(message: Message) -> Any:
@@ -247,26 +197,6 @@ def pay_once(table: Any) -> Handler:
     return lambda message: guarded.update_item(
         message, Key={"orderId": "o-1"}, **ADD, ExpressionAttributeValues={":cents": message.body}
     )
-
-
-def test_a_request_resent_by_the_driver_needs_no_redelivery(orders: Any) -> None:
-    retries: list[int] = []
-
-    def build(table: Any) -> Handler:
-        def handle(message: Message) -> None:
-            # It believes that it knows better than its queue: what it has sent once, it never sends again.
-            if table.get_item(Key={"orderId": message.id}).get("Item") is None:
-                table.put_item(Item={"orderId": message.id})
-                answer = table.update_item(Key={"orderId": "o-1"}, **ADD, ExpressionAttributeValues={":cents": message.body})
-                retries.append(answer["ResponseMetadata"]["RetryAttempts"])
-
-        return handle
-
-    def is_known(table: Any) -> bool:
-        return "Item" in table.get_item(Key={"orderId": MESSAGES[0].id})
-
-    assert explore(build, messages=MESSAGES[:1], world=orders, observe=is_known, deliveries=1).exhausted
-    assert set(retries) == {0, 1}
 
 
 def test_a_guarded_write_resent_by_the_driver_is_applied_once(orders: Any) -> None:
@@ -338,30 +268,6 @@ def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.Monke
     right = on_mongodb(guarded_by(SeenIds()), messages, deliveries=1, faults=0)
     assert right.ok  # after one order, so it is no matter how many there are
     assert "orders" not in str(right)
-
-
-def only_in_the_first_run(*methods: str) -> list[str] | None:
-    """Which of these requests are told apart from a write that both of two runs have sent."""
-
-    def step(method: str) -> TakenStep:
-        request = Request("s", method, {}, None, writes=True, tables=("t",))
-        return TakenStep(ScheduleStep(Delivery(0, 0)), request, method, has_ended=False, settled_parts=())
-
-    found = initialisation([step(each) for each in (*methods, "UpdateItem")], [step("UpdateItem")])
-    return None if found is None else [request.method for request in found]
-
-
-@pytest.mark.parametrize("method", ["DescribeTable", "CreateQueue", "create_index"])
-def test_initialisation_is_no_difference_between_two_runs(method: str) -> None:
-    assert only_in_the_first_run(method) == [method]
-    assert only_in_the_first_run() == []
-    assert only_in_the_first_run("PutItem") is None
-    assert only_in_the_first_run(method, "PutItem") is None
-
-
-def test_where_a_message_never_settles_observe_may_fail() -> None:
-    report = on_mongodb(inserting_first, MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"], faults=1)
-    assert report.counterexample is not None
 
 
 def test_the_explorer_may_be_called_where_a_loop_runs() -> None:
@@ -464,11 +370,6 @@ def test_a_world_that_changes_stops_it_too() -> None:
         on_mongodb(build, world=lambda: worlds.pop(0))
 
 
-def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "onewrite.dynamodb.dialect")
-    on_mongodb(guarded_by(SeenIds()), MESSAGES[:1]).assert_effectively_once()
-
-
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
@@ -480,6 +381,9 @@ def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest
         ({"observe": 3}, "observe=3"),
         ({"schedules": 0}, "schedules=0"),
         ({"timeout": "long"}, "timeout='long'"),
+        ({"deliveries": 0}, "deliveries"),
+        ({"faults": -1}, "faults"),
+        ({"reorder": 1}, "reorder"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -502,7 +406,7 @@ def test_explore_documents_each_argument_with_its_default() -> None:
             assert said[name].endswith(f"The default is {default:,.0f}.")
 
 
-def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> None:
+def test_random_schedules_have_wider_bounds_by_default() -> None:
     asked: list[Arguments] = []
 
     def note(arguments: Arguments) -> Exploration:
@@ -526,28 +430,6 @@ def test_time_stands_still_for_a_store_without_a_clock(orders: Any, monkeypatch:
     report = explore(pay_once, MESSAGES, orders, paid)
     report.assert_effectively_once()
     assert report.exhausted
-
-
-def test_attempts_outside_of_an_exploration_have_random_names(
-    orders: Any,
-) -> None:
-    names: list[str] = []
-
-    def build(table: Any) -> Handler:
-        inner = pay_once(table)
-
-        def handle(message: Message) -> Any:
-            thread = threading.Thread(target=lambda: names.append(random_name()))  # a thread has a context of its own
-            thread.start()
-            thread.join()
-            return inner(message)
-
-        return handle
-
-    explore(build, MESSAGES[:1], orders, paid).assert_effectively_once()
-    names += [random_name() for _ in range(10)]
-    assert all(re.fullmatch("[0-9a-f]{16}", name) for name in names)
-    assert len(set(names)) == len(names) > 20
 
 
 SHOW_REQUESTS = """

@@ -138,16 +138,6 @@ def test_lambda_delivers_again_what_the_answer_leaves_unsettled(event: Any, answ
     assert "".join(map(str, deliverable.failures(answer, every))) == failed
 
 
-@pytest.mark.parametrize("event", [sqs("abc"), kafka(p0="ab", p1="c")], ids=["records in a list", "records by partition"])
-def test_an_event_is_redelivered_without_settled_records(event: Any) -> None:
-    (deliverable,) = deliverables_of([event])
-    again = deliverable.copy_of((1, 2), 0)
-    assert [by_name(record).id for record in records(again)] == ["b", "c"]
-    assert deliverable.copy_of((0, 1, 2), 0) == event
-    records(again)[0].clear()
-    assert [by_name(record).id for record in records(event)] == ["a", "b", "c"]
-
-
 def records(event: Any) -> list[Any]:
     return event["Records"] if "Records" in event else [one for found in event["records"].values() for one in found]
 
@@ -307,19 +297,6 @@ def test_a_kafka_response_that_lambda_ignores_loses_records(by: str) -> None:
     assert report.counterexample is not None
     assert report.counterexample.expected == (111,)
     assert report.counterexample.observed < 111
-
-
-def test_a_standard_queue_keeps_no_order() -> None:
-    """What failed comes after the others, so the last write is another one. Each of both was made once."""
-
-    def build(collection: Any) -> Any:
-        guarded = GuardedCollection(collection, SeenIds())
-        decorate = sqs_handler(by_name)
-        return decorate(lambda message: guarded.update_one(message, C1, {"$set": {"credit": message.id}}, upsert=True))
-
-    report = explored(build, [sqs("ab")])
-    report.assert_effectively_once()
-    assert report.exhausted
 
 
 def test_a_stream_handler_must_stop_at_a_failure() -> None:

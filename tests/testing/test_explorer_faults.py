@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
+from botocore.exceptions import BotoCoreError, ClientError
 from pymongo import ReadPreference
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WTimeoutError
 from pymongo.read_concern import ReadConcern
@@ -87,26 +87,6 @@ def test_the_errors_of_dynamodb_that_are_swallowed_are_found(customers: Any, err
     assert words(explored(build, customers)) == [f"UpdateItem customers c1: {told}"]
 
 
-@pytest.mark.slow
-@pytest.mark.measured
-def test_a_handler_that_raises_or_retries_is_right(customers: Any) -> None:
-    def build(table: Any) -> Handler:
-        inner = deposit(table)
-
-        def handle(message: Message) -> Any:
-            try:
-                return inner(message)
-            except (ClientError, EndpointConnectionError):
-                return inner(message)
-
-        return handle
-
-    for right in (deposit, build):
-        report = explored(right, customers, messages=(M1, Message("m2", body=5)))
-        report.assert_effectively_once()
-        assert report.exhausted
-
-
 @pytest.mark.parametrize(
     ("error", "told"),
     [(OperationFailure, "throttled"), (ServerSelectionTimeoutError, "not sent, because no server is reached")],
@@ -141,22 +121,6 @@ def test_a_write_concern_error_taken_for_a_failure_is_found() -> None:
 
     report = explored(build, world, lambda c: c.find_one({"_id": "c1"})["n"], deliveries=1)
     assert words(report)[0].endswith("applied, but too few members have confirmed it in time")
-
-
-def test_a_third_throttling_code_that_is_swallowed_is_found(customers: Any) -> None:
-    def build(table: Any) -> Handler:
-        inner = deposit(table)
-
-        def handle(message: Message) -> None:
-            try:
-                inner(message)
-            except ClientError as error:
-                if error.response.get("Error", {}).get("Code") != "RequestLimitExceeded":
-                    raise
-
-        return handle
-
-    assert words(explored(build, customers, deliveries=1)) == ["UpdateItem customers c1: throttled with a third code"]
 
 
 def transfer(table: Any) -> Handler:
@@ -324,10 +288,6 @@ def test_dynamodb_reads_are_stale_unless_consistent(
     customers: Any, method: str, arguments: dict[str, Any], *, stale: bool
 ) -> None:
     assert may_be_stale(customers(), Request("customers", method, arguments, None, writes=False)) is stale
-
-
-def test_a_write_is_never_stale(customers: Any) -> None:
-    assert not may_be_stale(customers(), Request("customers", "ExecuteStatement", {}, None, writes=True))
 
 
 SECONDARY = ReadPreference.SECONDARY_PREFERRED

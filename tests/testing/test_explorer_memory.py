@@ -102,7 +102,7 @@ def test_build_resets_nothing_within_a_schedule(faults: int) -> None:
 
 
 @pytest.mark.parametrize("faults", [0, 1])
-def test_what_observe_sees_of_one_process_is_refused_if_it_may_crash(faults: int) -> None:
+def test_observing_one_process_is_refused_if_it_may_crash(faults: int) -> None:
     latest: list[list[str]] = []
 
     def build(collection: Any) -> Handler:
@@ -120,64 +120,7 @@ def test_what_observe_sees_of_one_process_is_refused_if_it_may_crash(faults: int
     assert faults == 0 or "must be made in world(), or be emptied in build()" in str(report)
 
 
-def test_a_recovering_handler_is_built_when_it_takes_over() -> None:
-    def build(collection: Any) -> Handler:
-        started = [each["_id"] for each in collection.find({"state": "started"})]
-        for name in started:
-            collection.update_one({"_id": name}, {"$set": {"state": "done"}})
-
-        def handle(message: Message) -> None:
-            collection.update_one({"_id": message.id}, {"$setOnInsert": {"state": "started"}}, upsert=True)
-            collection.update_one({"_id": message.id}, {"$set": {"state": "done"}})
-
-        return handle
-
-    def settled_by_the_first_delivery(collection: Any) -> Handler:
-        inner = build(collection)
-
-        def handle(message: Message) -> None:
-            if collection.find_one({"_id": message.id}) is None:
-                inner(message)
-
-        return handle
-
-    def states(collection: Any) -> Any:
-        return [each["state"] for each in collection.find({})]
-
-    report = explored(settled_by_the_first_delivery, observe=states, concurrency=1)
-    assert report.counterexample is not None  # an error that it survives leaves it started
-    assert "CRASH" not in str(report)
-    assert explored(build, observe=states, concurrency=1).ok
-
-
 # --- what is proven of a handler that is recalled -----------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_memory_that_shows_during_a_delivery_is_found() -> None:
-    """A failure opens it, and the retry in the same delivery closes it again."""
-
-    def build(collection: Any) -> Handler:
-        failing: set[str] = set()
-
-        def handle(message: Message) -> Any:
-            if failing - {message.id}:
-                return None
-            try:
-                return add_guarded(collection, message)
-            except Exception:
-                failing.add(message.id)
-                try:
-                    return add_guarded(collection, message)
-                finally:
-                    failing.clear()
-
-        return handle
-
-    assert explored(build, (M1, M2)).counterexample is not None
-    report = explored(build, (M1, M2), concurrency=1)
-    report.assert_effectively_once()
-    assert report.exhausted
 
 
 def remembering_one_failure(collection: Any) -> Handler:
@@ -197,43 +140,9 @@ def remembering_one_failure(collection: Any) -> Handler:
     return handle
 
 
-@pytest.mark.slow
-def test_memory_created_by_one_failure_is_found() -> None:
-    """There are more pairs of deliveries than can be run, and nearly all leave nothing behind."""
-    report = explored(remembering_one_failure, (M1, M2, Message("m3", body=100)), deliveries=1)
-    assert report.counterexample is not None
-
-
 def test_memory_that_drawn_schedules_do_not_recall_is_found() -> None:
     bounds: dict[str, Any] = {"schedules": 100, "deliveries": 1, "faults": 1, "seed": 1}
     assert not explore.random(remembering_one_failure, (M1, M2), customers, credit, **bounds)
-
-
-def test_memory_that_a_value_in_an_answer_creates_is_found() -> None:
-    """Both answers have the same shape. What the second says makes it leave out the next message."""
-
-    def world() -> Any:
-        collection = customers()
-        collection.insert_one({**C1, "n": 0, "level": "low"})
-        return collection
-
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-        is_rich = False
-
-        def handle(message: Message) -> Any:
-            nonlocal is_rich
-            if is_rich:
-                is_rich = False
-                return None
-            is_rich = collection.find_one(C1)["level"] == "high"
-            change = {"$inc": {"n": message.body}, "$set": {"level": "high"}}
-            return guarded.update_one(message, C1, change)
-
-        return handle
-
-    report = explored(build, (M1, M2, Message("m3", body=100)), world=world, reorder=False, concurrency=1, faults=0)
-    assert not report.ok
 
 
 def test_memory_outside_of_python_is_found(

@@ -28,10 +28,6 @@ def credit(collection: Any) -> Any:
     return [document.get("n") for document in collection.find({})]
 
 
-def plain(collection: Any) -> Handler:
-    return lambda message: collection.update_one(C1, {"$inc": {"n": message.body}}, upsert=True) and None
-
-
 def counting(collection: Any) -> Handler:
     """What it sends depends on what it keeps in memory."""
     calls: list[str] = []
@@ -63,35 +59,6 @@ def test_the_handler_seldom_runs(tmp_path: Path) -> None:
     assert len(runs.read_text()) < report.schedules / 2
 
 
-def test_a_handler_that_goes_by_memory_has_every_schedule_run() -> None:
-    def build(collection: Any) -> Handler:
-        calls: list[str] = []
-
-        def handle(message: Message) -> None:
-            calls.append(message.id)
-            collection.update_one({"_id": message.id}, {"$set": {"calls": len(calls)}}, upsert=True)
-
-        return handle
-
-    report = explore(build, TWO, customers, lambda collection: collection.count_documents({}), concurrency=1)
-    assert report.exhausted
-    assert not report.pruned
-
-
-def test_a_handler_with_transactions_is_run_and_spared_repetitions() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            with collection.database.client.start_session() as session, session.start_transaction():
-                collection.update_one({"_id": message.id}, {"$set": {"n": 1}}, upsert=True, session=session)
-
-        return handle
-
-    report = explore(build, TWO, customers, credit)
-    report.assert_effectively_once()
-    assert report.exhausted
-    assert report.pruned
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_store_that_reads_its_indexes_once_is_recalled(*, asynchronous: bool) -> None:
     def build(collection: Any) -> Handler:
@@ -116,15 +83,6 @@ def test_a_store_that_reads_its_indexes_once_is_recalled(*, asynchronous: bool) 
     report.assert_effectively_once()
     assert report.exhausted
     assert report.pruned
-
-
-def test_a_counterexample_leaves_out_messages_that_do_not_matter() -> None:
-    messages = [*TWO, Message("m3", body=100)]
-    report = explore.random(plain, messages, customers, credit, seed=3)
-    assert report.counterexample is not None
-    steps = report.counterexample.steps
-    assert len(steps) <= 2
-    assert len({step.delivery.partition(",")[0] for step in steps}) == 1
 
 
 def test_a_counterexample_is_kept_if_a_later_build_fails() -> None:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from pymongo.errors import PyMongoError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
 from onewrite.testing.explorer.calls import (
-    CallThreads,
-    Reply,
     WatchedLoop,
-    current_call,
 )
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.schedule import Delivery, Fault, ScheduleStep, decode, encode
 from onewrite.testing.standins.stores import mongomock_collection
-from onewrite.testing.taps.faults import Crash
-from onewrite.testing.taps.traffic import Request
 
 PATIENCE = 60.0  # seconds until a test that hangs fails
 M1 = Message("m1", body=10)
@@ -65,36 +57,6 @@ def ends_of(handle: Handle, **options: Any) -> list[dict[str, Any]]:
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def threads() -> Iterator[CallThreads]:
-    threads = CallThreads(timeout=PATIENCE)
-    yield threads
-    threads.close()
-
-
-async def ask(name: str) -> Any:
-    call = current_call.get()
-    assert call is not None
-    return await call.aask(Request("store", name, {}, None, writes=True))
-
-
-def test_what_never_ends_after_an_error_is_refused(threads: CallThreads) -> None:
-    async def poll() -> None:
-        while True:
-            await ask("poll")
-
-    async def handle(_: str) -> None:
-        await asyncio.gather(ask("a"), poll())
-
-    call = threads.begin(lambda message, wait_for: wait_for(handle(message)), "m1", "m1, delivery 1")
-    call.resume(Reply(error=KeyError("a")))
-    for _ in range(99):
-        call.resume(Reply())
-    with pytest.raises(ConfigurationError, match=r"left behind the task .*poll, .*, which has sent 100 requests since"):
-        call.resume(Reply())
-    threads.release(call)
 
 
 # --- explorations -----------------------------------------------------------------------------------------------------
@@ -257,48 +219,3 @@ def test_a_loop_that_cannot_be_watched_is_refused(monkeypatch: pytest.MonkeyPatc
         ConfigurationError, match=r"in an event loop of the kind asyncio.*, in which the explorer cannot tell"
     ):
         explore(lambda collection: lambda _: asyncio.run(put(collection, "a")), [M1], world, everything)
-
-
-def test_a_reused_runner_runs_for_its_present_delivery() -> None:
-    def build(collection: Any) -> Any:
-        runner = asyncio.Runner()
-        weakref.finalize(runner, runner.get_loop().close)
-
-        def handle(_: Message) -> None:
-            try:
-                runner.run(put(collection, "a"))
-            except (PyMongoError, Crash):
-                runner.run(asyncio.sleep(0))
-                raise
-
-        return handle
-
-    explore(build, [M1], world, everything, concurrency=1).assert_effectively_once()
-
-
-@pytest.mark.parametrize("at_random", [False, True])
-def test_a_lost_update_is_found_whichever_way_schedules_are_chosen(at_random: bool) -> None:
-    async def add(collection: Any) -> None:
-        n = (await everything(collection)).get("a", 0)
-        await put(collection, "a", n + 1)
-
-    async def handle(collection: Any) -> None:
-        await asyncio.gather(*[add(collection) for _ in range(3)])
-
-    search = explore.random if at_random else explore
-    report = search(lambda collection: lambda _: handle(collection), [M1], world, everything, deliveries=1, faults=0)
-    assert report.counterexample is not None
-    assert report.counterexample.expected == ({"a": 3},)
-    assert report.counterexample.observed in ({"a": 1}, {"a": 2})
-
-
-@pytest.mark.parametrize("which", [0, 1, 25, 26, 140])
-def test_a_replay_code_names_the_next_pending_request(which: int) -> None:
-    one, other = Delivery(0, 0), Delivery(11, 25)
-    steps = (
-        ScheduleStep(one, Fault.NONE, which),
-        ScheduleStep(other, Fault.CRASH_AFTER, which),
-        ScheduleStep(one, Fault.SLOW),
-    )
-    names = [f"m{number}" for number in range(12)]
-    assert decode(encode(steps, names), names) == steps

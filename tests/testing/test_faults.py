@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -23,7 +22,6 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.aws import client_of
-from onewrite.testing.taps.failures import driver_retries
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import kind_of
 from onewrite.testing.taps.traffic import Request
@@ -126,20 +124,6 @@ def test_a_crash_after_a_request_leaves_its_effect(shop: Shop) -> None:
     assert shop.count() == 1
 
 
-def test_no_handler_of_exceptions_sees_a_crash(shop: Shop) -> None:
-    faults = Faults(shop.store)
-    faults.after(1)
-
-    def handler() -> None:
-        try:
-            shop.add(faults.store)
-        except Exception:
-            pytest.fail("a dead process handles nothing")
-
-    with pytest.raises(Crash):
-        handler()
-
-
 def test_a_dead_process_sends_nothing_more(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.before(1)
@@ -206,22 +190,6 @@ def test_a_retryable_write_to_mongodb_gets_its_first_answer() -> None:
     assert shop.count() == 2
 
 
-@pytest.mark.parametrize(
-    ("retry_writes", "supported", "in_transaction", "retried"),
-    [(True, True, False, True), (False, True, False, False), (True, False, False, False), (True, True, True, False)],
-)
-def test_pymongo_retries_a_write_where_it_may(
-    retry_writes: bool, supported: bool, in_transaction: bool, retried: bool
-) -> None:
-    client: Any = type("MongoClient", (), {"__module__": "pymongo.synchronous.mongo_client"})()
-    client.options = SimpleNamespace(retry_writes=retry_writes)
-    servers = {"a": SimpleNamespace(retryable_writes_supported=supported)}
-    client.topology_description = SimpleNamespace(server_descriptions=lambda: servers)
-    collection = SimpleNamespace(find_one_and_update=print, database=SimpleNamespace(client=client))
-    session = {"session": SimpleNamespace(in_transaction=in_transaction)}
-    assert driver_retries(collection, Request("s", "update_one", session, None, writes=True)) is retried
-
-
 # ---------------------------------------------------------------- the other faults
 
 
@@ -271,13 +239,6 @@ def test_a_transaction_in_the_way_refuses_a_single_write(table: Any) -> None:
     assert shop.count() == 0
     outcome = GuardedTable(faults.store, SeenIds()).record(MESSAGE, Key={"id": "c1"})
     assert outcome == Applied(MESSAGE)
-
-
-def test_a_read_is_never_cancelled_and_saying_so_is_loud(table: Any) -> None:
-    faults = Faults(table)
-    faults.cancel_transaction(1)
-    with pytest.raises(ConfigurationError, match="never cancels GetItem"):
-        faults.store.get_item(Key={"id": "c1"})
 
 
 def test_a_refused_connection_leaves_nothing(shop: Shop) -> None:
@@ -343,17 +304,6 @@ def test_an_unused_fault_fails_with_a_remedy(shop: Shop) -> None:
     assert "throttle(2), time_out(is_query)." in str(caught.value)
     assert "optional=True" in str(caught.value)
     assert f"\n  1. {faults.requests[0]}" in str(caught.value)
-
-
-@pytest.mark.parametrize("where", [0, -1, True, "UpdateItem", None, 1.5])
-def test_a_place_that_is_none_is_refused(where: Any) -> None:
-    with pytest.raises(ConfigurationError, match="from 1"):
-        Faults(mongomock_collection()).before(where)
-
-
-def test_what_is_no_store_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no store"):
-        Faults("orders")
 
 
 def test_stores_in_a_dict_share_their_positions(table: Any) -> None:

@@ -21,7 +21,6 @@ from onewrite.testing import UnsupportedByStandIn
 from onewrite.testing.standins.collection import ARGUMENTS, ATTRIBUTES, DATABASE_ARGUMENTS
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps import mongodb_methods as methods
-from onewrite.testing.taps.mongodb_methods import bind
 from onewrite.testing.taps.tap import tap
 
 
@@ -92,41 +91,11 @@ def test_arguments_that_mongomock_would_ignore_are_refused(orders: Any) -> None:
             getattr(orders, method)(**given, **{argument: {"x": 1}})
 
 
-@pytest.mark.parametrize(
-    ("method", "args", "kwargs"),
-    [
-        ("update_one", ({},), {}),
-        ("update_one", ({}, {}), {"update": {}}),
-        ("update_one", ({}, {}), {"nonsense": 1}),
-        ("count_documents", (), {"limit": 1}),
-    ],
-)
-def test_arguments_that_pymongo_would_not_take_are_a_type_error(method: str, args: Any, kwargs: Any) -> None:
-    with pytest.raises(TypeError):
-        bind(method, args, kwargs)
-
-
-def test_arguments_are_known_by_their_names() -> None:
-    assert bind("count_documents", ({},), {"limit": 1}) == {"filter": {}, "limit": 1}
-    assert bind("create_index", ("k",), {"unique": True}) == {"keys": "k", "unique": True}
-    assert bind("insert_many", (iter([{}, {}]),), {}) == {"documents": [{}, {}]}
-    assert bind("find", ({}, ["n"]), {}) == bind("find_one", ({}, ["n"]), {}) == {"filter": {}, "projection": ["n"]}
-
-
 def test_an_index_may_be_created_with_others(orders: Any) -> None:
     assert orders.create_indexes([IndexModel("a", unique=True), IndexModel([("b", 1)], name="b")]) == ["a_1", "b"]
     assert orders.index_information()["a_1"]["unique"]
     with pytest.raises(UnsupportedByStandIn, match="create_index does not do what collation asks for"):
         orders.create_indexes([IndexModel("c", collation={"locale": "en"})])
-
-
-def test_a_collection_is_made_and_dropped(orders: Any) -> None:
-    orders.insert_one({"_id": 1})
-    orders.drop()
-    orders.database.create_collection("made").insert_one({"_id": 2})
-    assert orders.database.list_collection_names() == ["made"]
-    with pytest.raises(UnsupportedByStandIn, match="create_collection does not do what capped asks for"):
-        orders.database.create_collection("other", capped=True)
 
 
 def test_the_database_of_a_stand_in_has_what_pymongos_has(orders: Any) -> None:

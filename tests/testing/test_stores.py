@@ -63,13 +63,6 @@ def test_a_collection_writes_for_sure() -> None:
         GuardedCollection(Collection(), SeenIds(), durability=cast("Any", "none"))
 
 
-@pytest.mark.parametrize("identity", ["email", {"email"}, (b"email",)])
-def test_fields_that_name_an_entity_are_a_sequence(identity: Any) -> None:
-    for guard, collection in ((GuardedCollection, Collection()), (AsyncGuardedCollection, AsyncCollection())):
-        with pytest.raises(ConfigurationError, match=r'give the names of the fields.*\("email",\)'):
-            guard(collection, SeenIds(), key=identity)
-
-
 @pytest.mark.parametrize(("guard", "client"), [(GuardedTable, AsyncTable), (GuardedCollection, AsyncCollection)])
 def test_an_asynchronous_client_is_refused_before_anything_is_sent(guard: Any, client: type[Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{client.__name__} is asynchronous: guard it with the Async class"):

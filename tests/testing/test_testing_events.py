@@ -69,12 +69,6 @@ def test_ids_and_attributes_are_the_callers() -> None:
     assert event["Records"][1]["attributes"]["SenderId"] == "7"
 
 
-@pytest.mark.parametrize("argument", [{"ids": ["m-1"]}, {"group": ["g", "g", "g"], "queue": "orders.fifo"}])
-def test_there_is_one_for_each_or_one_for_all(argument: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="give one for each"):
-        sqs_event("a", "b", **argument)
-
-
 def test_message_attributes_are_those_of_sqs() -> None:
     (record,) = sqs_event("body", message_attributes={"trace": "é", "n": 5, "blob": b"\x00\x01"})["Records"]
     number = {"stringValue": "5", "dataType": "Number", "stringListValues": [], "binaryListValues": []}
@@ -153,12 +147,6 @@ def test_a_record_of_a_dynamodb_stream_is_that_of_aws() -> None:
     read = list(data_classes.DynamoDBStreamEvent(event).records)
     assert read[1].dynamodb is not None
     assert read[1].dynamodb.new_image["n"] == Decimal("1.5")
-
-
-def test_a_stream_names_both_attributes_of_a_key() -> None:
-    old, new = {"pk": "a", "sk": 1, "n": 1}, {"pk": "a", "sk": 1, "n": 2}
-    (record,) = dynamodb_stream_event((old, new), key=("pk", "sk"))["Records"]
-    assert record["dynamodb"]["Keys"] == {"pk": {"S": "a"}, "sk": {"N": "1"}}
 
 
 @pytest.mark.parametrize(

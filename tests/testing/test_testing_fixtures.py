@@ -72,34 +72,6 @@ def test_tables_and_collections_need_no_block(by: str, moto_table: MakeTable, mo
             assert collection.name == another.name == "orders"
 
 
-def test_a_collection_is_empty_each_time(mongomock_collection: MakeCollection) -> None:
-    orders = mongomock_collection("orders")
-    orders.insert_one({"_id": 1})
-    assert mongomock_collection("orders").count_documents({}) == 0
-    assert orders.count_documents({}) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-def test_a_table_is_gone_when_its_test_ends(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    pytester.makepyfile("""
-        import os
-        import boto3
-
-        def test_one(moto_table):
-            moto_table("orders").put_item(Item={"orderId": "o-1"})
-
-        def test_two(moto_table):
-            assert boto3.client("dynamodb").list_tables()["TableNames"] == []
-
-        def test_without():
-            assert os.environ.get("AWS_ACCESS_KEY_ID") != "dummy"
-    """)
-    result = pytester.runpytest_subprocess("-p", "onewrite.testing.plugin", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=3)
-
-
 def test_an_unused_fault_fails_the_test_at_its_end(run: Callable[[str], pytest.RunResult]) -> None:
     result = run("""
         import pytest

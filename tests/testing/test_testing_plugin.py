@@ -77,19 +77,6 @@ def test_the_plugin_costs_nothing_unused_it_imports_no_driver(module: str) -> No
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_a_run_without_explorations_imports_no_driver(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    pytester.makepyfile(f"""
-        import sys
-
-        def test_nothing():
-            assert [name for name in {DRIVERS} if name in sys.modules] == []
-    """)
-    result = pytester.runpytest_subprocess(*OURS)
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("*onewrite:*")
-
-
 def test_the_summary_counts_schedules_and_tests(run: Run) -> None:
     result = run(RIGHT + WRONG.replace(EXPLORATIONS, ""))
     result.assert_outcomes(passed=1, failed=1)
@@ -126,15 +113,6 @@ def test_a_replay_runs_one_schedule_and_fails_again(run: Run) -> None:
             "*1*update_one customers c1: applied*",
             "onewrite: explored 1 schedule (0 pruned) in 1 test, *",
         ]
-    )
-
-
-def test_a_replay_of_a_corrected_handler_passes(run: Run) -> None:
-    code = code_in(run(WRONG))
-    result = run(WRONG.replace("explore(careless", "explore(guarded"), "--onewrite-replay", code)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [f"onewrite: replayed {code} in test_it.py::test_wrong", "*1*update_one customers c1: guarded, applied*"]
     )
 
 
