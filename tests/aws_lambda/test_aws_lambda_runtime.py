@@ -41,12 +41,12 @@ class RuntimeApi(ThreadingHTTPServer):
     def address(self) -> str:
         return f"127.0.0.1:{self.server_address[1]}"
 
-    def handle_error(self, *_: Any) -> None:
+    def handle_error(self, *_: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The client was ended while it waited for the next invocation."""
 
 
 class _Requests(BaseHTTPRequestHandler):
-    server: RuntimeApi
+    server: RuntimeApi  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
         event, seconds = self.server.invocations.get()
@@ -68,7 +68,7 @@ class _Requests(BaseHTTPRequestHandler):
         self.end_headers()
         self.server.answers.put((self.path.rsplit("/", 1)[1], body))
 
-    def log_message(self, *_: Any) -> None: ...
+    def log_message(self, *_: Any) -> None: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Function:
@@ -154,13 +154,13 @@ def test_what_does_not_fit_before_lambdas_deadline_is_returned(deploy: Callable[
         assert identifiers(function(sqs(["a", "b"]))) == []
 
 
-def test_an_event_that_is_no_batch_is_an_error_of_the_invocation(deploy: Callable[[str], Any]) -> None:
+def test_event_that_is_no_batch_fails_the_invocation(deploy: Callable[[str], Any]) -> None:
     with deploy("ship") as function:
         assert function.fail({"httpMethod": "GET"})["errorType"] == "ConfigurationError"
         assert identifiers(function(sqs(["a!"]))) == ["id-a!"]  # and the function lives on
 
 
-def test_a_batch_of_which_every_record_failed_is_an_error_where_that_is_wanted(deploy: Callable[[str], Any]) -> None:
+def test_batch_of_failures_fails_the_invocation_if_told_to(deploy: Callable[[str], Any]) -> None:
     with deploy("ship_or_raise") as function:
         error = function.fail(sqs(["a!", "b!"]))
     assert (error["errorType"], error["errorMessage"]) == (

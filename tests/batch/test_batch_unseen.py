@@ -403,7 +403,7 @@ def test_lost_response_is_not_settled_by_a_refusal(shop: Shop) -> None:
     assert not is_settled(handle)
 
 
-def test_call_before_the_key_is_known_is_settled_by_no_other(shop: Shop) -> None:
+def test_call_without_a_known_key_is_settled_by_no_other(shop: Shop) -> None:
     def handle(message: Message) -> None:
         in_pool(shop, fold_with_function_that_raises)(message)
         write(shop, message, "here")
