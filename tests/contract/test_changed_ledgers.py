@@ -226,13 +226,6 @@ def test_id_in_a_set_kept_by_hand_may_begin_anyhow(make_shop: MakeShop, ledger: 
     assert (shop.get("o-1") or {})["n"] == 1
 
 
-def test_stored_id_without_a_source_counts_for_every_source(make_shop: MakeShop) -> None:
-    shop = make_shop(PLAIN)
-    for id_ in ("m1", "@m1"):
-        outcomes = [shop.add(each, "o-1") for each in (Message(id_), Message(id_, source="s"), Message(id_).part("p"))]
-        assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate, Applied]
-
-
 def test_set_kept_by_hand_may_have_another_name(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(also=MessageIds("processed")))
     shop.put_raw("o-1", n=1, processed=by_hand(shop, ["m1"]))
@@ -325,14 +318,3 @@ def test_step_of_the_former_ledger_is_taken_over(make_shop: MakeShop, before: An
     assert isinstance(shop.add(message(1), "o", finishes=step), Superseded)
     assert isinstance(shop.add(message(1), "o", finishes=taken), Applied)
     assert (shop.get("o") or {})["n"] == 1
-
-
-@changes
-@pytest.mark.parametrize("sent", [True, False])
-def test_a_step_of_the_ledger_before_is_let_go(make_shop: MakeShop, before: AnyLedger, now: AnyLedger, sent: bool) -> None:
-    _, shop, step = _begun_before(make_shop, before, now)
-    shop.release(step, sent=sent)
-    again = shop.begin(message(1), "o")
-    assert isinstance(again, Begun)
-    assert again.first is not sent
-    assert isinstance(shop.add(message(1), "o", finishes=again), Applied)

@@ -223,44 +223,6 @@ def test_the_entity_is_read_without_its_ledger(shop: Shop) -> None:
     assert set(shop.get("o-1") or {}) in ({"orderId", "n"}, {"_id", "n"})
 
 
-def test_call_that_touches_the_ledger_is_refused_unsent(shop: Shop) -> None:
-    shop.add(message(1), "o-1")
-    before = shop.raw("o-1")
-    assert ledger_of(shop)
-    for name in ledger_of(shop):
-        with pytest.raises(InvalidUpdate, match=r"onewrite's own|keeps ids"):
-            shop.touch(message(2), "o-1", name)
-    assert shop.raw("o-1") == before
-
-
-@pytest.mark.parametrize("field", ["events", "ow", "owl", "ow-l", "OW_l", "messageIDs", "messageIDs_r0"])
-def test_field_with_nearly_a_ledgers_name_is_the_business_own(shop: Shop, field: str) -> None:
-    if field in _names_of_a_plain_set(shop):
-        with pytest.raises(InvalidUpdate, match="keeps ids"):
-            shop.touch(message(1), "o-1", field)
-        return
-    shop.add(message(1), "o-1")
-    assert isinstance(shop.touch(message(2), "o-1", field), Applied)
-    assert (shop.get("o-1") or {})[field] == 1
-    assert isinstance(shop.touch(message(2), "o-1", field), Duplicate)
-
-
-def _names_of_a_plain_set(shop: Shop) -> set[str]:
-    """The names in the ledger of another entity that are the user's own."""
-    shop.add(message(1), "o-2")
-    return {name for name in ledger_of(shop, "o-2") if not name.startswith("ow_")}
-
-
-@pytest.mark.parametrize("value", ["text", 5, True, None, {"a": 1}], ids=str)
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()], ids=str)
-def test_business_value_under_a_ledgers_name_stays_as_it_is(make_shop: MakeShop, ledger: Ledger, value: Any) -> None:
-    shop = make_shop(ledger)
-    shop.put_raw("o-1", messageIDs=value, events=value)
-    assert [type(shop.add(message(n), "o-1")) for n in (1, 1, 2)] == [Applied, Duplicate, Applied]
-    entity = shop.get("o-1") or {}
-    assert (entity["messageIDs"], entity["events"], entity["n"]) == (value, value, 2)
-
-
 def test_ledgers_with_names_of_their_own_share_an_entity(make_shop: MakeShop) -> None:
     mine, theirs = make_shop(SeenIds(name="mine")), make_shop(HighWaterMark(name="theirs"))
     mine.add(message(1), "o-1")
@@ -268,20 +230,6 @@ def test_ledgers_with_names_of_their_own_share_an_entity(make_shop: MakeShop) ->
     assert isinstance(mine.add(message(1), "o-1"), Duplicate)
     assert isinstance(theirs.add(message(1), "o-1"), Duplicate)
     assert n_of(mine) == 2
-
-
-@pytest.mark.parametrize("theirs", SETS.values(), ids=SETS)
-def test_an_entity_is_shown_without_the_ledger_of_another_service(make_shop: MakeShop, theirs: SeenIds) -> None:
-    mine, other = make_shop(HighWaterMark(name="mine")), make_shop(theirs)
-    other.add(message(1), "o-1")
-    mine.add(message(1), "o-1")
-    assert (
-        set(mine.get("o-1") or {})
-        == set(other.get("o-1") or {})
-        == {"n", *({"_id", "orderId"} & set(mine.raw("o-1") or {}))}
-    )
-    assert mine.add(message(1), "o-1") == Duplicate(message(1), mine.get("o-1"))
-    assert other.add(message(1), "o-1") == Duplicate(message(1), mine.get("o-1"))
 
 
 def test_second_write_of_a_message_applies_as_another_part(shop: Shop) -> None:

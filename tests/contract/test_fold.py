@@ -241,13 +241,6 @@ def test_refusal_in_a_fold_moves_a_counted_mark(shop: Shop) -> None:
     assert n_of(shop) == 2
 
 
-@seen_only
-def test_a_second_copy_of_what_is_rejected_is_rejected(shop: Shop) -> None:
-    shop.put_raw("o", n=0)
-    outcomes = shop.fold([message(1, 5), message(1, 5), message(2, 1)], "o", Adding(creates=False, limit=2))
-    assert kinds(outcomes) == [Rejected, Rejected, Applied]
-
-
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
 def test_missing_entity_rejects_all_if_nothing_creates_it(shop: Shop) -> None:
     outcomes = shop.fold(messages(1, 2), "o", Adding(creates=False))

@@ -152,14 +152,6 @@ def test_skipped_event_keeps_its_number_and_holds_up_none(shop: Shop) -> None:
     assert broker.said() == [("A", 1), ("onewrite.skipped", 2), ("C", 3)]
 
 
-def test_events_of_one_id_from_two_sources_have_two_ids(shop: Shop) -> None:
-    for source in ("", "alice", "bob"):
-        shop.add(Message("key-1", source=source), "o", emit=[PAID])
-    broker = Broker()
-    shop.relay(broker).flush("o")
-    assert len({event.id for event in broker.accepted}) == 3
-
-
 def test_postponed_entity_is_tried_again_when_due(swept_shop: Shop) -> None:
     broker = Broker()
     broker.refuses = lambda _: True
@@ -223,19 +215,6 @@ def test_what_is_emitted_while_a_relay_publishes_stays_pending(busy_shop: Shop) 
     broker = Broker()
     busy_shop.relay(broker).flush("o")
     assert broker.said() == [("Later", 2)]
-
-
-def test_a_relay_that_loses_the_clear_leaves_it(busy_shop: Shop) -> None:
-    other = Broker()
-
-    def meanwhile(events: list[Outgoing]) -> None:
-        busy_shop.relay(other).flush("o")
-        busy_shop.add(M2, "o", emit=[Event("Later", None)])
-        busy_shop.relay(other).flush("o")
-
-    busy_shop.add(M1, "o", emit=[PAID])
-    assert not busy_shop.relay(meanwhile).flush("o").cleared
-    assert other.said() == [("OrderPaid", 1), ("Later", 2)]
 
 
 def test_restarted_entity_is_another_source_and_keeps_pending_events(shop: Shop) -> None:

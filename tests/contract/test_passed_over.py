@@ -164,16 +164,6 @@ def test_an_old_writer_may_go_on_beside_the_new_ones(make_shop: MakeShop, new: S
     assert (new.get("o") or {})["n"] == 6
 
 
-def test_record_ends_the_waiting_for_a_message_that_nobody_redelivers(old: Shop, new: Shop) -> None:
-    for n in (1, 2):
-        old.add(message(n), "o")
-    waiting = new.add(message(3), "o")
-    assert isinstance(waiting, Deferred)
-    assert type(new.record(message(waiting.expected), "o")) is Duplicate
-    assert type(new.record(Message("by hand", source="s", sequence=2), "o")) is Applied
-    assert type(new.add(message(3), "o")) is Applied
-
-
 def test_open_step_of_a_held_message_keeps_the_mark(old: Shop, new: Shop) -> None:
     old.put_raw("o", n=0)
     step = old.begin(message(1), "o")

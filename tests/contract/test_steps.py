@@ -456,12 +456,6 @@ def test_open_steps_are_shown_with_what_an_operator_needs(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", finishes=found), Applied)
 
 
-def test_ledger_named_like_a_step_is_no_step(make_shop: MakeShop) -> None:
-    shop = make_shop(SeenIds(name="step_runner"))
-    shop.add(M1, "o")
-    assert shop.open_steps("o") == []
-
-
 def test_step_is_finished_by_its_own_message_and_entity(shop: Shop) -> None:
     step = begin(shop)
     with pytest.raises(InvalidUpdate, match="belongs to message m1"):
@@ -493,17 +487,6 @@ def test_nonsensical_step_is_refused_unsent(shop: Shop, asked: dict[str, Any], s
     with pytest.raises(InvalidUpdate, match=said):
         shop.begin(M1, "o", **asked)
     assert shop.open_steps("o") == []
-
-
-def test_service_with_its_own_ledger_has_its_own_steps(shop: Shop, make_shop: MakeShop) -> None:
-    other = make_shop(SeenIds(name="otherMessages"))
-    mine, theirs = begin(shop), other.begin(M1, "o")
-    assert isinstance(theirs, Begun)
-    assert len(shop.open_steps("o")) == len(other.open_steps("o")) == 1
-    assert isinstance(other.add(M1, "o", finishes=theirs), Applied)
-    assert isinstance(shop.add(M1, "o"), Busy)
-    assert isinstance(shop.add(M1, "o", finishes=mine), Applied)
-    assert n_of(shop) == 2
 
 
 @pytest.mark.parametrize("outbox", [Outbox("shop/orders"), Outbox("shop/orders", index="pending", shards=1)])
@@ -598,13 +581,3 @@ def test_an_effect_whose_result_cannot_be_written_stays_remembered(shop: Shop, m
     ):
         shop.perform(M1, "o", Provider(), lambda _: result)
     assert isinstance(shop.perform(M1, "o", Provider(), _same), Applied)  # the next delivery need not wait for the lease
-
-
-def test_arguments_of_the_other_engine_are_refused_by_name(shop: Shop) -> None:
-    """The effect has happened by then, so what the driver would say of them comes too late to be a riddle."""
-    takes, takes_not = ("UpdateExpression", "update")[:: -1 if "mongo" in shop.name else 1]
-    example = f'for example \\{{"{takes}": '
-    with pytest.raises(InvalidUpdate, match=f"then= returned '{takes_not}', which update_.* doesn't take: .*{example}"):
-        shop.perform(M1, "o", Provider(), lambda _: {takes_not: {}})
-    shop.clock.now += DAY
-    assert isinstance(shop.begin(M1, "o"), Uncertain)

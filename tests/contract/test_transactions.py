@@ -69,14 +69,6 @@ def test_nothing_is_written_where_one_condition_refuses(shop: Shop) -> None:
     assert numbers(shop, "a", "b", "c") == [None, None, None]
 
 
-def test_what_is_there_already_is_not_created_again(shop: Shop) -> None:
-    shop.put_raw("b", n=1)
-    outcome = shop.transact(M1, shop.adding("a"), shop.creating("b"))
-    assert isinstance(outcome, Rejected)
-    assert (outcome.participant, (outcome.entity or {})["n"]) == (1, 1)
-    assert numbers(shop, "a", "b") == [None, 1]
-
-
 def test_creation_comes_again_if_only_another_record_exists(shop: Shop) -> None:
     shop.record(M1, "b")
     for _ in range(2):
