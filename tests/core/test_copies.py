@@ -16,7 +16,6 @@ from onewrite import (
     Begun,
     Event,
     InSequence,
-    InvalidUpdate,
     Message,
     Outbox,
     Outcome,
@@ -295,27 +294,6 @@ def test_asynchronous_write_keeps_copies_from_its_first_request(method: str) -> 
 
 
 # --- folds and relays ---------------------------------------------------------------------------------------------------
-
-
-def test_fold_notices_another_entity_in_the_same_dict() -> None:
-    with mongomock_collection("orders") as collection, moto_table("orders") as table:
-        key, query = {"orderId": "o0"}, {"_id": {"order": "o0"}}
-        collection.insert_one({"_id": {"order": "o0"}, "n": 0})
-
-        def of_table(fresh: list[Message]) -> Any:
-            key["orderId"] = f"o{len(fresh)}"
-            return {"Key": key, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, **_refused}
-
-        def of_collection(fresh: list[Message]) -> Any:
-            query["_id"]["order"] = f"o{len(fresh)}"
-            return {"filter": {**query, "n": 5}, "update": {"$inc": {"n": 1}}}
-
-        _refused = {"ConditionExpression": "attribute_exists(nothing)"}
-        messages = [Message(f"m{n}") for n in range(3)]
-        with pytest.raises(InvalidUpdate, match="writes to one entity"):
-            GuardedTable(table, SeenIds()).fold(messages, of_table)
-        with pytest.raises(InvalidUpdate, match="writes to one entity"):
-            GuardedCollection(collection, SeenIds()).fold(messages, of_collection)
 
 
 @pytest.mark.parametrize("change", [{"orderId": "other", "_id": "other"}, {"cents": 5}], ids=repr)

@@ -7,8 +7,6 @@ from typing import Any
 
 import boto3
 import pytest
-from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
-from pymongo import MongoClient
 
 from onewrite import Begun, ConfigurationError, Event, InSequence, InvalidUpdate, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, table
@@ -121,22 +119,6 @@ def test_explained_request_is_the_one_that_is_sent() -> None:
             sent.clear()
             getattr(store, verb)(*arguments, **native)
             assert [told] == sent[:1]
-
-
-@pytest.mark.parametrize("name", ["seen", "open_steps"])
-def test_read_is_explained_unsent_if_the_client_has_types(name: str) -> None:
-    verb, arguments, native, shown = OF_COLLECTIONS[name]
-
-    class AsText(TypeDecoder):
-        bson_type = int
-
-        def transform_bson(self, value: int) -> str:
-            return str(value)
-
-    codec: CodecOptions[Any] = CodecOptions(type_registry=TypeRegistry([AsText()]))
-    with MongoClient[dict[str, Any]]("localhost:1", serverSelectionTimeoutMS=1) as client:  # where no server is
-        store: Any = GuardedCollection(client.shop.get_collection("orders", codec_options=codec), SeenIds())
-        assert shown in str(store.explain(verb, *arguments, **native))
 
 
 def test_explain_refuses_a_call_that_cannot_be_made() -> None:

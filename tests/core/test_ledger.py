@@ -28,13 +28,10 @@ from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.ledgers.ring import window
-from onewrite.core.write import NO_STEP, Write
-from onewrite.dynamodb.dialect import build_update
 
 AnyLedger = SeenIds | MessageIds | HighWaterMark | InSequence
 
 NOW = 1_790_000_000.0
-DAY = 86_400.0
 MONTH = timedelta(days=30)
 CENTURY = timedelta(days=36_525)
 ENTITY = {"n": 1}
@@ -178,30 +175,6 @@ def _named(text: str) -> AnyLedger:
     found = re.search(r"also=((?:SeenIds|HighWaterMark)\([^()]*(?:\([^()]*\))?[^()]*\))", text)
     assert found is not None
     return eval(found[1], {"SeenIds": SeenIds, "HighWaterMark": HighWaterMark, "timedelta": timedelta})  # noqa: S307  # our own text
-
-
-@pytest.mark.parametrize(
-    ("ledger", "one", "other"),
-    [
-        pytest.param(SeenIds(MONTH, also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids"),
-        pytest.param(HighWaterMark(also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids before a mark"),
-        pytest.param(SeenIds(also=PLAIN), (M1, NOW), (Message("m1"), NOW), id="an id that counts for every source"),
-        pytest.param(SeenIds(also=HighWaterMark()), (at(5), NOW), (at("5"), NOW), id="a mark of digits"),
-        pytest.param(SeenIds(also=HighWaterMark()), (at("x"), NOW), (at("5"), NOW), id="a text of digits"),
-        pytest.param(InSequence(), (at(1), NOW), (at(2), NOW), id="the first of a source"),
-        pytest.param(InSequence(2, also=SeenIds()), (at(2), NOW), (at(3), NOW), id="the first of a sequence"),
-    ],
-)
-def test_condition_is_built_anew_if_a_changed_ledger_looks_elsewhere(
-    ledger: Any, one: tuple[Message, float], other: tuple[Message, float]
-) -> None:
-    """Requests are built once for each shape: a wrong one would look into the slots of another time, or leave out a condition."""
-
-    def condition(message: Message, now: float) -> str:
-        write = Write(message, {}, now, ledger.entry(message, now), NO_STEP)
-        return build_update(write, {}).kwargs["ConditionExpression"]
-
-    assert condition(*one) != condition(*other)
 
 
 def test_the_weightiest_of_two_refusals_is_said() -> None:

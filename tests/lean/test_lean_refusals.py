@@ -13,7 +13,6 @@ from typing import Any
 import boto3
 import botocore.client
 import pytest
-from aws_lambda_powertools.shared import user_agent
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.endpoint import Endpoint
@@ -34,7 +33,6 @@ from onewrite.testing.servers.engines import REGION
 from tests.support.seams import goes_by_client
 
 wrapt: Any = import_module("wrapt")  # it has no types
-powertools: Any = user_agent
 
 ENDPOINT = "http://127.0.0.1:9"  # nobody listens there
 
@@ -101,13 +99,6 @@ def test_worker_refuses_the_same_settings_with_the_remedy(config: dict[str, Any]
         drained(client)
 
 
-def test_worker_refuses_a_foreign_event_handler_by_name() -> None:
-    with made(service="sqs") as client:
-        client.meta.events.register("before-call.sqs.ReceiveMessage", _foreign)
-        with pytest.raises(ConfigurationError, match=r"the event handler \S+_foreign, registered for \S+\.sqs\.Re"):
-            drained(client)
-
-
 def _foreign(**_: Any) -> None:
     """What a user registers."""
 
@@ -138,18 +129,6 @@ def test_a_foreign_event_handler_is_refused_by_name(event: str) -> None:
         client.meta.events.register(event, EVENTS[event])
         with pytest.raises(ConfigurationError, match=r"the event handler \S+, registered for \S+\.dynamodb\.(Up|Pu|Ge)"):
             lean(client)
-
-
-def test_powertools_name_in_the_user_agent_is_no_reason() -> None:
-    with made() as client:
-        powertools.register_feature_to_session(client.meta, "idempotency")
-        assert goes_lean(client)
-
-
-def test_a_handler_of_another_operation_is_none_of_its_business() -> None:
-    with made() as client:
-        client.meta.events.register("before-call.dynamodb.Query", _foreign)
-        lean(client)
 
 
 def test_misplaced_botocore_handler_sends_all_by_the_client(
@@ -311,22 +290,6 @@ def test_unknown_way_of_a_request_is_not_taken(endpoint: Any, monkeypatch: pytes
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
         with pytest.raises(UnknownRoute, match="in a way of their own"):
             Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
-
-
-def test_signature_has_the_endpoints_region_and_service() -> None:
-    with made(url=None) as client:
-        route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
-        credential = route.signer.sign("POST", {}, b"", 0)["authorization"]
-        assert f"/19700101/{REGION}/dynamodb/aws4_request" in credential
-
-    def resolved(_: Any, __: Any, context: dict[str, Any]) -> Any:
-        context.update(auth_type="v4", signing={"region": "us-gov-west-1", "signing_name": "other"})
-        return ENDPOINT, {}, {}
-
-    with made() as client, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "_resolve_endpoint_ruleset", resolved)
-        route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
-        assert "/us-gov-west-1/other/aws4_request" in route.signer.sign("POST", {}, b"", 0)["authorization"]
 
 
 def test_credentials_unfit_for_a_header_go_by_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import mongomock
 import pytest
 from pymongo import WriteConcern
-from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure
+from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from onewrite import (
     Applied,
@@ -129,16 +129,6 @@ def made(documents: Documents, participants: Any = None, **options: Any) -> Any:
     return transact(M5, participants or writes(documents), **options)
 
 
-def labelled(label: str, kind: type[Any] = OperationFailure, *args: Any) -> Any:
-    error = kind("text", *args)
-    error._add_error_label(label)
-    return error
-
-
-def conflict() -> Any:
-    return labelled("TransientTransactionError", OperationFailure, 112)
-
-
 def met(keys: Mapping[str, int] | None = None) -> DuplicateKeyError:
     return DuplicateKeyError("E11000", 11000, {"keyPattern": keys or {"_id": 1}})
 
@@ -174,18 +164,6 @@ def test_transaction_is_as_durable_as_its_most_durable_store() -> None:
 # --- what a refusal means ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at_commit", [False, True])
-def test_lasting_conflict_is_raised_and_the_session_ends(at_commit: bool) -> None:
-    error = labelled("UnknownTransactionCommitResult", AutoReconnect) if at_commit else conflict()
-    answers = [MATCHED, MATCHED] if at_commit else [error] * 20
-    documents = Documents(*answers, session=Session(*[error] * 20))
-    with pytest.raises(type(error)) as raised:
-        made(documents, deadline=timedelta(seconds=0.2))
-    assert raised.value is error
-    assert documents.session.log[-1] == "end"
-    assert not documents.session.in_transaction
-
-
 def test_refusal_counts_if_a_majority_holds_it() -> None:
     looks = [FREE, None, FREE]  # at a, whether its condition holds by now, and at b
     documents = Documents(MISSED, *looks, MISSED, MISSED, SEEN)
@@ -199,15 +177,6 @@ def test_refusal_counts_if_a_majority_holds_it() -> None:
 def conditional(documents: Any) -> list[Any]:
     store = guarded(documents)
     return [store.updating({"_id": key, "n": {"$lt": 5}}, {"$inc": {"n": 1}}) for key in "ab"]
-
-
-def test_transaction_is_made_again_if_its_conflict_is_gone() -> None:
-    documents = Documents()
-    store = guarded(documents)
-    pair = [store.inserting({"_id": "a", "n": 1}), store.updating({"_id": "b"}, {"$inc": {"n": 1}})]
-    documents.answers = [met(), None, FREE, MISSED, MISSED, None, FREE, object(), MATCHED]
-    assert made(documents, pair) == Applied(M5)
-    assert documents.session.log == ["start", "abort", "start", "commit", "end"]
 
 
 def test_a_unique_index_of_the_callers_is_the_callers_business() -> None:
