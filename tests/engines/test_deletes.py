@@ -9,16 +9,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
 
 from onewrite import Applied, Duplicate, EntityTooLarge, Event, Gone, Message, Outbox, Outcome, SeenIds, Tombstones
-from onewrite.dynamodb import GuardedTable, transact
+from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers.engines import Mongod, dynamo_resource
+from onewrite.testing.servers.engines import Mongod
 from onewrite.testing.taps.faults import Crash, Faults
 from tests.engines.stores import create_table
 from tests.support.examples import examples
@@ -163,28 +162,6 @@ def test_an_item_that_is_full_can_still_be_deleted(dynamo: Any, table: str) -> N
     assert isinstance(outcome, Applied)
     assert outcome.entity == full
     assert orders.update_item(Message("m"), Key={"id": "e"}, **_ADD) == Gone(Message("m"))
-
-
-def test_number_unreadable_for_boto3_hides_no_verdict(dynamo: Any, table: str) -> None:
-    def orders() -> GuardedTable:  # each with a client that has not learned to read such a number
-        resource = dynamo_resource(dynamo.meta.endpoint_url)
-        return GuardedTable(resource.Table(table), SeenIds(), tombstones=TOMBSTONES)
-
-    key = {"id": "e"}
-    large: Any = {"UpdateExpression": "SET x = :x", "ExpressionAttributeValues": {":x": "x" * 410_000}}
-    dynamo.put_item(TableName=table, Item={"id": {"S": "e"}, "n": {"N": "1E+125"}})
-    with pytest.raises(EntityTooLarge):
-        orders().update_item(Message("m"), Key=key, **large)
-    with pytest.raises(EntityTooLarge):
-        transact(Message("m"), [(shop := orders()).updating(Key=key, **large), shop.recording(Key={"id": "other"})])
-    assert isinstance(orders().record(Message("m"), Key=key), Applied)
-    assert isinstance(orders().update_item(Message("m"), Key=key, **large), Duplicate)
-    assert isinstance(orders().seen(Message("m"), Key=key), Duplicate)
-    assert orders().open_steps(Key=key) == []
-    outcome = orders().delete_item(Message("d"), Key=key, ReturnValues="ALL_OLD")
-    assert isinstance(outcome, Applied)
-    assert outcome.entity == {**key, "n": Decimal("1E+125")}
-    assert {name for name in Items(dynamo, table).raw("e") if not name.startswith("ow_")} == {"id", "expiresAt"}
 
 
 @pytest.mark.parametrize("lost", [1, 2])

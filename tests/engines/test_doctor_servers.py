@@ -62,13 +62,6 @@ def test_documents_are_read_with_their_ledgers_and_their_ttl(collection: Documen
     assert '{"_id": "bare"}' not in found.sample.expires
 
 
-def test_no_more_documents_are_read_than_were_asked_for(collection: Documents) -> None:
-    collection.insert_many([{"_id": n} for n in range(9)])
-    found = look(collection, 4).sample
-    assert isinstance(found, EntitySample)
-    assert len(found.entities) == 4
-
-
 @pytest.mark.parametrize(
     ("command", "permission", "fact"),
     [

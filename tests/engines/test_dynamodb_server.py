@@ -13,16 +13,10 @@ from boto3.dynamodb.types import Binary
 
 from onewrite import (
     Applied,
-    Deferred,
     Duplicate,
     EntityTooLarge,
-    HighWaterMark,
     Inbox,
-    InSequence,
-    LedgerMismatch,
     Message,
-    Missing,
-    OnewriteError,
     Outcome,
     Rejected,
     SeenIds,
@@ -109,13 +103,6 @@ def test_a_creation_that_is_too_large_creates_nothing(dynamo: DynamoDBClient, ta
     with pytest.raises(EntityTooLarge, match=SHARE):
         guard(dynamo, table, ledger).put_item(M1, Item={"id": "e", "fill": "x" * 409_598})
     assert raw(dynamo, table) == {}
-
-
-def _answer(work: Callable[[], Outcome]) -> Outcome | OnewriteError:
-    try:
-        return work()
-    except OnewriteError as error:
-        return error
 
 
 def count(key: dict[str, Any]) -> dict[str, Any]:
@@ -210,56 +197,3 @@ def test_entities_with_a_sort_key_are_guarded_one_by_one(dynamo: DynamoDBClient,
         assert isinstance(guarded.update_item(M2, **count(key)), Applied)
         assert isinstance(guarded.update_item(M2, **count(key)), Duplicate)
         assert guarded.get_item(Key=key) == {**key, "n": 2}
-
-
-@pytest.mark.parametrize("key", ["events", "messageIDs"])
-@pytest.mark.parametrize("on", ["client", "Table"])
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()], ids=str)
-def test_tables_key_may_have_a_ledgers_name(
-    dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, ledger: AnyLedger, on: str, key: str
-) -> None:
-    name = f"{table}-{key}"
-    dynamo.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    resource = dynoxide.resource()
-    guarded = guard(dynamo, name, ledger) if on == "client" else GuardedTable(resource.Table(name), ledger)
-    exists: dict[str, Any] = {"ConditionExpression": f"attribute_exists({key})"}
-    assert isinstance(guarded.put_item(M1, Item={key: "e", "n": 1}), Applied)
-    assert isinstance(guarded.put_item(M1, Item={key: "e", "n": 1}), Duplicate)
-    assert isinstance(guarded.update_item(M2, **count({key: "e"}), **exists), Applied)
-    assert isinstance(guarded.update_item(M2, **count({key: "e"}), **exists), Duplicate)
-    assert isinstance(guarded.record(M2, Key={key: "new"}), Applied if not isinstance(ledger, InSequence) else Deferred)
-    assert isinstance(guarded.update_item(M1, **count({key: "other"}), **exists), Missing)
-    assert guarded.get_item(Key={key: "e"}) == {key: "e", "n": 2}
-    resource.meta.client.close()
-
-
-# ---------------------------------------------------------------- a broken ledger
-
-WRONG: dict[str, Any] = {
-    "text": {"S": "m-1"},
-    "number": {"N": "1"},
-    "true": {"BOOL": True},
-    "null": {"NULL": True},
-    "binary": {"B": b"m-1"},
-    "texts": {"SS": ["m-1"]},
-    "binaries": {"BS": [b"m-1"]},
-    "numbers": {"NS": ["1"]},
-    "list": {"L": [{"S": "m-1"}]},
-    "empty_list": {"L": []},
-    "pair": {"L": [{"BOOL": True}, {"S": "x"}]},
-    "map": {"M": {"m-1": {"N": "1"}}},
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_broken_old_slot_raises_no_raw_error(dynamo: DynamoDBClient, table: str, wrong: str) -> None:
-    """Slots that this write only reads, and slots that it removes."""
-    for slot in range(6):
-        dynamo.put_item(TableName=table, Item={**KEY, f"ow_r{slot}": WRONG[wrong]})
-        answer = _answer(lambda: add(guard(dynamo, table, SeenIds()), M1))
-        assert answer == Applied(M1) or isinstance(answer, LedgerMismatch)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pymongo import MongoClient, common
 from pymongo.collection import Collection
-from pymongo.errors import AutoReconnect
 
 from onewrite import Applied, Deferred, Duplicate, EntityTooLarge, InSequence, Message, Missing, Outcome, SeenIds
 from onewrite.mongodb import GuardedCollection
@@ -152,17 +151,6 @@ def test_a_fold_that_is_lost_once_is_applied(
     mongo_proxy.plan(fault)
     assert kinds(guarded.fold(messages(1, 2, 3), adding())) == [Applied] * 3
     assert mongo_state(collection).n == 3
-
-
-def test_fold_lost_twice_is_a_duplicate_afterwards(
-    behind: Callable[[AnyLedger], GuardedCollection], mongo_proxy: MongoProxy, collection: Documents
-) -> None:
-    guarded = behind(SeenIds())
-    mongo_proxy.plan(Fault.DROP_ANSWER, Fault.DROP_ANSWER)
-    with pytest.raises(AutoReconnect):
-        guarded.fold(messages(1, 2, 3), adding())
-    assert kinds(guarded.fold(messages(1, 2, 3, 4), adding())) == [*[Duplicate] * 3, Applied]
-    assert mongo_state(collection).n == 4
 
 
 @ledgers

@@ -211,17 +211,6 @@ def test_fold_with_any_projection_continues_after_duplicates(orders: Any, projec
     assert isinstance(outcomes[3], Applied)
 
 
-@ledgers
-@pytest.mark.parametrize(
-    "options", [{"return_key": True, "hint": "_id_"}, {"show_record_id": True}, {"skip": 0}, {"batch_size": 1}]
-)
-def test_no_other_option_of_a_read_shows_what_is_kept(orders: Any, ledger: Ledger, kept: str, options: Any) -> None:
-    store, _ = orders(ledger)
-    found = store.find_one({"_id": "o"}, **options) or {}
-    assert found.keys() <= {"_id", *ORDER, "$recordId"}
-    assert kept not in found
-
-
 @pytest.mark.parametrize("more", [{}, {"n": 1}, {"_id": 0}, {"x": None}], ids=repr)
 def test_a_positional_projection_shows_nothing_else_in_a_refusal(orders: Any, more: dict[str, Any]) -> None:
     store, plain = orders(SeenIds())
@@ -309,27 +298,6 @@ def test_a_deleted_item_is_shown_by_no_choice_of_attributes(items: Any, choice: 
         assert (type(outcome), outcome.entity) == (Gone, None)
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        *[
-            {"ProjectionExpression": text}
-            for text in ("ow_l", "n, ow_tombstone", "ow_events[0].body,n", "ow_tombstone.seconds")
-        ],
-        *[
-            {"ProjectionExpression": "n,#o", "ExpressionAttributeNames": {"#o": name}}
-            for name in ("ow_@s", "ow_b:l", "ow_x")
-        ],
-        {"AttributesToGet": ["n", "ow_tombstone"]},
-    ],
-    ids=repr,
-)
-def test_a_choice_of_attributes_names_nothing_that_is_kept(items: Any, choice: Any) -> None:
-    store, _ = items
-    with pytest.raises(InvalidUpdate, match="onewrite's own"):
-        store.get_item(Key={"id": "o"}, **choice)
-
-
 @pytest.mark.parametrize("returned", ["ALL_NEW", "ALL_OLD", "UPDATED_NEW", "UPDATED_OLD"])
 def test_no_return_values_show_what_is_kept(items: Any, returned: str) -> None:
     store, _ = items
@@ -344,12 +312,3 @@ def test_no_return_values_show_what_is_kept(items: Any, returned: str) -> None:
     assert isinstance(again, Duplicate)
     # Who asks for what the write has changed alone is shown no more by a refusal.
     assert (again.entity or {}).keys() == (set() if "UPDATED" in returned else {"id", *ORDER})
-
-
-@pytest.mark.parametrize("choice", [{"ProjectionExpression": "n"}, {"AttributesToGet": ["n"]}])
-@pytest.mark.parametrize("verb", ["seen", "open_steps"])
-def test_what_needs_the_whole_item_refuses_a_choice_of_attributes(items: Any, verb: str, choice: Any) -> None:
-    store, _ = items
-    arguments = [message(1)] if verb == "seen" else []
-    with pytest.raises(InvalidUpdate, match="needs the whole entity"):
-        getattr(store, verb)(*arguments, Key={"id": "o"}, **choice)

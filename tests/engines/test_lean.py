@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
 from botocore.session import get_session
 from urllib3.util import wait_for_read
 
-from onewrite import Applied, Duplicate, HighWaterMark, Message, Missing, SeenIds
+from onewrite import Applied, Duplicate, HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.lean.routes import Routes
@@ -169,16 +169,6 @@ def test_every_option_has_boto3s_answer_and_its_error(twins: Any, operation: str
     assert ours == theirs
 
 
-def test_a_failed_condition_is_the_clients_own_exception(
-    client: Any, table: str, alone: Callable[[Any], LeanTableClient]
-) -> None:
-    target = alone(client)
-    target.put_item(TableName=table, Item={**KEY, "b": {"B": b"\x00"}})
-    with pytest.raises(client.exceptions.ConditionalCheckFailedException) as caught:
-        target.put_item(TableName=table, Item=KEY, **REFUSING, ReturnValuesOnConditionCheckFailure="ALL_OLD")
-    assert caught.value.response["Item"] == {**KEY, "b": {"B": b"\x00"}}
-
-
 def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: Garbling) -> None:
     with pytest.raises(ClientError, match="ValidationException"):
         lean.update_item(M1, Key={"other": "e"}, UpdateExpression="SET a=b")
@@ -225,11 +215,6 @@ def test_where_nobody_listens_the_clients_own_exception_is_raised(table: str, ca
         add(GuardedTable(client, SeenIds(), table_name=table, lean=True))
     assert "is left to the client: ConnectionRefusedError" in caplog.text
     client.close()
-
-
-def test_a_refusal_by_the_callers_condition_is_one_request(lean: GuardedTable, garbling: Garbling) -> None:
-    assert add(lean, ConditionExpression="attribute_exists(never)") == Missing(M1)
-    assert garbling.operations == ["UpdateItem"]
 
 
 # --- connections -----------------------------------------------------------------------------------------------------------
@@ -332,19 +317,6 @@ def test_refreshed_credentials_are_used_and_their_token_signed(listening: Listen
     for name in ("host", "content-type", "x-amz-target", "accept-encoding"):
         assert second[name] == botocores[name]
     assert second["user-agent"] == client.meta.config.user_agent
-    client.close()
-
-
-def test_a_request_names_the_invocation_of_a_lambda_function(
-    listening: Listening, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "f")
-    monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-2;Sampled=1")
-    client = dynamo_client(listening.endpoint)
-    GuardedTable(client, SeenIds(), table_name=table, lean=True).get_item(Key={"id": "e"})
-    client.get_item(TableName=table, Key=KEY)
-    ours, theirs = heads(listening.chunks)
-    assert ours["x-amzn-trace-id"] == theirs["x-amzn-trace-id"] == "Root=1-2;Sampled=1"
     client.close()
 
 

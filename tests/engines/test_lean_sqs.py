@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError, ReadTimeoutError
 
 from onewrite import Duplicate, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
@@ -164,13 +163,6 @@ def _part(authorization: str, name: str) -> str:
     return found
 
 
-def test_poll_beyond_the_clients_timeout_is_its_own_error(garbling: Garbling, clients: Clients, name: str) -> None:
-    client = clients(garbling.endpoint, read_timeout=0.2, retries=ONE_TRY)
-    with pytest.raises(ReadTimeoutError):
-        LeanQueueClient(client).receive_message(QueueUrl=f"{garbling.endpoint}/1/{name}", WaitTimeSeconds=20)
-    assert garbling.operations == [RECEIVE] * 2
-
-
 # --- answers that are none -------------------------------------------------------------------------------------------------
 
 FAULTS: dict[str, Any] = {
@@ -206,27 +198,6 @@ def test_failed_try_is_repeated_once_by_the_client(
     assert len(lean.delete_message_batch(QueueUrl=url, Entries=entries(messages))["Successful"]) == 3
     assert garbling.operations == [operation for operation in (RECEIVE, HIDE, DELETE) for _ in range(2)]
     assert sqs.counts(f"{name}.fifo") == {"Gone": [1, 1, 1], "Left": 0, "Hidden": 0}
-
-
-def test_an_error_of_the_request_itself_has_the_clients_exception(
-    garbling: Garbling, clients: Clients, sqs: HttpSqs, name: str
-) -> None:
-    body = b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"no such queue"}'
-    head = b"HTTP/1.1 400 Bad Request\r\nx-amzn-query-error: AWS.SimpleQueueService.NonExistentQueue;Sender\r\n"
-    refusal = head + b"content-length: %d\r\n\r\n%s" % (len(body), body)
-    client = clients(garbling.endpoint, retries=ONE_TRY)
-    refuse: list[Any] = [lambda _: refusal]
-
-    def again(_: bytes) -> bytes:
-        garbling.garble = refuse[0]
-        return refusal
-
-    garbling.garble = again
-    with pytest.raises(client.exceptions.QueueDoesNotExist) as caught:
-        LeanQueueClient(client).receive_message(QueueUrl=sqs.url(name))
-    assert isinstance(caught.value, ClientError)
-    assert caught.value.response.get("Error", {}).get("Code") == "AWS.SimpleQueueService.NonExistentQueue"
-    assert garbling.operations == [RECEIVE] * 2
 
 
 @pytest.mark.slow

@@ -92,12 +92,6 @@ def plain(clients: tuple[Any, Any], fault_proxy: FaultProxy, table: str) -> Guar
 
 
 @pytest.fixture
-def direct(dynamo: DynamoDBClient, table: str) -> Guard:
-    """Another writer, whom nothing happens to."""
-    return lambda ledger: GuardedTable(dynamo, ledger, table_name=table)
-
-
-@pytest.fixture
 def state(dynamo: DynamoDBClient, table: str) -> Callable[[], State]:
     return lambda: dynamo_state(dynamo, table)
 
@@ -138,17 +132,6 @@ def test_a_duplicate_whose_first_answer_is_lost_stays_a_duplicate(
     add(table)
     fault_proxy.plan(fault)
     assert isinstance(add(table), Duplicate)
-    assert fault_proxy.operations == ["UpdateItem"] * 3
-    assert state() == (1, ["m-1"])
-
-
-@ledgers
-def test_lost_request_is_a_duplicate_if_another_delivery_wrote(
-    plain: Guard, direct: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
-) -> None:
-    fault_proxy.plan(Fault.DROP_REQUEST, Fault.RESET)
-    add(direct(ledger))
-    assert isinstance(add(plain(ledger)), Duplicate)
     assert fault_proxy.operations == ["UpdateItem"] * 3
     assert state() == (1, ["m-1"])
 
@@ -214,15 +197,6 @@ def test_answer_lost_between_two_conflicts_is_ours(
 ) -> None:
     fault_proxy.plan(Fault.CONFLICT, Fault.RESET, Fault.CONFLICT)
     assert add(plain(SeenIds())) == Applied(M1, retried=True)
-    assert state() == (1, ["m-1"])
-
-
-@ledgers
-def test_a_throttled_write_is_applied_and_not_called_retried(
-    guard: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
-) -> None:
-    fault_proxy.plan(Fault.THROTTLE, Fault.THROTTLE)
-    assert add(guard(ledger)) == Applied(M1)
     assert state() == (1, ["m-1"])
 
 

@@ -289,35 +289,3 @@ def test_begin_without_an_answer_keeps_its_key_after_its_lease(
     assert isinstance(finish(collection, step), Duplicate)
     assert isinstance(begin(collection), Duplicate)
     assert effects() == 1
-
-
-@lost
-@given_up
-def test_an_effect_whose_record_is_lost_is_not_performed_again(
-    guard: Guard,
-    retry: bool,
-    times: int,
-    fault: Fault,
-    mongo_proxy: MongoProxy,
-    effects: Callable[[], int],
-) -> None:
-    collection, charged = guard(SeenIds(), retry, Clock()), Counter[str]()
-
-    def perform() -> Outcome:
-        return collection.perform(
-            M1,
-            "charge",
-            lambda step: charged.update([step.key]),
-            {"_id": "e"},
-            lease=LEASE,
-            safe_for=DAY,
-            then=lambda _: {"update": increment(M1)},
-        )
-
-    mongo_proxy.plan(Fault.PASS, *[fault] * times)
-    with pytest.raises(AutoReconnect):
-        perform()
-    assert mongo_proxy.past_faults == [fault] * times
-    assert isinstance(perform(), Duplicate)
-    assert [*charged.values()] == [1]
-    assert effects() == 1

@@ -25,7 +25,6 @@ from onewrite import (
     LedgerMismatch,
     Message,
     MessageIds,
-    Missing,
     Outbox,
     Outcome,
     SeenIds,
@@ -123,13 +122,6 @@ def test_entity_is_named_by_its_identity_or_id(collection: Documents) -> None:
         assert isinstance(guarded.update_one(M1, {"_id": document["_id"]}, {"$inc": {"n": 1}}), Duplicate)
 
 
-def test_entity_named_by_fields_is_recorded_if_it_exists(collection: Documents) -> None:
-    collection.create_index("email", unique=True)
-    guarded = GuardedCollection(collection, SeenIds(), key=("email",))
-    assert guarded.record(M1, ADA) == Missing(M1)
-    assert collection.find_one() is None
-
-
 INDEXES: dict[str, dict[str, Any]] = {
     "none": {},
     "not_unique": {"keys": "email"},
@@ -177,12 +169,6 @@ def test_an_update_that_changes_what_names_the_entity_is_refused(collection: Doc
     with pytest.raises(InvalidUpdate, match="key="):
         getattr(guarded, writer)(M1, ADA, update, upsert=True)
     assert list(collection.find()) == [{**ADA, "_id": "e", "n": 1}]
-
-
-@pytest.mark.parametrize("wrong", ["email", 7, [1], None], ids=str)
-def test_an_identity_is_a_sequence_of_names(collection: Documents, wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="key="):
-        GuardedCollection(collection, SeenIds(), key=wrong)
 
 
 # ---------------------------------------------------------------- collections that keep no entity one

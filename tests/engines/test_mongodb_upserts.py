@@ -13,7 +13,7 @@ import pytest
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
-from onewrite import Applied, Duplicate, Message, Outcome, Rejected, SeenIds
+from onewrite import Applied, Duplicate, Message, Outcome
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers
 
@@ -107,33 +107,6 @@ def test_failed_first_upsert_is_the_servers_error(
         upsert(GuardedCollection(documents, ledger), M1, case)
     assert raised.value.code == case.code
     assert documents.find_one() is None
-
-
-@pytest.mark.parametrize("name", ["validator", "positional", "array_filters", "size_of_nothing"])
-@writers
-def test_fresh_upsert_refused_by_the_business_is_rejected(collection: Documents, name: str, upsert: Upsert) -> None:
-    case = CASES[name]
-    closed = Case(case.code, case.before, {**case.query, "closed": False}, case.update, case.native, case.options)
-    documents = create(collection, case)
-    guarded = GuardedCollection(documents, SeenIds())
-    guarded.insert_one(M1, {"_id": "e", **case.before, "closed": True})
-    before = documents.find_one()
-    assert upsert(guarded, M2, closed) == Rejected(M2, {"_id": "e", **case.before, "closed": True})
-    assert list(documents.find()) == [before]
-
-
-@writers
-@ledgers
-def test_failed_update_is_the_servers_error(collection: Documents, ledger: AnyLedger, upsert: Upsert) -> None:
-    case = Case(14, {"n": "text"}, {}, {"$inc": {"n": 1}})
-    guarded = GuardedCollection(collection, ledger)
-    guarded.insert_one(M1, {"_id": "e", **case.before})
-    before = collection.find_one()
-    with pytest.raises(OperationFailure) as raised:
-        upsert(guarded, M2, case)
-    assert raised.value.code == case.code
-    assert list(collection.find()) == [before]
-    assert isinstance(upsert(guarded, M1, case), Duplicate)
 
 
 @ledgers

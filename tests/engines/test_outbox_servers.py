@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
-from bson import Binary, DatetimeMS, Decimal128, Int64, encode
+from bson import Binary, Decimal128, Int64, encode
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
@@ -29,7 +29,6 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_resource
 from tests.engines.stores import create_table_with_outbox, streams_client
-from tests.support.seams import drawing
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -77,28 +76,6 @@ def test_sweep_finds_all_for_any_number_of_shards(
     assert relay.sweep().complete
     assert {event.body for event in told} == {f"{n}" for n in range(60)}
     assert _index_entries(dynamo, indexed) == 0
-
-
-def test_refusal_and_skip_move_the_entity_in_the_index(dynamo: DynamoDBClient, indexed: str) -> None:
-    now = 1_790_000_000.0
-    orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX, clock=lambda: now)
-    _emit(orders, 1, "poison", Event("Poison", None), Event("Behind", None))
-    _emit(orders, 2, "other")
-    told: list[str] = []
-
-    def publish(events: list[Outgoing]) -> list[Outgoing]:
-        refused = [event for event in events if event.type == "Poison"]
-        told.extend(event.type for event in events if event not in refused)
-        return refused
-
-    relay = drawing(Relay(orders, publish, clock=lambda: now + 10), 1.0)
-    swept = relay.sweep()
-    assert ([event.type for event in swept.refused], swept.oldest, told) == (["Poison"], 10.0, ["Paid"])
-    assert relay.sweep().entities == 0
-    assert [(each.entity, each.age, each.pending) for each in relay.waiting()] == [({"id": "poison"}, 10.0, 2)]
-    assert relay.skip(Key={"id": "poison"}, id=swept.refused[0].id) is not None
-    assert relay.sweep().published == 2
-    assert told == ["Paid", "onewrite.skipped", "Behind"]
 
 
 def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClient, table: str, indexed: str) -> None:
@@ -495,19 +472,6 @@ def test_a_due_time_that_is_no_text_hides_no_other(collection: Collection[dict[s
     assert [each.entity for each in relay.broken()] == [{"_id": "e1"}, {"_id": "e2"}]
     assert [each.event.body for each in relay.waiting()] == ["0", "3"]
     assert relay.sweep().published == 2
-
-
-def test_document_with_a_time_beyond_pythons_goes_out(
-    collection: Collection[dict[str, Any]],
-) -> None:
-    store, told = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told()
-    for n in range(3):
-        _add(store, n)
-    copied = collection.find_one({"_id": "e0"})
-    assert copied is not None
-    collection.insert_one({**copied, "_id": DatetimeMS(2**60)})
-    assert Relay(store, told).sweep().published == 4
-    assert Relay(store, told).look(told.events[0].source) is not None
 
 
 def test_document_refused_by_the_database_holds_up_none(

@@ -235,43 +235,6 @@ def test_a_damaged_ledger_is_no_fault_of_a_command(label: str, place: Place, cap
         assert "bug in onewrite" not in capsys.readouterr().err
 
 
-def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.apply(SeenIds(), M1)
-    place.apply(HighWaterMark(name="marks"), Message("m", source="s", sequence=1))
-    stored = place.contents() or {}
-    stored = {name: value for name, value in stored.items() if name not in ("id", "_id")}
-    stored["marks"] = "the caller's own"
-    if place.names_tokens:
-        stored |= {"ow_r5": 1, "ow_all": 2, "ow_marks:@t": True, "ow_marks:@u": {1}, "ow_99999999999d_r1": 1}
-    else:
-        stored["ow_r"] |= {"r5": 1, "r9": [2]}
-        stored |= {"ow_all": 2, "ow_99999999999d_r": {"r1": 1}}
-        stored["ow_marks:@"] |= {"t": True, "u": [1]}
-    place.put(**stored)
-    found = inspect(place, capsys)["ledgers"]
-    foreign = {each["place"] for ledger in found for each in ledger["foreign"]}
-    dot = "" if place.names_tokens else "."
-    assert {f"ow_marks:@{dot}t", f"ow_marks:@{dot}u", "ow_all", place.place("ow_r", "r5")} <= foreign
-    assert place.run("inspect") == 0
-    assert "which isn't a ledger's content" in capsys.readouterr().out
-
-
-def test_damaged_steps_outboxes_and_tombstones_are_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    mark = "ab" * 10
-    steps: dict[str, Any] = (
-        {f"ow_step_{mark}": 1, "ow_steps": {b"\xab" * 10}} if place.names_tokens else {"ow_steps": {mark: 1}}
-    )
-    place.put(ow_o="ow1 outbox shop/orders", ow_events=[1], ow_tombstone=1, **steps)
-    found = inspect(place, capsys)
-    assert "Repair the entity" in found["steps"][0]["damaged"]
-    assert "epair the entity" in found["outboxes"][0]["damaged"]
-    assert "ow_tombstone" in found["tombstone"]["damaged"]
-    assert place.run("inspect") == 0
-    shown = capsys.readouterr().out
-    assert shown.count("epair the entity") == 2
-    assert "ow_tombstone of the entity isn't a tombstone" in shown
-
-
 @pytest.mark.parametrize(
     ("ledger", "message", "options", "expected"),
     [
@@ -358,16 +321,6 @@ def test_inspect_shows_the_outcome_without_a_ledger_label(
         assert place.apply(ledger, M1) == [expected]
     except LedgerMismatch:
         assert expected == "LedgerMismatch"
-
-
-def test_inspect_accepts_a_ledger_that_has_written_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.put(n=1, messageIDs={"m2"})
-    assert answers(place, capsys, "m1", "--attribute", "ow_b:l") == [("", "Applied")]
-    assert answers(place, capsys, "m2", "--attribute", "ow_b:l") == [
-        ("", "Applied"),
-        ("a new ledger (also=MessageIds())", "Duplicate"),
-    ]
-    assert place.run("inspect", "--message", "m1", "--attribute", "ow_o") == 2
 
 
 def test_the_ledger_of_a_store_may_be_asked_instead(
@@ -488,22 +441,6 @@ def test_forget_names_the_set_that_still_holds_the_message(
         assert (f"in ow_l returns Duplicate, because {name} has it" in effects) == (act[0] == "forget")
         assert (f"Marks in {name!r} stay." in effects) == (act[0] == "clear")
         assert place.apply(looking, M1) == ["Duplicate"]
-
-
-def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.apply(SeenIds(), M1)
-    assert place.run("forget", "--message", "m2") == 4
-    assert "No ledger" in capsys.readouterr().err
-    place.apply(SeenIds(name="seen", also=SeenIds()), M2)
-    place.apply(SeenIds(name="other"), M2)
-    for options, text in (
-        (("--message", "m1", "--attribute", "ow_l"), "has moved to 'ow_seen:l'"),
-        (("--message", "m2"), "with --attribute"),
-        (("--message", "m2", "--attribute", "nothing"), "There is no ledger in 'nothing'"),
-    ):
-        assert place.run("forget", *options, "--yes") == 2
-        assert text in capsys.readouterr().err
-    assert place.run("forget", "--message", "m2", "--attribute", "ow_other:l", "--yes") == 0
 
 
 def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:

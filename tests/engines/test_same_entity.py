@@ -217,24 +217,6 @@ def test_step_is_finished_under_any_name_of_its_document(
             store.record(M, {"_id": {"$eq": other}}, finishes=step)
 
 
-@pairs
-def test_a_fold_writes_to_one_document_however_that_is_named(
-    documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
-) -> None:
-    store, asked = _store(documents(), one, other), list[Any]()
-
-    def write(fresh: list[Message]) -> dict[str, Any]:
-        asked.append((one, other)[len(asked) % 2])
-        return {"filter": {"_id": {"$eq": asked[-1]}, "n": {"$lt": 4 - len(fresh)}}, "update": {"$inc": {"n": len(fresh)}}}
-
-    messages = [Message(f"m{n}") for n in range(4)]
-    if is_same:
-        assert Applied in {type(outcome) for outcome in store.fold(messages, write)}
-    else:
-        with pytest.raises(InvalidUpdate, match="writes to one entity"):
-            store.fold(messages, write)
-
-
 @pytest.mark.parametrize(
     ("query", "is_conditional"),
     [

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
-from bson import CodecOptions, Decimal128, UuidRepresentation, encode
+from bson import CodecOptions, UuidRepresentation, encode
 from bson.binary import Binary
-from bson.codec_options import TypeCodec, TypeDecoder, TypeRegistry
+from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.datetime_ms import DatetimeMS
-from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient, ReturnDocument
 from pymongo.collection import Collection
-from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.errors import OperationFailure
 
 from onewrite import (
     Applied,
@@ -297,33 +295,6 @@ def test_creation_settles_if_the_response_is_unreadable(
     assert collection.find_one({"_id": key}, {"n": 1, "_id": 0}) == ({} if verb in ("record", "transact") else {"n": n})
 
 
-class _Decimals(TypeCodec):
-    @property
-    def python_type(self) -> Any:
-        return Decimal
-
-    @property
-    def bson_type(self) -> Any:
-        return Decimal128
-
-    def transform_python(self, value: Any) -> Any:
-        return Decimal128(value)
-
-    def transform_bson(self, value: Any) -> Any:
-        return value.to_decimal()
-
-
-def test_types_of_the_client_are_written_and_read(collection: Documents, make_store: MakeStore, done: Any) -> None:
-    store = make_store(SeenIds(), CodecOptions(type_registry=TypeRegistry([_Decimals()])))
-    query, update = {"_id": Decimal("0.5")}, {"$set": {"lines": [{"price": Decimal("1.5")}]}}
-    native: dict[str, Any] = {"upsert": True, "return_document": AFTER}
-    entity = {"_id": Decimal("0.5"), "lines": [{"price": Decimal("1.5")}]}
-    assert [done(store.find_one_and_update(M1, query, update, **native)) for _ in range(2)] == [
-        [(Applied, entity)],
-        [(Duplicate, entity)],
-    ]
-
-
 @ledgers
 @quoted
 @pytest.mark.parametrize("verb", ["delete_one", "find_one_and_delete"])
@@ -343,30 +314,6 @@ def test_delete_settles_if_the_response_is_unreadable(
     delete = getattr(make_store(ledger, codec), verb)
     kinds = [done(delete(message, {"_id": key}))[0][0] for message in (M1, M1, M2)]
     assert accept_lost_response(key, kinds) == [Applied, Duplicate, Gone]
-
-
-TAKEN: dict[str, Callable[[Any, Message, Any], Any]] = {
-    "upsert": lambda store, m, value: store.update_one(m, HERE, {"$set": {"at": value}}, upsert=True),
-    "find and upsert": lambda store, m, value: store.find_one_and_update(m, HERE, {"$set": {"at": value}}, upsert=True),
-    "insert": lambda store, m, value: store.insert_one(m, {**HERE, "at": value}),
-    "transact": lambda store, m, value: _transact(
-        store, m, store.inserting({**HERE, "at": value}), store.inserting({"_id": m.id})
-    ),
-}
-
-
-@quoted
-@pytest.mark.parametrize("verb", TAKEN)
-def test_unique_index_hides_no_verdict_if_its_value_is_unreadable(
-    collection: Documents, make_store: MakeStore, done: Any, key: Any, codec: Any, verb: str
-) -> None:
-    collection.create_index("at", unique=True, sparse=True)
-    collection.insert_one({"_id": "other", "at": key})
-    create, store = TAKEN[verb], make_store(SeenIds(), codec)
-    with pytest.raises((DuplicateKeyError, InvalidBSON)):
-        done(create(store, M1, key))
-    done(store.record(M1, HERE))
-    assert done(create(store, M1, key))[0][0] is Duplicate
 
 
 # --- MongoDB: what the server cannot compute ------------------------------------------------------------------------------
