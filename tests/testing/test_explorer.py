@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
+from onewrite import ConfigurationError, Deferred, HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.exploration import Exploration
@@ -99,22 +99,6 @@ def test_a_store_that_changes_by_itself_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="'customers' did not take back what it had held"):
         on_mongodb(guarded_by(SeenIds()), world=world, deliveries=1)
-
-
-def test_a_gap_is_delivered_again_until_it_is_filled() -> None:
-    outcomes: list[Any] = []
-
-    def build(collection: Any) -> Handler:
-        inner = guarded_by(InSequence())(collection)
-
-        def handle(message: Message) -> Any:
-            outcomes.append(inner(message))
-            return [outcomes[-1]]
-
-        return handle
-
-    on_mongodb(build).assert_effectively_once()
-    assert any(isinstance(outcome, Deferred) for outcome in outcomes)
 
 
 def test_state_that_nothing_resets_is_named() -> None:
@@ -354,20 +338,6 @@ def test_a_handler_that_fails_undisturbed_stops_the_exploration() -> None:
 def test_an_observe_that_fails_undisturbed_stops_it_too() -> None:
     with pytest.raises(ConfigurationError, match=r"observe\(store\) fails after undisturbed processing: KeyError"):
         on_mongodb(increment, observe=lambda collection: credit(collection)["debit"])
-
-
-def test_a_world_that_changes_stops_it_too() -> None:
-    worlds = [customers(), customers(), mongomock_collection("orders")]
-
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            collection.create_index("credit")
-            reserve(collection, message.body)
-
-        return handle
-
-    with pytest.raises(ConfigurationError, match=r"world\(\)"):
-        on_mongodb(build, world=lambda: worlds.pop(0))
 
 
 @pytest.mark.parametrize(

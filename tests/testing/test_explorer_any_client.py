@@ -288,20 +288,6 @@ def test_a_collection_of_the_module_is_explored(collection: Any) -> None:
     assert_right(on_mongodb(world, lambda _: adding(lambda: collection, guarded=True)))
 
 
-def test_another_database_on_the_same_server_is_explored() -> None:
-    def world() -> Any:
-        emptied(MOCK.archive.customers)
-        return emptied(MOCK.shop.customers)
-
-    def archived(_: Any) -> Any:
-        return list(MOCK.archive.customers.find({}, {"credit": 1}))
-
-    report = on_mongodb(world, lambda _: adding(lambda: MOCK.archive.customers, guarded=False), observe=archived)
-    assert report.counterexample is not None
-    assert report.counterexample.observed == [{"_id": "c1", "credit": 60}]
-    assert_right(on_mongodb(world, lambda _: adding(lambda: MOCK.archive.customers, guarded=True), observe=archived))
-
-
 def test_another_server_in_memory_is_refused() -> None:
     other: Any = mongomock.MongoClient()
     with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at a server of its own in memory"):
@@ -329,12 +315,6 @@ def test_a_blocking_client_in_an_asynchronous_observe_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="use the stores that they are given"):
         on_mongodb(world, lambda _: add_to_the_stand_in, observe=observe)
-
-
-def test_methods_that_a_tap_cannot_see_are_refused() -> None:
-    for call in (lambda: MOCK.shop.create_collection("new"), lambda: MOCK.shop.command("dropDatabase")):
-        with pytest.raises(ConfigurationError, match="cannot be tapped"):
-            on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _, call=call: lambda message: call())
 
 
 def test_a_session_that_was_started_before_the_exploration_is_refused() -> None:

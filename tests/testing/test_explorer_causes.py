@@ -70,14 +70,6 @@ def test_a_handler_that_reads_the_clock_is_told_so(clock: Callable[[], Any]) -> 
     assert CLOCK in str(report.nondeterministic)
 
 
-@pytest.mark.parametrize("is_text", [False, True])
-@pytest.mark.few(1)
-def test_a_time_that_stands_still_is_none_of_that(is_text: bool) -> None:
-    now = dt.datetime.now(dt.UTC)
-    near = now.isoformat(timespec="seconds") if is_text else int(now.timestamp())
-    assert explored(setting(lambda: near)).nondeterministic is None
-
-
 RANDOMS: dict[str, Callable[[], Any]] = {
     "a uuid": lambda: str(uuid.uuid4()),
     "text of a uuid": lambda: f"charge-{uuid.uuid4()}",

@@ -335,30 +335,6 @@ def test_records_of_one_group_must_not() -> None:
     assert (report.counterexample.expected, report.counterexample.observed) == (("a2",), "a1")
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"source": "shop", "detail-type": "paid", "detail": {}},
-        {"Records": [{"EventSource": "aws:sns", "Sns": {"MessageId": "a"}}]},
-        {"Records": []},
-    ],
-    ids=["eventbridge", "sns", "empty"],
-)
-@pytest.mark.few(2)
-def test_an_unknown_event_is_a_message_with_a_context(event: dict[str, Any]) -> None:
-    contexts: list[Any] = []
-
-    def build(collection: Any) -> Any:
-        def handle(event: Any, context: Any) -> Any:
-            contexts.append(context.aws_request_id)
-            return once(collection)(Message("a"))
-
-        return handle
-
-    explored(build, [event]).assert_effectively_once()
-    assert contexts
-
-
 def test_a_response_without_json_fails_the_batch() -> None:
     def build(collection: Any) -> Any:
         return lambda event, _: once(collection)(by_name(event["Records"][0]))

@@ -10,15 +10,12 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from pymongo import ReadPreference
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WTimeoutError
-from pymongo.read_concern import ReadConcern
 
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
-from onewrite.testing.taps.tap import may_be_stale
-from onewrite.testing.taps.traffic import Request
 
 Handler = Callable[[Message], Any]
 Build = Callable[[Any], Handler]
@@ -270,49 +267,7 @@ def test_an_index_is_always_behind(make: Any) -> None:
     assert any("Query customers: read" in step and "stale" in step for step in words(report))
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "stale"),
-    [
-        ("GetItem", {}, True),
-        ("GetItem", {"ConsistentRead": True}, False),
-        ("Query", {"IndexName": "by_message"}, True),
-        ("Scan", {"ConsistentRead": True}, False),
-        ("BatchGetItem", {"RequestItems": {"a": {"Keys": []}}}, True),
-        ("BatchGetItem", {"RequestItems": {"a": {"Keys": []}, "b": {"Keys": [], "ConsistentRead": True}}}, False),
-        ("TransactGetItems", {}, False),
-        ("ExecuteStatement", {}, True),
-        ("DescribeTable", {}, False),
-    ],
-)
-def test_dynamodb_reads_are_stale_unless_consistent(
-    customers: Any, method: str, arguments: dict[str, Any], *, stale: bool
-) -> None:
-    assert may_be_stale(customers(), Request("customers", method, arguments, None, writes=False)) is stale
-
-
 SECONDARY = ReadPreference.SECONDARY_PREFERRED
-
-
-@pytest.mark.parametrize(
-    ("collection", "request_", "stale"),
-    [
-        ({}, {}, False),
-        ({"read_preference": ReadPreference.PRIMARY_PREFERRED}, {}, False),
-        ({"read_preference": SECONDARY}, {}, True),
-        ({"read_preference": SECONDARY, "read_concern": ReadConcern("majority")}, {}, True),
-        ({}, {"options": {"read_preference": ReadPreference.SECONDARY}}, True),
-        ({"read_preference": SECONDARY}, {"options": {"read_preference": ReadPreference.PRIMARY}}, False),
-        ({"read_preference": SECONDARY}, {"tables": ("orders",)}, False),
-        ({"read_preference": SECONDARY}, {"arguments": {"session": object()}}, False),
-        ({"read_preference": SECONDARY}, {"writes": True}, False),
-    ],
-)
-def test_mongodb_reads_are_stale_from_a_secondary(
-    collection: dict[str, Any], request_: dict[str, Any], *, stale: bool
-) -> None:
-    store = mongomock_collection("customers").with_options(**collection)
-    given = {"method": "find_one", "arguments": {}, "keys": None, "writes": False, "tables": ("customers",), **request_}
-    assert may_be_stale(store, Request("customers", **given)) is stale
 
 
 def test_stale_reads_distinguish_two_ways_to_one_state() -> None:

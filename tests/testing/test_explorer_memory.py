@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import pytest
 from botocore.exceptions import ClientError
-from pymongo.errors import ServerSelectionTimeoutError
 
 from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
@@ -101,48 +100,7 @@ def test_build_resets_nothing_within_a_schedule(faults: int) -> None:
     assert explored(build, observe=lambda _: len(mails), faults=faults, concurrency=1).counterexample is not None
 
 
-@pytest.mark.parametrize("faults", [0, 1])
-def test_observing_one_process_is_refused_if_it_may_crash(faults: int) -> None:
-    latest: list[list[str]] = []
-
-    def build(collection: Any) -> Handler:
-        mails: list[str] = []
-        latest[:] = [mails]
-
-        def handle(message: Message) -> Any:
-            mails.append(message.id)
-            return add_guarded(collection, message)
-
-        return handle
-
-    report = explored(build, observe=lambda _: bool(latest[0]), concurrency=1, faults=faults)
-    assert report.ok == (faults == 0)
-    assert faults == 0 or "must be made in world(), or be emptied in build()" in str(report)
-
-
 # --- what is proven of a handler that is recalled -----------------------------------------------------------------------
-
-
-def remembering_one_failure(collection: Any) -> Handler:
-    failed: list[str] = []
-
-    def handle(message: Message) -> None:
-        if failed and failed.pop() and message == M2:
-            return
-        try:
-            add_guarded(collection, message)
-            add_guarded(collection, message)
-        except ServerSelectionTimeoutError:
-            if message == M1:
-                failed.append(message.id)
-            raise
-
-    return handle
-
-
-def test_memory_that_drawn_schedules_do_not_recall_is_found() -> None:
-    bounds: dict[str, Any] = {"schedules": 100, "deliveries": 1, "faults": 1, "seed": 1}
-    assert not explore.random(remembering_one_failure, (M1, M2), customers, credit, **bounds)
 
 
 def test_memory_outside_of_python_is_found(

@@ -267,14 +267,6 @@ def test_where_observe_looks_and_where_the_handler_writes_are_named() -> None:
     assert "It asks find_one accounts a1; the handler writes update_one customers c1." in remark.text
 
 
-def test_messages_that_are_all_refused_fail_the_assertion() -> None:
-    build = guarding(
-        lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
-    )
-    (remark,) = explored(build, TWO[:1], world=lambda: filled(balance=5)).remarks
-    assert (remark.kind, "does world() put in what they need?" in remark.text) == ("unobserved", True)
-
-
 def _compares_and_does_not_return(customers: Any) -> Any:
     customers.count_documents({}) <= 1  # noqa: B015  # that is the mistake
 
@@ -546,21 +538,6 @@ def test_the_second_of_two_plain_creations_is_not_idle(take: Callable[[Any, Any]
 
 
 # --- no false alarms --------------------------------------------------------------------------------------------------
-
-
-def test_a_message_that_depends_on_another_gets_no_remark() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-
-        def handle(message: Message) -> Any:
-            if message.id == "close":  # closes accounts, and there may be none yet
-                return collection.update_many({"open": True}, {"$set": {"open": False}})
-            return guarded.update_one(message, {"_id": "a1"}, {"$set": {"open": True}}, upsert=True)
-
-        return handle
-
-    messages = [Message("close"), Message("open")]
-    assert explored(build, messages, observe=lambda accounts: accounts.find_one({"_id": "a1"}, {"open": 1})).remarks == ()
 
 
 def test_a_hash_of_a_text_is_named_with_its_line() -> None:

@@ -230,17 +230,6 @@ def test_a_cancelled_transaction_says_why_for_each_action(table: Any, client: An
     assert "Item" not in table.get_item(Key={"id": "c1"})
 
 
-def test_a_transaction_in_the_way_refuses_a_single_write(table: Any) -> None:
-    faults = Faults(table)
-    faults.cancel_transaction(1)
-    shop = table_shop(table)
-    with pytest.raises(table.meta.client.exceptions.TransactionConflictException):
-        shop.add(faults.store)
-    assert shop.count() == 0
-    outcome = GuardedTable(faults.store, SeenIds()).record(MESSAGE, Key={"id": "c1"})
-    assert outcome == Applied(MESSAGE)
-
-
 def test_a_refused_connection_leaves_nothing(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.refuse_connection(1)
@@ -274,17 +263,6 @@ def test_leave_unprocessed_refuses_a_request_without_a_batch(shop: Shop) -> None
 
 
 # ---------------------------------------------------------------- plans
-
-
-def test_a_predicate_names_the_first_matching_request(shop: Shop) -> None:
-    faults = Faults(shop.store)
-    faults.before(lambda request: request.writes)
-    shop.read(faults.store)
-    with pytest.raises(Crash):
-        shop.add(faults.store)
-    shop.add(faults.store)
-    assert [request.writes for request in faults.requests] == [False, True, True]
-    faults.assert_all_used()
 
 
 def test_an_unused_fault_fails_with_a_remedy(shop: Shop) -> None:

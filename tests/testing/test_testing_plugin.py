@@ -133,13 +133,6 @@ def test_a_replay_code_of_other_messages_fails_the_run(run: Run) -> None:
     )
 
 
-def test_a_replay_code_fails_a_run_that_explores_nothing(run: Run) -> None:
-    result = run("def test_nothing(): pass", "--onewrite-replay=1.072f.1a1b.7ca9")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["onewrite: nothing was replayed: *"])
-    result.stdout.no_fnmatch_line("onewrite: explored*")
-
-
 def test_a_replay_is_refused_where_tests_run_in_other_processes(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makeconftest("""
         def pytest_addoption(parser):

@@ -13,7 +13,6 @@ from typing import Any
 import boto3
 import moto
 import pytest
-from boto3.dynamodb.conditions import Key
 from pymongo import WriteConcern
 
 from onewrite import (
@@ -87,23 +86,6 @@ def test_a_table_sends_no_date(
     assert caplog.messages == []
 
 
-def test_keys_have_names_and_types() -> None:
-    index = {
-        "IndexName": "by-day",
-        "KeySchema": [{"AttributeName": "day", "KeyType": "HASH"}],
-        "Projection": {"ProjectionType": "ALL"},
-    }
-    with moto_table(
-        "lines", "order", sort_key="line", types={"line": "N", "day": "B"}, GlobalSecondaryIndexes=[index]
-    ) as table:
-        types = {part["AttributeName"]: part["AttributeType"] for part in table.attribute_definitions}
-        assert types == {"order": "S", "line": "N", "day": "B"}
-        for line in (2, 1):
-            table.put_item(Item={"order": "o-1", "line": line, "day": b"1"})
-        assert [item["line"] for item in table.scan()["Items"]] == [1, 2]
-        assert table.query(IndexName="by-day", KeyConditionExpression=Key("day").eq(b"1"))["Count"] == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -126,13 +108,6 @@ def test_a_table_joins_the_mock_of_the_test() -> None:
             assert client.list_tables()["TableNames"] == ["theirs"]
         assert client.list_tables()["TableNames"] == []
         client.close()
-
-
-def test_a_table_that_is_closed_sends_nothing() -> None:
-    with moto_table() as table:
-        pass
-    with pytest.raises(ConfigurationError, match="closed"):
-        table.get_item(Key={"orderId": "o-1"})
 
 
 def test_the_callers_account_and_endpoint_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
