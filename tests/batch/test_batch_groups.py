@@ -158,16 +158,6 @@ def test_ordered_messages_behind_an_unsettled_one_come_again(decorator: Any, eve
     assert report.size == len(event["Records"]) if "Records" in event else 5
 
 
-def test_outcomes_of_a_record_end_with_the_first_unsettled(shop: Shop) -> None:
-    """As if its messages were processed one by one. What the hook is told is what was done."""
-    told: list[str] = []
-    hook: Any = lambda message, *_: told.append(message.id)  # noqa: E731  # it is one line
-    [result] = sqs_handler(several, group_by=letter, on_outcome=hook)(shop).run(sqs(["a1+a2?+a3"])).results
-    assert [type(outcome).__name__ for outcome in result.outcomes] == ["Applied", "Deferred"]
-    assert result.message == Message("a2?")
-    assert told == ["a1", "a2?", "a3"]
-
-
 def test_none_settles_the_whole_group() -> None:
     report = sqs_handler(by_name, group_by=letter)(lambda _: None).run(sqs(["a1", "a2"]))
     assert [result.outcomes for result in report.results] == [(), ()]
@@ -314,12 +304,6 @@ def test_a_message_whose_group_cannot_be_told_fails_by_itself(bad: str, shop: Sh
     assert identifiers(report.response) == [f"id-{bad}"]
     assert shop.calls == ["a1 a2"]
     assert report.results[1].message is None
-
-
-def test_what_cannot_be_hashed_is_named(shop: Shop) -> None:
-    handler = sqs_handler(by_name, group_by=strange)(shop)
-    [failed] = handler.run(sqs(["a2!"])).failed
-    assert "group_by returned a list, which isn't hashable" in str(handler.handler.failure(failed))
 
 
 async def aletter(message: Message) -> str:

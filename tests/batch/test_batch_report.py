@@ -28,7 +28,7 @@ from onewrite import (
     Superseded,
     Uncertain,
 )
-from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.identity import Skip, json_body
 from tests.support.batches import (
     SENT_AT,
@@ -170,12 +170,6 @@ def test_the_line_counts_each_record_once_whatever_it_has_returned(lines: list[l
     assert ": 5 records, 2 applied, 1 duplicate and applied, 2 failed; record id-2" in lines[0].getMessage()
     found = details(lines[0])["outcomes"]  # which counts outcomes
     assert (found["applied"], found["duplicate"], found["rejected"], found["missing"]) == (5, 1, 1, 1)
-
-
-def test_failure_names_the_outcome_that_needs_a_person(lines: list[logging.LogRecord]) -> None:
-    answers = [Busy(Message("m"), SENT_AT), STEPS[2][0], Deferred(Message("m"), 2)]
-    sqs_handler(by_name)(lambda message: answers)(sqs(["m"]))
-    assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Uncertain"]
 
 
 @pytest.mark.parametrize(
@@ -421,14 +415,3 @@ def test_a_hook_that_fails_is_logged_and_fails_no_record(lines: list[logging.Log
 
 
 # ---------------------------------------------------------------- the report
-
-
-def test_the_report_holds_every_record_once_in_the_batchs_order() -> None:
-    report: Report = sqs_handler(by_name)(outcomes).run(fifo("a1", "x1", "d1", "x2", "g1", "g2"))
-    assert [result.record_id for result in report.results] == ["id-a1", "id-x1", "id-d1", "id-g1"]
-    assert [result.settled for result in report.results] == [True, False, True, False]
-    assert [result.record_id for result in report.failed] == ["id-x1", "id-g1"]
-    assert [record["messageId"] for record in report.returned] == ["id-x2", "id-g2"]
-    assert identifiers(report.response) == ["id-x1", "id-x2", "id-g1", "id-g2"]
-    assert report.results[0].message == Message("a1", body="a1")
-    assert report.results[0].outcomes == (Applied(Message("a1", body="a1")),)

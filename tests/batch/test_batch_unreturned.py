@@ -16,11 +16,8 @@ from pymongo.errors import AutoReconnect
 from onewrite import (
     Applied,
     Busy,
-    Deferred,
-    HighWaterMark,
     InSequence,
     Message,
-    Missing,
     Outcome,
     Rejected,
     SeenIds,
@@ -319,30 +316,9 @@ def test_returned_outcome_stays_the_word_of_the_function(orders: Orders) -> None
     assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 
 
-def test_hook_is_told_the_outcome_that_is_not_returned(orders: Orders) -> None:
-    told: list[Any] = []
-    sqs_handler(by_name, on_outcome=lambda _, outcome, __: told.append(outcome))(blocking(orders))(sqs(["m"]), None)
-    assert told == [Missing(Message("m", body="m"))]
-
-
 # --- an outcome that is overtaken by a later one --------------------------------------------------------------------------
 
 """A store whose only entity is "here", and the arguments of a write that creates nothing."""
-
-
-def test_two_kinds_of_id_are_two_entities() -> None:
-    store = GuardedCollection(mongomock_collection("orders"), HighWaterMark())
-
-    def handle(message: Message) -> None:
-        place = Message(message.id, source="s", sequence=1)
-        store.update_one(place, {"_id": 1}, PAY)
-        store.update_one(place, {"_id": "1"}, PAY, upsert=True)
-
-    assert not is_settled_as(handle, Message("m", source="s", sequence=1))
-
-
-def is_settled_as(function: Callable[[Message], None], message: Message) -> bool:
-    return sqs_handler(lambda _: message)(function)(sqs(["m"]), None) == {"batchItemFailures": []}
 
 
 def test_each_delivery_answers_for_its_own_writes(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
@@ -377,14 +353,3 @@ def test_write_after_the_function_returned_fails_no_later_record(orders: Orders)
             is_done.wait(10)
 
     assert sqs_handler(by_name)(handle)(sqs(["m1", "m2"]), None) == {"batchItemFailures": []}
-
-
-def test_deferred_is_no_outcome_of_a_function_that_raised(orders: Orders) -> None:
-    sequence = GuardedCollection(orders.collection, InSequence())
-
-    def handle(message: Message) -> None:
-        assert isinstance(sequence.update_one(message, ENTITY, PAY, upsert=True), Deferred)
-        raise ValueError
-
-    report = sqs_handler(lambda record: Message("m", source="s", sequence=2))(handle).run(sqs(["m"]))
-    assert isinstance(report.results[0].error, ValueError)

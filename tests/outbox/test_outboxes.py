@@ -262,21 +262,6 @@ def test_a_lost_token_is_forgotten_and_other_failures_raise() -> None:
         _sweeps(following, following.throw(ConnectionError()))  # as no stream tells of anything
 
 
-def test_a_follower_sweeps_and_keeps_its_place() -> None:
-    tokens, stream, now = LabelledLedger({"_data": "81"}), Stream(), [NOW]
-    flows = _follower(lambda: now[0])
-    following = _following(flows, tokens, sweep_every=1.0)
-    next(following)
-    assert _begun(following, stream) == Do(stream.try_next)
-    assert following.send(None) == Do(stream.try_next)
-    assert tokens.token == {"_data": "82"}
-    now[0] += 1.0
-    sweep = following.send(None)
-    flows._is_stopped = True
-    assert _sweeps(following, sweep) == Do(stream.try_next)
-    assert following.send(None) == Do(stream.close)
-
-
 def test_a_failed_sweep_is_repeated_with_the_next_stream() -> None:
     tokens, flows, stream = LabelledLedger(None), _follower(), Stream()
     following = _following(flows, tokens)
@@ -289,15 +274,3 @@ def test_a_failed_sweep_is_repeated_with_the_next_stream() -> None:
     following = _following(flows, tokens)  # what was pending before the stream is told of by nothing else
     next(following)
     assert _begun(following, stream) == Do(stream.try_next)
-
-
-def test_a_token_refused_by_the_open_stream_is_forgotten() -> None:
-    """Motor sends nothing before that."""
-    tokens, stream = LabelledLedger({"_data": "none"}), Stream()
-    following = _following(_follower(), tokens)
-    next(following)
-    following.send(stream)
-    assert following.throw(OperationFailure("not a valid hex string", 9)) == Do(stream.close)
-    with pytest.raises(StopIteration):
-        following.send(None)
-    assert tokens.token is None

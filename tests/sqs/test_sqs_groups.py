@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Busy, Deferred, Duplicate, Message
+from onewrite import Answer, Applied, Deferred, Duplicate, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
@@ -106,31 +106,11 @@ def test_neighbors_of_a_fifo_group_are_one_call(fifo: FakeSqs, time: VirtualTime
     assert fifo.messages == []
 
 
-def test_a_skipped_message_is_left_out_of_a_call(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "a1", "skip", "", "a2")
-    shop = Shop(time)
-    worker(sqs, shop, wait=0).run()
-    assert shop.names == ["a1 a2"]
-    assert [stored.body for stored in sqs.messages] == [""]
-
-
 def test_a_record_belongs_to_the_group_of_its_first_message(sqs: FakeSqs, time: VirtualTime) -> None:
     send(sqs, "+ab", "a1", "b1")
     shop = Shop(time)
     worker(sqs, shop).run()
     assert shop.names == ["a+ab a1", "b+ab", "b1"]
-    assert sqs.messages == []
-
-
-def test_groups_run_in_as_many_slots_as_there_are(sqs: FakeSqs) -> None:
-    barrier = threading.Barrier(2, timeout=20)
-
-    def each(messages: list[Message]) -> list[Answer]:
-        barrier.wait()
-        return [Applied(message) for message in messages]
-
-    send(sqs, "a1", "b1", "a2", "b2")
-    assert worker(sqs, each, in_flight=2).run() is True
     assert sqs.messages == []
 
 
@@ -178,16 +158,6 @@ def test_a_deferred_message_holds_back_its_fifo_group_only(fifo: FakeSqs, time: 
     worker(fifo, shop, backoff=lambda _: 10.0, wait=20).run()
     assert shop.calls == [(0, "a1 a2 a3"), (0, "c1"), (0, "a2 a3")]
     assert fifo.messages == []
-
-
-def test_a_busy_message_does_not_hold_back_its_group(sqs: FakeSqs, time: VirtualTime) -> None:
-    answers: list[Callable[[Message], Answer]] = [lambda message: Busy(message, EPOCH + time.now + 60)]
-    shop = Shop(time, a2=lambda message: answers.pop()(message) if answers else Applied(message))
-    send(sqs, "a1", "a2", "a3")
-    patient = worker(sqs, shop, stop_when_empty=False)
-    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" and not sqs.messages else None
-    patient.run()
-    assert shop.calls == [(0, "a1 a2 a3"), (61, "a2")]
 
 
 def test_an_overdue_group_is_given_back_as_a_whole(

@@ -13,7 +13,6 @@ import pytest
 from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, SeenIds, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.mongodb import GuardedCollection
-from onewrite.sqs import state
 from onewrite.testing import mongomock_collection
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
@@ -100,15 +99,6 @@ def test_a_busy_message_goes_back_within_its_twelve_hours(sqs: FakeSqs, time: Vi
     work(sqs, slow_once, timeout=12 * 3600)
     assert hidden(sqs)[-1] == 100
     assert stored.receives == 2
-
-
-def test_busy_messages_beyond_the_bound_go_back(sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3):
-        sqs.send(f"m{number}")
-    script = Script(time, *[busy_for(time, 60.0)] * 3)
-    monkeypatch.setattr(state, "MAX_DEFERRED", 1)
-    work(sqs, script)
-    assert [seconds for seconds in hidden(sqs) if seconds > 30] == [61, 61]
 
 
 def test_a_busy_message_holds_up_its_fifo_group_only(time: VirtualTime) -> None:
