@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from order_history import feed  # pyright: ignore[reportMissingImports]
 from tests.support import deployment as deployed
 from tests.support.alarms import UNSETTLED, counted_lines
 from tests.support.deployment import REGION, Deployment, sdk
-from tests.support.moto_server import MotoServer
 from tests.support.packages import ROOT, make_package
 
 SAM = ROOT / "infra" / "sam" / "template.yaml"
@@ -186,24 +184,6 @@ def handler(message):
         raise ValueError(message.id)
     return Applied(message)
 """
-
-
-@pytest.mark.parametrize(("body", "counted"), [("fails", True), ("succeeds", False)])
-def test_the_filter_counts_failures_of_a_worker(body: str, counted: bool, tmp_path: Path) -> None:
-    (tmp_path / "handlers.py").write_text(HANDLERS)
-    with MotoServer() as server:
-        url = server.sqs().create_queue(QueueName="events")["QueueUrl"]
-        server.sqs().send_message(QueueUrl=url, MessageBody=body)
-        options = ["--queue-url", url, "--endpoint-url", server.endpoint, "--stop-when-empty", "--wait", "0"]
-        ran = subprocess.run(
-            [sys.executable, "-m", "onewrite", "worker", "handlers:handler", *options, "--log-format", "json"],
-            cwd=tmp_path,
-            env={**os.environ, "AWS_ACCESS_KEY_ID": "dummy", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_DEFAULT_REGION": REGION},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    assert (counted_lines(UNSETTLED[0], ran.stderr.splitlines()) > 0) == counted
 
 
 # ---------------------------------------------------------------- the modules' pages

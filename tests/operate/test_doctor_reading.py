@@ -12,9 +12,9 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError
 from moto import mock_aws
-from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
+from pymongo.errors import OperationFailure
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
 from onewrite.aws_lambda import kafka_handler, sqs_handler
@@ -287,14 +287,6 @@ def test_unreadable_part_of_a_table_is_named(method: str, permission: str) -> No
     assert [fact.permission for fact in found.unread()] == [permission]
 
 
-def test_unreachable_table_is_asked_once() -> None:
-    client = without(None, "describe_table", error=EndpointConnectionError(endpoint_url="http://nowhere"))
-    found = look(client)
-    assert client.asked == ["describe_table"]
-    assert isinstance(found.table, Unread)
-    assert (found.expiry, found.sample, found.table.permission) == (found.table, found.table, None)
-
-
 # --- a module ---------------------------------------------------------------------------------------------------------
 
 
@@ -363,14 +355,6 @@ class Answering:
 
 def look_at(collection: Answering) -> Facts:
     return MONGODB.run(read_collection(collection, 10, lambda: NOW), collection)
-
-
-def test_unreachable_server_is_asked_once() -> None:
-    collection = Answering({}, ServerSelectionTimeoutError("no server"))
-    found = look_at(collection)
-    assert collection.asked == ["index_information"]
-    assert isinstance(found.sample, Unread)
-    assert {found.expiry, found.index_keys} == {found.sample}
 
 
 @pytest.mark.parametrize("code", [13, 8000])  # MongoDB's and Atlas's
