@@ -1,4 +1,4 @@
-"""The message that arrives before its entity is redelivered, unless the handler says that a missing entity is an answer."""
+"""`missing_ok=` is True or False."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing import moto_table
 from onewrite.testing.standins.stores import mongomock_collection
 
-PLACE, PAY = Message("place", "s"), Message("pay", "s")
-
-
-# --- what becomes of the record -----------------------------------------------------------------------------------------
+PAY = Message("pay", "s")
 
 
 @pytest.mark.parametrize("wrong", [1, None])

@@ -1,4 +1,4 @@
-"""The rules of a step: who is told what while it is open, when it may be taken over, and what a begin may ask for."""
+"""Steps are read as they were stored, and a lease ends before the year 9999."""
 
 from __future__ import annotations
 

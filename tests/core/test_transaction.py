@@ -1,4 +1,4 @@
-"""A transaction on no engine: how long it waits, what it leaves out at the next try, and which answer counts."""
+"""How long a transaction waits between its attempts."""
 
 from __future__ import annotations
 

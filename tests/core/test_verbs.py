@@ -1,4 +1,4 @@
-"""The verbs of a store, as `help`, an editor, and a mock show them."""
+"""The verbs of a store, as `help` and a mock show them."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bson import CodecOptions
-from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
@@ -75,22 +73,3 @@ def test_the_open_steps_of_a_collection(
             "pymongo.MongoClient", lambda uri, **options: stack.enter_context(MongoClient[dict[str, Any]](uri, **options))
         )
         check("--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), capsys)
-
-
-def test_a_document_whose_id_is_no_text_hides_no_step(
-    mongod: Mongod, collection: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, codec = GuardedCollection(collection, SeenIds()), CodecOptions[Any](document_class=RawBSONDocument)
-    for n, name in enumerate(("a", "caf_", "z")):
-        collection.insert_one({"_id": name})
-        store.begin(Message(f"m{n}"), "charge", {"_id": name}, lease=LEASE, safe_for=HOUR)
-    whole = collection.with_options(codec_options=codec).find_one({"_id": "caf_"})
-    collection.delete_one({"_id": "caf_"})
-    broken = RawBSONDocument(bytes(whole.raw).replace(b"caf_", b"caf\xe9"))
-    collection.database.command("insert", collection.name, documents=[broken])
-    with ExitStack() as stack:
-        monkeypatch.setattr(
-            "pymongo.MongoClient", lambda uri, **options: stack.enter_context(MongoClient[dict[str, Any]](uri, **options))
-        )
-        assert main(["steps", "--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), "--json"]) == 5
-    assert {step["message"] for step in json.loads(capsys.readouterr().out)["steps"]} == {"m0", "m1", "m2"}

@@ -1,4 +1,4 @@
-"""Handlers that reach a real mongod or a DynamoDB engine through clients and libraries of their own are explored."""
+"""Handlers that reach a real mongod through a client or a library of their own are explored."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 import beanie
 import pytest
-from aiobotocore.session import get_session
 from pymongo import AsyncMongoClient, MongoClient
 
 from onewrite import Message
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
+from onewrite.testing.servers.engines import Mongod
 
 pytestmark = pytest.mark.measured
 
@@ -94,33 +93,3 @@ def test_a_beanie_document(mongod: Mongod, world: Any, guarded: bool) -> None:
         assert_right(report)
     else:
         assert_found(report, "update_one customers c1: applied")
-
-
-@pytest.mark.parametrize("guarded", [False, True])
-def test_an_aiobotocore_client_of_an_engine(dynoxide: Dynoxide, guarded: bool) -> None:
-    session: Any = get_session()
-    keys = {"aws_access_key_id": "other", "aws_secret_access_key": "other", "region_name": REGION}
-
-    async def handle(message: Message) -> None:
-        values = {":n": {"N": "1"}, ":ids": {"SS": [message.id]}, **({":id": {"S": message.id}} if guarded else {})}
-        guard = {"ConditionExpression": "NOT contains(seen, :id)"} if guarded else {}
-        async with session.create_client("dynamodb", endpoint_url=dynoxide.endpoint, **keys) as client:
-            try:
-                await client.update_item(
-                    TableName="any",
-                    Key={"id": {"S": "c1"}},
-                    UpdateExpression="ADD n :n, seen :ids",
-                    ExpressionAttributeValues=values,
-                    **guard,
-                )
-            except client.exceptions.ConditionalCheckFailedException:
-                return
-
-    def total(table: Any) -> Any:
-        return table.get_item(Key={"id": "c1"})["Item"]["n"]
-
-    report = on(lambda: dynoxide.table("any", "id"), lambda _: handle, observe=total)
-    if guarded:
-        assert_right(report)
-    else:
-        assert_found(report, "UpdateItem any c1: applied")

@@ -120,23 +120,6 @@ def test_worker_takes_messages_and_ends_with_its_container(worker: Image, moto: 
     assert moto.sqs().receive_message(QueueUrl=queue).get("Messages") is None
 
 
-def test_it_ends_when_it_is_stopped_while_it_starts(worker: Image) -> None:
-    arguments = ["--queue-url", "http://127.0.0.1:1/1/none", "order_history.feed:handler"]
-    environment = {**DUMMY, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", **health_port()}
-    with running(worker, *arguments, environment=environment) as (
-        container,
-        process_1,
-    ):
-        until(lambda: container.poll() is not None or b"onewrite" in Path(f"/proc/{process_1}/cmdline").read_bytes())
-        # Python itself is starting, and process 1 is sent nothing that it does not take: as Docker does, until the end.
-        while container.poll() is None:
-            signal_it(process_1, worker.stop_signal)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                container.wait(timeout=0.5)
-
-    assert container.returncode in (0, 1, 130)  # a second signal does not wait
-
-
 def health_port() -> dict[str, str]:
     """Another one than the image's: its container has the network of this machine."""
     return {"ONEWRITE_WORKER_HEALTH_PORT": str(free_port())}

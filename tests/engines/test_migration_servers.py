@@ -107,10 +107,3 @@ def test_each_number_is_applied_once_while_the_script_runs(orders: Orders) -> No
     deliver(orders.ship, range(DONE - 1, LAST + 1), orders.carry)
     deliver(orders.last, range(1, LAST + 1), lambda: None)
     assert orders.counts() == [LAST] * ORDERS
-
-
-def test_the_script_alone_protects_an_entity_that_nobody_writes(orders: Orders) -> None:
-    orders.carry()
-    orders.carry()
-    deliver(orders.last, range(1, LAST + 1), lambda: None)
-    assert orders.counts() == [LAST] * ORDERS

@@ -1,6 +1,6 @@
-"""Entities in which something odd stands where a ledger or an outbox keeps its own, and sources with odd names.
+"""A message is not dropped because an odd value is where a ledger or an outbox keeps its own.
 
-A `Rejected` says that the caller's own condition refused the message, which is then dropped. These writes have no condition.
+A `Rejected` says that the caller's own condition refused the message. These writes have no condition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every type of both databases, as a key, at the top of an entity and inside of it, through every verb. None of them breaks any."""
+"""Every type of both databases, at the top of an entity and inside of it, passes through every verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two names mean one entity is what the engine says, for all who ask: writes, steps, folds, transactions and relays."""
+"""Whether two names mean one entity is what the engine says, for writes, steps, transactions, and relays."""
 
 from __future__ import annotations
 

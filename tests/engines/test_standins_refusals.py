@@ -1,4 +1,4 @@
-"""Each request that a stand-in refuses: the engine has an answer to it, and the library beneath the stand-in has another one."""
+"""The engine responds to each request that a stand-in refuses."""
 
 from __future__ import annotations
 

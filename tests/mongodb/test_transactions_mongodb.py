@@ -1,4 +1,4 @@
-"""Handlers that use transactions of MongoDB, right and wrong, as the explorer sees them."""
+"""Handlers that misuse transactions of MongoDB, as the explorer sees them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Outboxes by the engines' own expressions, in any order of many steps; and emitted events are those that consumers read.
+"""Emitted events are those that consumers read, and no two entities are one source.
 
-`tests/gallery/test_publishing.py` goes through every order of a few steps.
+`tests/gallery/test_publishing.py` goes through every order of an outbox's steps.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from onewrite.mongodb.outboxes import origin as document_origin
 
 OUTBOX = Outbox("shop/orders")
 
-
-# ---------------------------------------------------------------- what consumers read
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 kinds = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=500)
