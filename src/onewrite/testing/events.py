@@ -1,7 +1,7 @@
 """Events as Lambda hands them to a function, in AWS's record formats.
 
 Nothing here is random and nothing reads a clock, so the same call always makes the same event. An SQS record with the same body,
-or a stream record at the same place in its stream, has the same id in every event: a second event with it is a redelivery.
+or a stream record at the same place in its stream, has the same id in every event, so a second event with that id is a redelivery.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Session:
 
     @property
     def nothing_replayed(self) -> bool:
-        """Was a schedule to be replayed that fits no exploration?"""
+        """Whether a replay code was given that fits no exploration."""
         return self.replay_code is not None and not any(entry.replayed for entry in self.entries)
 
     def summary(self) -> Iterator[str]:

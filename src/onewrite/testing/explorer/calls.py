@@ -223,12 +223,12 @@ class WatchedLoop:
                 self._quiet.set_result(None)
             return []
         if self._call.is_dead:
-            self._end_what_waits()
+            self._cancel_tasks()
             return []
         return self._really_wait(real, timeout)
 
-    def _end_what_waits(self) -> None:
-        """The process is dead, but the handler waits for something."""
+    def _cancel_tasks(self) -> None:
+        """Cancel the tasks of a dead process that still wait."""
         self._cancellations += 1
         if self._cancellations > _MOST_CANCELLATIONS:
             raise Crash("The process is dead.")
@@ -243,7 +243,7 @@ class WatchedLoop:
 
 
 class _Selector:
-    """A selector that asks before it waits."""
+    """A selector that calls `idle` instead of blocking."""
 
     def __init__(self, real: Any, idle: Callable[[Any, float | None], Any]) -> None:
         self._real = real
@@ -598,7 +598,7 @@ class HandlerCall:
             waiter.give(answer)
 
     def _next_earlier_answer(self) -> tuple[int, Reply] | None:
-        """The next answer that is known. None are left once one does not fit: then the handler does not do again what it did."""
+        """Return the next known answer. After one that doesn't fit, forget the rest: the handler behaves differently this time."""
         index, answer = earlier_answer = next(self._earlier_answers, (0, None))
         fits = index < len(self._waiters) and (answer is not NEVER_SENT or self._waiters[index].cancelled)
         if answer is None or not fits:
@@ -616,7 +616,7 @@ class HandlerCall:
         self.stops.append(self.stop)
 
     def _in_turn(self) -> tuple[int, ...]:
-        """The requests of those tasks that are nearest to the one that was answered last: itself, its children, its siblings."""
+        """Return the requests of the tasks nearest to the one that was answered last: itself, its children, and its siblings."""
         if len(self._waiters) < 2:  # noqa: PLR2004  # there is nothing to choose
             return (0,) if self._waiters and not self._waiters[0].cancelled else ()
         near = [-1 if waiter.cancelled else _in_common(path_of(waiter.task), self._last) for waiter in self._waiters]
@@ -629,8 +629,8 @@ class HandlerCall:
     def _may_go_on(self) -> bool:
         """Whether tasks that the handler has left behind may go on.
 
-        Whoever raises, or has met an error, may leave tasks behind: `gather` raises the first exception, and the others go on.
-        Whoever leaves a task behind though all went well has not waited for it.
+        A handler that raises, or has met an error, may leave tasks behind: `gather` raises the first exception, and the others go on.
+        A handler that leaves a task behind without any error has not waited for it.
         """
         # These are errors of writes for which the handler did not wait: it has not failed itself.
         is_unseen = isinstance(self.result.error, UnfinishedWrite | asyncio.CancelledError)
@@ -792,7 +792,7 @@ class _CallThread:
         self._calls_turn.acquire()
 
     def loop(self) -> OwnLoop:
-        """The event loop in which coroutines run. One that could not be cleared has been closed."""
+        """Return the event loop for coroutines, or a new one if the last could not be cleared and was closed."""
         if self._loop is None or self._loop.is_closed():
             self._loop = OwnLoop()
         return self._loop
@@ -817,7 +817,7 @@ def _in_common(one: TaskPath, other: TaskPath) -> int:
 
 
 def error_in_words(error: BaseException) -> str:
-    """The error, and the line of the user's code that has raised it or has called what raised it."""
+    """Return the error, and the line of the user's code that raised it or called the code that did."""
     place, trace = "", error.__traceback__
     while trace is not None:
         if _is_the_users(trace.tb_frame.f_code.co_filename):

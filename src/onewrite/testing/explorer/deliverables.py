@@ -91,7 +91,7 @@ class LambdaEvent:
         return frozenset(source for place in places if (source := self._source(place)) is not None)
 
     def copy_of(self, places: Places, redeliveries: int) -> Any:
-        """The event as it is redelivered, with the records at these places only. SQS says how often each was received, by another handle each time."""
+        """Return the redelivered event, with the records at these places only. SQS counts the receives of each, and gives each receive another handle."""
         if isinstance(self.message.get("records"), Mapping):
             records: dict[Any, list[Any]] = {}
             for place in places:
@@ -116,7 +116,7 @@ class LambdaEvent:
         return tuple(place for place in places if place >= first.get(self.lanes[place], place + 1))
 
     def _named_places(self, answer: object, places: Places) -> Places:
-        """The places of the records that the answer names as failed: all of them if Lambda cannot read the answer."""
+        """Return the places of the records that the answer names as failed, or all of them if Lambda can't read the answer."""
         failures = cast("Mapping[str, Any]", answer).get(_FAILURES) if isinstance(answer, Mapping) else None
         if not failures:
             return ()
@@ -140,7 +140,7 @@ Deliverable: TypeAlias = PlainMessage | LambdaEvent
 
 
 def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
-    """Each message as what can be delivered. It is called by its id, or by its number if it has no id."""
+    """Return the messages as deliverables. The name of a message is its id, or its number if it has no id."""
     if not messages:
         raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
     deliverables = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
@@ -205,7 +205,7 @@ def is_settled(answer: object) -> bool:
 
 
 def outcomes_of(answer: object) -> Sequence[object]:
-    """The outcomes that a handler has returned, which may be one or several."""
+    """Return the outcomes that a handler has returned, which may be one or several."""
     return cast("Sequence[object]", answer) if isinstance(answer, list | tuple) else [answer]
 
 
@@ -228,7 +228,7 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
 
 
 def _check_copies(message: Any, place: str) -> None:
-    """Each delivery is given a copy of its message, as a queue does, so what a handler changes in it is gone by the next."""
+    """Raise if the message can't be copied. Each delivery gets a copy, as from a queue, so a handler's changes don't reach the next delivery."""
     try:
         copy.deepcopy(message)
     except Exception as error:
@@ -247,7 +247,7 @@ def _deliverable(message: Any, number: str) -> Deliverable:
 
 
 def _event(message: Mapping[str, Any], source: Source) -> LambdaEvent | None:
-    """The message as an event of this source, or None if it is none."""
+    """Return the message as an event of this source, or None if it isn't one."""
     try:
         records, lanes = source.open(message)
     except ConfigurationError:

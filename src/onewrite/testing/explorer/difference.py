@@ -97,7 +97,7 @@ def difference(delivery: str, before: Request | None, after: Request | None, *, 
 
 
 def _field_at(path: str, request: Request) -> str:
-    """The path, or the attribute that gets the value where the path ends in a placeholder of DynamoDB's, such as `:at`."""
+    """Return the path, or the attribute that gets the value if the path ends in a DynamoDB placeholder such as `:at`."""
     placeholder = re.match(r"ExpressionAttributeValues\.(:\w+)", path)
     if placeholder is None:
         return path
@@ -141,7 +141,7 @@ def may_read_the_clock(request: Request, messages: Sequence[object]) -> bool:
 
 
 def _leaves(value: object) -> Iterator[object]:
-    """The values in a value, except for those that onewrite has named."""
+    """Yield the values inside a value, except for those that onewrite has named."""
     if isinstance(value, Mapping):
         for name, inner in cast("Mapping[Any, object]", value).items():
             if not str(name).startswith(_OURS):
@@ -196,7 +196,7 @@ def _without_ledgers(value: object) -> object:
 
 
 def _sort_lists(value: object) -> object:
-    """The value with its lists sorted, so two that have the same members in another order are equal."""
+    """Return the value with its lists sorted, so the order of their members doesn't count."""
     if isinstance(value, Mapping):
         return {name: _sort_lists(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
     if isinstance(value, list | tuple):
@@ -205,7 +205,7 @@ def _sort_lists(value: object) -> object:
 
 
 def _first(one: object, other: object, path: str = "") -> tuple[str, object, object] | None:
-    """The path to the first value that differs, and both values; None if no value differs."""
+    """Return the path to the first value that differs, and both values. Return None if no value differs."""
     ours, others = _parts(one), _parts(other)
     if ours is None or others is None:
         return None if one == other else (path, one, other)
@@ -221,7 +221,7 @@ def _first(one: object, other: object, path: str = "") -> tuple[str, object, obj
 
 
 def _parts(value: object) -> Mapping[Any, object] | None:
-    """The values in a mapping by name, those in a list by position; None for any other value."""
+    """Return the values in a mapping by name, or those in a list by position. Return None for any other value."""
     if isinstance(value, Mapping):
         return cast("Mapping[Any, object]", value)
     return dict(enumerate(cast("Sequence[object]", value))) if isinstance(value, list | tuple) else None

@@ -130,12 +130,12 @@ class Exploration:
 
     @property
     def is_unread(self) -> bool:
-        """Whether something ends wrongly, and nobody has looked."""
+        """Whether something ends wrongly, and the test hasn't looked at the report."""
         return not (self.passes or self.asked)
 
     @property
     def passes(self) -> bool:
-        """As `ok`, for who is not the test."""
+        """Whether nothing ends wrongly. Unlike `ok`, this doesn't count as a look at the report."""
         return self.found is None and self.difference is None
 
     def assert_effectively_once(self, *, accept: str | Collection[str] = ()) -> None:
@@ -212,7 +212,7 @@ def counterexample_of(
 
 
 def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
-    """The steps of a schedule, with a column for each delivery, and the redeliveries below them."""
+    """Return the steps of a schedule as text, with a column for each delivery, and the redeliveries below them."""
     all_steps = _shown_steps(schedule, legend)
     steps = [step for step in all_steps if not step.settling]
     lines = ["     Each delivery is in a process of its own."] if legend.own_processes else []
@@ -228,7 +228,7 @@ def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
 
 
 def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
-    """A step in words, such as "UpdateItem customers c1: guarded, applied"."""
+    """Return a step in words, such as "UpdateItem customers c1: guarded, applied"."""
     request, fault = step.taken_step.request, step.taken_step.step.fault
     if request is None:
         return f"{'begins' if fault is Fault.BEGUN else 'sends nothing'}{_ending(step, part_titles)}"
@@ -303,7 +303,7 @@ def _changes(pairs: Sequence[tuple[Entity, Entity]], step: TrialStep) -> str:
 
 
 def _open_steps(entity: Entity) -> Entity:
-    """The steps that an entity keeps: on DynamoDB in an attribute each, on MongoDB in one field."""
+    """Return the open steps of an entity. DynamoDB keeps each in an attribute of its own, and MongoDB all in one field."""
     named = {name: value for name, value in entity.items() if name.startswith(STEP)}
     return named or (cast("Entity", steps) if isinstance(steps := entity.get(STEPS), Mapping) else {})
 
@@ -347,7 +347,7 @@ def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
 
 
 def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:
-    """A row for each step, below the names of the deliveries."""
+    """Yield a row for each step, below the names of the deliveries."""
     columns = list(dict.fromkeys(step.delivery for step in steps))
     if not steps:
         return
@@ -361,7 +361,7 @@ def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:
 
 
 def _row(number: str, cells: Sequence[Sequence[str]], width: int) -> str:
-    """A row that has as many lines as its longest cell."""
+    """Return a row that has as many lines as its longest cell."""
     height = max(map(len, cells))
     columns = [[f"{line:>3}  " for line in (number, *[""] * (height - 1))]]
     columns += [[line.ljust(width) for line in (*cell, *[""] * (height - len(cell)))] for cell in cells]

@@ -172,7 +172,7 @@ _of_this_test: list[Exploration] = []
 
 
 def take_unread() -> list[Exploration]:
-    """The explorations since the last time that have found something at which nobody has looked."""
+    """Return this test's explorations with a finding that the test hasn't looked at, and forget all of them."""
     unread = [exploration for exploration in _of_this_test if exploration.is_unread]
     _of_this_test.clear()
     return unread
@@ -257,7 +257,7 @@ _is_exploring: contextvars.ContextVar[bool] = contextvars.ContextVar("onewrite.t
 
 @contextlib.contextmanager
 def _own_log_silenced() -> Generator[None]:
-    """Let onewrite log nothing here: thousands of deliveries fail on purpose, and their lines would bury the counterexample.
+    """Silence onewrite's own log: thousands of deliveries fail on purpose, and their lines would bury the counterexample.
 
     What the handler logs itself is kept, and so is what onewrite logs meanwhile in other threads and tasks.
     """

@@ -52,7 +52,7 @@ def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
 
 
 def orders_of(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """The orders of the parts in which each comes after its predecessors."""
+    """Yield the orders of the parts in which each comes after its predecessors."""
 
     def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(order) == len(predecessors):
@@ -75,9 +75,9 @@ _MONGODB = INDEXING | DESCRIBING | {"command"}
 
 
 def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> list[Request] | None:
-    """The requests that only the first of two runs has sent, if each of them is of this kind and the runs are else the same.
+    """Return the requests that only the first of two runs has sent, if each of them initializes something and the rest is the same.
 
-    None: the runs differ in other ways.
+    Return None if the runs differ in other ways.
     """
     rest = list(second)
     only_first: list[Request] = []
@@ -124,12 +124,12 @@ class JudgedSchedule:
 
     @property
     def steps(self) -> Steps:
-        """The schedule's own steps, without those of the redeliveries that followed."""
+        """Return the schedule's own steps, without those of the redeliveries that followed."""
         return tuple(step.taken_step.step for step in self.trial_steps if not step.settling)
 
     @property
     def behavior(self) -> Hashable:
-        """Equal for schedules in which the handler has sent the same requests and settled the same."""
+        """Return a value that is equal for schedules in which the handler has sent the same requests and settled the same parts."""
         taken_steps = [step.taken_step for step in self.trial_steps]
         return tuple([(step.step.delivery, step.key, step.has_ended, step.settled_parts) for step in taken_steps])
 
@@ -397,7 +397,7 @@ class Judge:
         self.nondeterministic = self.nondeterministic or words
 
     def _finding(self, reason: str, observed: Any) -> WrongEnd:
-        """A finding is shown with everything that is expected, so all orders are tried first."""
+        """Return the finding, after all orders were tried: a report shows every expected state."""
         if not self._all_tried:
             raise UndecidedError(self._order)
         return WrongEnd(reason, self.expected, observed)
@@ -470,7 +470,7 @@ class Judge:
             self._try_orders_of_tasks()
         else:
             self._references[order] = self._reference(order)
-        # Sorted, because a replay tries the orders in another succession and must expect the same.
+        # Sorted, because a replay tries the orders in a different sequence and must expect the same results.
         references = [reference for _, reference in sorted(self._references.items(), key=itemgetter(0))]
         successes = [reference for reference in (*references, *self._task_references) if reference.failure is None]
         clean = [reference for reference in successes if not reference.incomplete]
@@ -522,7 +522,7 @@ class Judge:
         return f"{', '.join(names)} never settled"
 
     def _end(self, trial: Trial) -> ScheduleEnd:
-        """What is seen where the trial stands. While it is remembered what the handler does, it must follow from the store's state."""
+        """Return the observation at the trial's present state. While the handler's behavior is remembered, it must follow from the store's state."""
         known_end = self._ends.get(trial.state) if self.remembers else None
         if known_end is not None and isinstance(trial, TrialFromMemory):
             return known_end
@@ -567,7 +567,7 @@ class Judge:
 
 
 def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The choices that come next, as one counts, after those that have led past so many ways at each place. None: these were all."""
+    """Return the next choices, counted up from these. `widths` has the number of ways at each place. Return None after the last."""
     prefix = [*choices, *[0] * (len(widths) - len(choices))]
     while prefix:
         last = prefix.pop() + 1
@@ -582,7 +582,7 @@ def _are_alike(one: Reference, other: Reference) -> bool:
 
 
 def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:
-    """Each state once. A state need not be hashable."""
+    """Return each state once. A state need not be hashable."""
     distinct_states: list[Any] = []
     for state in states:
         if state not in distinct_states:

@@ -183,7 +183,7 @@ def _courses(recall: Recall) -> Iterator[_Course]:
 
 
 def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:
-    """The courses that begin like this."""
+    """Yield the courses that begin like this."""
     last = histories[-1]
     if last.does is not None and last.stop.has_ended:
         yield _Course(histories, (*kind, last.does))

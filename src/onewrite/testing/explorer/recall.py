@@ -45,7 +45,7 @@ from onewrite.testing.taps.traffic import Request
 
 
 def comparable(answer: Reply) -> Hashable:
-    """Equal for answers that are the same. An answer that has no canonical form equals no other.
+    """Return a value that is equal for equal answers. An answer without a canonical form equals no other.
 
     Of the response metadata only the number of retries counts. The rest differs from one request to the next.
     """
@@ -153,7 +153,7 @@ class Recall:
             raise NotRecallableError
 
     def _behaviour(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
-        """The keys of what is pending, and what is equal for stops that are the same."""
+        """Return the keys of the pending requests, and a value that is equal for equal stops."""
         keys = tuple([self._key_of(entry.request) for entry in stop.pending])
         cancelled = tuple([place for place, entry in enumerate(stop.pending) if entry.cancelled])
         return keys, (keys, cancelled, stop.in_turn, stop.timers, _end(result) if stop.has_returned else None)
@@ -208,7 +208,7 @@ class CallFromMemory:
 
     @property
     def stop(self) -> Standstill:
-        """Where it stands. Requests into which the driver puts ids are copied, for each delivery puts in its own."""
+        """Return the call's present standstill. Copy its pending insertions, because the driver puts another `_id` into each delivery's own."""
         stop = self.history.stop
         if not any(entry.request.method.startswith(("insert", "bulk")) for entry in stop.pending):
             return stop
@@ -242,7 +242,7 @@ AnyCall: TypeAlias = HandlerCall | RecordedCall | CallFromMemory
 
 
 def _end(result: Reply) -> Hashable:
-    """Equal for calls that end in the same way."""
+    """Return a value that is equal for calls that end in the same way."""
     value: object = result.value
     kinds = ", ".join([type(outcome).__name__ for outcome in outcomes_of(value)])
     return "ends", type(result.error), repr(cast("object", value)) if isinstance(value, dict) else kinds
@@ -260,7 +260,7 @@ def answers_of(history: History) -> list[tuple[int, Reply]]:
 
 
 def answer_of(history: History) -> Reply:
-    """A copy of the last one of them."""
+    """Return a copy of the last answer."""
     return _copy(history.answer)
 
 
@@ -270,7 +270,7 @@ def until(history: History) -> list[History]:
 
 
 def _copy(answer: Reply) -> Reply:
-    """A copy, which stays the same if the handler changes what it was given."""
+    """Return a copy, which the handler can't change."""
     if answer is TIME_PASSES or answer is NEVER_SENT:
         return answer
     repeater = repeater_of(answer.value if answer.error is None else answer.error)

@@ -87,7 +87,7 @@ class _PartResult:
 
     @property
     def comes_again_or_is_refused(self) -> bool:
-        """As `says_why`, without a missing entity that the handler takes for an answer."""
+        """Whether a guarded store reported it as unsettled or refused it for good. A missing entity that the handler accepts doesn't count."""
         return self.says_why and not all(isinstance(outcome, Missing) and outcome.settled for outcome in self.outcomes)
 
     @property
@@ -108,7 +108,7 @@ class _OrderResult(NamedTuple):
 
 
 def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], object]) -> Iterator[Remark]:
-    """Yield what to say about messages that raise or change nothing. The first of the orders is the one in which they were given."""
+    """Yield remarks on messages that raise or change nothing. The first of the orders is the one in which they were given."""
     given_order = next(orders)
     first = _process_all(subject, given_order, observe)
     in_each_order = [first, *[_process_all(subject, order, observe) for order in islice(orders, _MOST_ORDERS)]]
@@ -163,8 +163,8 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
 
 
 def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterator[Remark]:
-    """Yield the remark about an invariant that returned None each time."""
-    # A comparison for a statement is `left >= 0` where `return left >= 0` is meant.
+    """Yield the remark on an invariant that returned None each time."""
+    # A comparison whose result is discarded, as in `left >= 0`, usually lacks a `return`.
     code = getattr(inspect.unwrap(invariant), "__code__", None)
     names = [] if code is None else [name.opname for name in dis.get_instructions(code)]
     if any(name in _COMPARISONS and other == "POP_TOP" for name, other in pairwise(names)):
@@ -174,7 +174,7 @@ def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterato
 
 
 def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
-    """About what the handler returns for a Message. A handler without a guarded store may be meant for any caller: nothing is said of it."""
+    """Yield remarks on the handler's return values for a Message. A handler without a guarded store may serve any caller and gets none."""
     messages: list[Any] = [deliverable.message for deliverable in subject.deliverables for _ in deliverable.ids]
     for part, result in results.items():
         if isinstance(messages[part], Message) and any(isinstance(outcome, Outcome) for outcome in result.outcomes):
@@ -204,7 +204,7 @@ def _wins_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_Ord
 
 
 def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
-    """About a part that came too early, or too late, to have its effect. The results are in the order of the parts."""
+    """Return a remark on a part that came too early or too late to have its effect. The results are in the order of the parts."""
     order = list(results)
     place = order.index(part)
     earlier, later = (", ".join(_name(subject, other) for other in parts) for parts in (order[:place], order[place + 1 :]))
@@ -260,7 +260,7 @@ def _on_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -
 
 
 def _process_all(subject: Subject, order: Order, observe: Callable[[], object]) -> _OrderResult:
-    """Process the parts in this order, one at a time, and again those that are not settled by then."""
+    """Process the parts in this order, one at a time, and then process the unsettled ones again."""
     results = {part: _PartResult() for part in order}
     trial = Trial(subject)
     upserted_keys: set[Key] = set()  # what was made in this order, but not by a creation
@@ -349,7 +349,7 @@ def _is_nothing(request: Request, answer: Reply) -> bool:
 
 
 def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
-    """A guarded write of this delivery that came to an entity after another write of the same message."""
+    """Return a guarded write of this delivery to an entity that another write of the same message has already reached."""
     applied_keys: set[Hashable] = set()
     was_repeated = False
     for outcome in steps[-1].outcomes:

@@ -162,7 +162,7 @@ class TakenStep(NamedTuple):
 
     @property
     def alternatives(self) -> list[ScheduleStep]:
-        """The other steps that the delivery may take here, now that it is known what it sends."""
+        """Return the other steps that the delivery can take here, now that its request is known."""
         if self.step.fault:
             return []
         return [
@@ -172,7 +172,7 @@ class TakenStep(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The progress of a schedule, which decides about its next steps."""
+    """The progress of a schedule. It determines which steps can come next."""
 
     bounds: Bounds
     predecessors: tuple[tuple[int, ...], ...]
@@ -190,7 +190,7 @@ class Progress(NamedTuple):
         return cls(bounds, bounds.predecessors(sources), parts, (0,) * len(sources))
 
     def able(self) -> list[Delivery]:
-        """The deliveries that may take the next step, sorted by message."""
+        """Return the deliveries that can take the next step, sorted by message."""
         new_deliveries = [
             delivery
             for message, number in enumerate(self.start_counts)
@@ -239,9 +239,9 @@ class Progress(NamedTuple):
         )
 
     def companies(self, message: int, lanes: Sequence[Hashable | None] | None) -> list[tuple[int, ...]]:
-        """The parts that may come with a delivery that starts now: those that are not settled, and for a duplicate all.
+        """Return the groups of parts that a new delivery can bring: the unsettled parts, and for a duplicate all parts.
 
-        `lanes` are those of the parts, if what comes again may come together, each alone, or without the first. Parts of one lane keep their
+        With `lanes`, which has the lane of each part, redelivered parts come together, each alone, or without the first. Parts of one lane keep their
         order. Without `lanes` all come together.
         """
         rest = tuple(part for part in self.parts[message] if part not in self.settled_parts) or self.parts[message]
@@ -266,7 +266,7 @@ class Progress(NamedTuple):
 
 
 def faults_for(request: Request | None) -> tuple[Fault, ...]:
-    """The faults that make a difference to this request, wherever it is sent.
+    """Return the faults that make a difference to this request, wherever it is sent.
 
     A process that dies after a read, after a write that touches no entity, or before the commit of what it has written,
     leaves the same behind as one that dies before it. A lost answer to such a request is the same as a server that cannot be
@@ -289,7 +289,7 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
 
 
 def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
-    """The faults that leave behind the same as this one does, so the handler alone may make a difference."""
+    """Return the faults that leave the same state as this one, so only the handler can make a difference."""
     # Of a read nothing is left behind, so a lost answer is the same as a server that is not reached.
     reaches_nothing = fault is Fault.LOST and not (request.writes or request.is_uncommitted)
     others = (Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE]) if reaches_nothing else ()
@@ -330,14 +330,14 @@ _AFTER_VERSION = re.compile(
 
 
 def encode(steps: Steps, names: Sequence[str], *, own_processes: bool = False) -> str:
-    """The replay code of these steps; `names` are those of the messages."""
+    """Return the replay code of these steps. `names` are those of the messages."""
     mark = _OWN_PROCESSES if own_processes else ""
     body = f"{_VERSION}.{_checksum('/'.join(names))}.{mark}{''.join(map(_encode_step, steps))}"
     return f"{body}.{_checksum(body)}"
 
 
 def decode(code: str, names: Sequence[str]) -> Steps:
-    """The steps of a replay code. `ConfigurationError` if it is no replay code, or one of other messages."""
+    """Return the steps of a replay code. Raise `ConfigurationError` if it isn't one, or if it belongs to other messages."""
     checksum, steps, _ = read(code)
     if checksum != _checksum("/".join(names)) or any(step.delivery.message >= len(names) for step in steps):
         raise ConfigurationError(
@@ -348,9 +348,9 @@ def decode(code: str, names: Sequence[str]) -> Steps:
 
 
 def read(code: str) -> tuple[str, Steps, bool]:
-    """The checksum of the messages' names, the steps, and whether each delivery is in a process of its own.
+    """Return the checksum of the messages' names, the steps, and whether each delivery is in a process of its own.
 
-    `ConfigurationError` if it is no replay code.
+    Raise `ConfigurationError` if it isn't a replay code.
     """
     version, _, rest = str(code).strip().partition(".")
     match = _AFTER_VERSION.fullmatch(rest)

@@ -34,10 +34,9 @@ _MOST_TRIALS = 500  # to look for a shorter schedule: half a second or so, and s
 
 
 def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
-    """A schedule that ends wrongly like the one that was found, but without the steps and the faults that do not matter.
+    """Return a schedule that ends wrongly like this one, but without the steps and faults that don't matter.
 
-    The one that was found must have been run with the handler itself. It is never lost: whatever goes wrong here, the result is a schedule
-    that ends wrongly.
+    The given schedule must have been run with the handler itself. Whatever goes wrong here, the result is a schedule that ends wrongly.
     """
     shorter, trials = schedule, iter(range(_MOST_TRIALS))
     with suppress(Exception):
@@ -49,7 +48,7 @@ def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
 
 
 def confirm(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule | None:
-    """The same schedule run with the handler itself, if it ends wrongly then too."""
+    """Run the schedule with the handler itself, and return it if it ends wrongly then too."""
     second_run = run_again(judge, schedule.steps) if judge.recalls else schedule
     return None if second_run.finding is None else second_run
 
@@ -70,7 +69,7 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
 
 
 def _simpler_one(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) -> JudgedSchedule | None:
-    """The first simpler schedule that ends wrongly and is easier to read."""
+    """Return the first simpler schedule that also ends wrongly and is easier to read."""
     for _, steps in zip(trials, _simpler(schedule.steps), strict=False):
         simpler = run_again(judge, _renumber(steps), recalled=judge.recalls)
         if simpler.finding is not None and _cost(simpler) < _cost(schedule):
@@ -79,7 +78,7 @@ def _simpler_one(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) 
 
 
 def _simpler(steps: Steps) -> Iterator[Steps]:
-    """The first steps with any fault at the last, two deliveries of a message side by side, or all but a delivery, a step, a fault, an order."""
+    """Yield the first steps with any fault at the last, two deliveries of a message next to each other, or all but a delivery, a step, a fault, or an order."""
     yield ()
     for place, step in enumerate(steps):
         for fault in Fault:
@@ -101,7 +100,7 @@ def _simpler(steps: Steps) -> Iterator[Steps]:
 
 
 def _renumber(steps: Steps) -> Steps:
-    """The deliveries of each message numbered in the order in which they start."""
+    """Return the steps with the deliveries of each message numbered in the order in which they start."""
     numbers: dict[int, dict[int, int]] = {}
     result: list[ScheduleStep] = []
     for step in steps:
@@ -203,7 +202,7 @@ class EverySchedule:
         self.exhausted = True
 
     def _start(self) -> Trial:
-        """A trial that stands where the next schedule leaves the one before it, or at the beginning."""
+        """Return a trial at the place where the next schedule leaves the previous one, or at the beginning."""
         if not self._recalls:
             return self._judge.trial()
         return cast("TrialFromMemory", self._path[-1].trial).fork() if self._path else self._judge.recalled_trial()
@@ -232,7 +231,7 @@ class EverySchedule:
             self._follow(node, trial)
 
     def _node(self, trial: Trial) -> _Node:
-        """The place to which the last step has led."""
+        """Return the place to which the last step has led."""
         todo = [step for delivery in reversed(trial.able()) for step in reversed(trial.beginnings(delivery))]
         return _Node(trial.progress, todo, trial.fork() if isinstance(trial, TrialFromMemory) else None)
 
@@ -259,7 +258,7 @@ class EverySchedule:
 
 
 def _repeat(judge: Judge) -> Iterator[JudgedSchedule]:
-    """Each message twice: one after the other, within each other, and after each way to fail.
+    """Run each message twice: one delivery after the other, one within the other, and one after each way to fail.
 
     A handler that keeps something in memory does something else in one of them than when it was given the same answers at first, or
     `observe` sees something else in the same state of the store.
@@ -277,7 +276,7 @@ def _repeat(judge: Judge) -> Iterator[JudgedSchedule]:
 
 
 def _overlap(judge: Judge) -> Iterator[JudgedSchedule]:
-    """Another delivery comes between the beginning of each message and its first request, which then fails or does not.
+    """Run another delivery between the beginning of each message and its first request, which then fails or doesn't.
 
     A search lets a delivery begin with its first request. Only to a handler that keeps something in memory before that does it make a
     difference. Two deliveries of one message come first: another message may have to wait for a lock.
@@ -291,7 +290,7 @@ def _overlap(judge: Judge) -> Iterator[JudgedSchedule]:
 
 
 def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
-    """Each variant of a fault at each request of each message, with what follows.
+    """Run each variant of a fault at each request of each message.
 
     If the handler does something else than after the fault of which it is a variant, the search follows the variant too.
     """
@@ -361,7 +360,7 @@ class _Priorities:
 
 
 def _draw(judge: Judge, start: int, stop: int) -> list[JudgedSchedule]:
-    """Schedules that check what the search has spared: the handler itself runs."""
+    """Return random schedules that run the handler itself, to check the runs that the search has skipped."""
     return [_run_random(judge, f"check/{number}", judge.trial) for number in range(start, stop)]
 
 

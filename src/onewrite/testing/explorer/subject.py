@@ -88,7 +88,7 @@ class Invocation:
             return _check_answer(answer, is_read=is_read) if is_event else answer
 
         def deliver(message: Message, wait_for: WaitFor) -> Any:
-            """As a decorator does it: an unsettled outcome that the function got and did not return is as good as returned."""
+            """Call the handler as a decorator does: an unsettled outcome that it got counts as returned, even if it returned None."""
             with FunctionCall([message]) as function_call:
                 answer = self._handler(message, *context)
                 if not inspect.isawaitable(answer):
@@ -122,7 +122,7 @@ def _takes(handler: Handler, *arguments: object) -> bool:
 
 
 def _check_answer(answer: Any, *, is_read: bool) -> Any:
-    """The answer, of which Lambda makes JSON. None if Lambda does not look into it."""
+    """Return the answer, or None if Lambda doesn't read it. Raise if Lambda can't make JSON of it."""
     try:
         json.dumps(answer, default=_number)
     except (TypeError, ValueError) as error:
@@ -223,7 +223,7 @@ class Senders:
         return start_session(client, partial(self._gate, awaited=awaited), store, *args, awaited=awaited, **kwargs)
 
     def _proxy(self, owner: Any) -> Any:
-        """A proxy of a collection or a database whose requests are performed by a store that the machine knows."""
+        """Return a proxy of a collection or a database. A store that the machine knows performs its requests."""
         databases, kind = self._subject.machine.databases, cast("type[Any]", type(owner))
         database = owner.database if hasattr(kind, "update_one") else owner
         awaited = inspect.iscoroutinefunction(database.list_collection_names)
@@ -316,7 +316,7 @@ class Subject:
         return self.begin_processes(1)[0]
 
     def begin_processes(self, count: int) -> list[Invocation]:
-        """The same with so many handlers. The first of them was built last, so it is the one that `observe` may know."""
+        """Go back to the beginning of the world, and build so many handlers. The first was built last, so `observe` may know it."""
         self.tapped_late = taps.extend()
         if self.tapped_late or self.always_anew:
             self.renew()
@@ -375,7 +375,7 @@ class Subject:
             )
 
     def key(self, request: Request) -> Hashable:
-        """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
+        """Return a key that is equal for equal requests. A request that can't be compared has a key of its own each time."""
         key = self._keys.key(request)
         if key is None:
             return object()
@@ -432,7 +432,7 @@ class Subject:
         return bool(self.complete(self.machine.may_race(before, request)))
 
     def race(self, before: WorldState, request: Request) -> Reply:
-        """The answer to such an upsert, which inserts its document now."""
+        """Return the answer to such an upsert, which inserts its document now."""
         try:
             return Reply(self.complete(self.machine.race(before, request)))
         except Exception as error:
@@ -445,7 +445,7 @@ class Subject:
         return cancellation_error(store, request) if fault.failure is None else fault.failure.error_for(store, request)
 
     def faults_for(self, request: Request) -> tuple[Fault, ...]:
-        """The faults that make a difference to this request because of what has happened before it."""
+        """Return the faults that make a difference to this request because of earlier requests."""
         faults: tuple[Fault, ...] = ()
         if is_transaction(request):
             self._in_transactions.update(request.tables)
@@ -457,7 +457,7 @@ class Subject:
         return faults
 
     def _stale_answer(self, request: Request) -> Reply | None:
-        """The answer before the last of the earlier writes that make a difference to it, or None if no write does."""
+        """Return the answer before the last earlier write that changes it, or None if no write does."""
         present = comparable(self._answer_at(self.machine.present, request))
         for state in reversed(self.machine.earlier):
             answer = self._answer_at(state, request)
@@ -470,7 +470,7 @@ class Subject:
             return self.perform(request)
 
     def with_entities(self, request: Request) -> Request:
-        """The request with the entities that it touches, where the names of a table's key must be known to tell them."""
+        """Return the request with the entities that it touches. To tell them, the names of the table's key must be known."""
         if not is_dynamodb(request) or request.keys is not None:
             return request
         return with_keys(request, self.machine.key_names(request.store))
@@ -485,7 +485,7 @@ class Subject:
             self._looks = False
 
     def complete(self, value: Any) -> Any:
-        """The value, awaited if it must be."""
+        """Return the value, awaited if it must be."""
         if not isinstance(value, Awaitable):
             return value
         return self._loop.run(await_result(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
@@ -497,7 +497,7 @@ class Subject:
 
     def renew(self) -> None:
         """Make a new world, and forget what the requests have answered."""
-        self._explore_on(self.machine.anew())
+        self._explore_on(self.machine.without_memory())
 
     def _explore_on(self, machine: Machine) -> None:
         self.machine = machine
@@ -506,11 +506,11 @@ class Subject:
         self.stores: Stores = machine.stores(self._gate)
 
     def _gate(self, request: Request) -> Any:
-        """The requests of the world's stores pass here."""
+        """Answer a request of the world's stores."""
         return self.answer(request, awaited=self.machine.is_async)
 
     def answer(self, request: Request, *, awaited: bool) -> Any:
-        """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""
+        """Answer a request of any sender. A request of a delivery waits for its turn. Requests of `build` and `observe` are sent at once."""
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
             self.look_requests.append(request)

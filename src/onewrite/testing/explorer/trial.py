@@ -151,7 +151,7 @@ class Trial:
         return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
     def beginnings(self, delivery: Delivery) -> list[ScheduleStep]:
-        """The steps that a delivery may take next: more than one if it begins, and may bring these records or those."""
+        """Return the next steps of a delivery: more than one if it begins, and can bring different records."""
         if delivery in self._open_parts:
             return [ScheduleStep(delivery)]
         return [ScheduleStep(delivery, company=number) for number in range(len(self._companies(delivery.message)))]
@@ -165,14 +165,14 @@ class Trial:
         return companies[step.company % len(companies)]
 
     def _state_to_race(self, delivery: Delivery) -> WorldState | None:
-        """The state before the last step, if this delivery may have looked for a document there that this step has added."""
+        """Return the state before the last step, if this delivery may have looked there for a document that the step has added."""
         creation = self._creation
         if creation is None or delivery == creation.delivery:
             return None
         return creation.state if creation.progress.may_overlap(delivery, creation.delivery) else None
 
     def _may_race(self, delivery: Delivery, request: Request) -> WorldState | None:
-        """The same, if it makes a difference to this request."""
+        """Return that state, if it makes a difference to this request."""
         if not may_find_nothing(request):
             return None
         self._subject.upserts = True
@@ -180,7 +180,7 @@ class Trial:
         return None if before is None or not self._subject.may_race(before, request) else before
 
     def _outage(self, delivery: Delivery, request: Request) -> Fault:
-        """The fault that befalls the request because it has befallen it before."""
+        """Return the fault that befalls the request again, because it lasts."""
         outage = self._outages.get(delivery)
         if outage is None or outage.request != _identity(request) or outage.times == LONGEST_OUTAGE:
             return Fault.NONE
@@ -192,7 +192,7 @@ class Trial:
         self._subject.machine.go_to(self.position)
 
     def keys_held(self) -> frozenset[Key]:
-        """The keys of all that the stores hold where this trial stands."""
+        """Return the keys of all entities that the stores hold in this trial's present state."""
         self.go_here()
         return self._subject.machine.keys_held()
 
@@ -210,7 +210,7 @@ class Trial:
             self._subject.machine.transactions.end_all_of(name_of(self._subject.names, delivery))
 
     def able(self) -> list[Delivery]:
-        """The deliveries that may take the next step, sorted by message."""
+        """Return the deliveries that can take the next step, sorted by message."""
         return self.progress.able()
 
     @property
@@ -221,13 +221,13 @@ class Trial:
 
     @property
     def _store_form(self) -> Hashable:
-        """What the store holds; and what it held before, where a stale read may still show that."""
+        """Return the contents of the store, and its earlier contents if a stale read can still show them."""
         shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.faults
         return self.position if shows else self.position[0]
 
     @property
     def place(self) -> Hashable:
-        """Equal for trials after which the same can happen. None if the handler might go by what it keeps in memory.
+        """Return a value that is equal for trials with the same possible continuations. Return None if the handler might go by its memory.
 
         A delivery that has ended counts only by what it has left in the store, and by its tokens.
         """
@@ -247,7 +247,7 @@ class Trial:
             yield self.take(self._in_turn(min(self.progress.open)))
 
     def _in_turn(self, delivery: Delivery) -> ScheduleStep:
-        """The next step of a delivery whose tasks run one after the other. What was cancelled is not sent."""
+        """Return the next step of a delivery whose tasks run one after the other. A cancelled request is not sent."""
         stop = self._stop(delivery)
         able = stop.in_turn or [index for index, entry in enumerate(stop.pending) if not entry.cancelled]
         if not able:
@@ -302,7 +302,7 @@ class Trial:
         self._calls.clear()
 
     def _batches(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """The messages that these parts belong to, each with those of its parts that come with one delivery."""
+        """Yield the messages of these parts, each with the parts that come with one delivery."""
         owners = {part: message for message, own in enumerate(self.progress.parts) for part in own}
         first = 0
         for place in range(1, len(parts) + 1):
@@ -323,7 +323,7 @@ class Trial:
             self._process = self._spares.pop() if self._spares else None
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
-        """A delivery has ended. If its process has died, what is delivered from now on goes to another one.
+        """Take an ended delivery from its process. If the process has died, later deliveries go to another one.
 
         What is under way goes on where it is. The other process was started before anything happened, so what `build` empties
         for a new schedule is not emptied in the middle of it. One that asks the store for data when it starts is started when it
@@ -350,7 +350,7 @@ class Trial:
     def _trial_step(
         self, taken_step: TakenStep, call: AnyCall, answers: tuple[Reply, ...], *, had_returned: bool = False
     ) -> TrialStep:
-        """A step with what came of it. The message is settled where the handler returns, though something may still go on then."""
+        """Return a step with its result. The message is settled when the handler returns, though a task may still go on then."""
         delivery, is_dead = taken_step.step.delivery, call.is_dead
         parts = self._open_parts[delivery]
         partial_parts = parts if len(parts) < len(self.progress.parts[delivery.message]) else ()
@@ -383,7 +383,7 @@ class Trial:
         )
 
     def _settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The parts that the end of the handler settles, and those of the records that its answer names as failed."""
+        """Return the parts that the end of the handler settles, and the records that its answer names as failed."""
         if call.has_died or call.result.error is not None:
             return (), ()
         deliverable, parts = self._subject.deliverables[delivery.message], self._open_parts[delivery]
@@ -439,7 +439,7 @@ class Trial:
 
 
 def _identity(request: Request) -> Hashable:
-    """Equal for requests that do the same, though the driver or the store may give them other tokens."""
+    """Return a value that is equal for requests that do the same, even if the driver gives them other tokens."""
     return request.store, request.method, request.tables, request.keys
 
 
@@ -458,7 +458,7 @@ def _why_never_done(last: TrialStep) -> str:
 
 
 def _second_answer(answer: Reply) -> Reply:
-    """The second answer as botocore returns it, with the number of retries in its metadata."""
+    """Return the second answer as botocore returns it, with the number of retries in its metadata."""
     response: Any = answer.value if answer.error is None else getattr(answer.error, "response", None)
     if isinstance(response, dict):
         response = cast("dict[str, Any]", response)
@@ -496,7 +496,7 @@ class TrialFromMemory(Trial):
         super().__init__(subject)
 
     def fork(self) -> TrialFromMemory:
-        """Another trial that stands where this one stands."""
+        """Return another trial in the same state."""
         other = object.__new__(TrialFromMemory)
         other.__dict__.update(self.__dict__)
         other.steps, other.widths = self.steps.copy(), []
@@ -505,7 +505,7 @@ class TrialFromMemory(Trial):
         return other
 
     def able(self) -> list[Delivery]:
-        """The deliveries that may take the next step, but only one of those that may take each other's part."""
+        """Return the deliveries that can take the next step, but only one of several that are interchangeable."""
         histories = self._histories
         able = {
             (delivery.message, histories.get(delivery), self._outages.get(delivery)): delivery
@@ -519,7 +519,7 @@ class TrialFromMemory(Trial):
 
     @property
     def place(self) -> Hashable:
-        """Equal for trials after which the same can happen: a delivery that has ended counts only by what it has left behind."""
+        """Return a value that is equal for trials with the same possible continuations. An ended delivery counts only by its effects."""
         numbers = sorted([history.number for history in self._histories.values()])
         outages = frozenset([(self._histories[delivery].number, outage) for delivery, outage in self._outages.items()])
         progress = self.progress
@@ -594,4 +594,4 @@ class TrialFromMemory(Trial):
         self._open_parts[delivery] = parts
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
-        """One that keeps nothing in memory is like another."""
+        """Do nothing: a process that keeps nothing in memory is like any other."""

@@ -357,7 +357,7 @@ class Machine:
 
     @property
     def state(self) -> Hashable:
-        """Return the present state with the open transactions: equal whenever the stores hold the same."""
+        """Return the present state with the open transactions. Two of them are equal if the stores hold the same data."""
         transactions = self.transactions.form
         return self.present if transactions is None else (self.present, transactions)
 
@@ -404,7 +404,7 @@ class Machine:
         arguments = {"TableName": table, "Item": entity}
         return aws.request_of("", "PutItem", arguments, {table: self._initial[place].key}).keys or ()
 
-    def anew(self) -> Machine:
+    def without_memory(self) -> Machine:
         """Return a machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
         return Machine(self._world, self.databases, self._opening_requests)
 
@@ -531,7 +531,7 @@ class Machine:
             self.present = state
 
     def at(self, state: WorldState, request: Request) -> StoreCalls[StateAndReply]:
-        """Return the effect of a plain request at another state. The present state stays as it is."""
+        """Return the effect of a plain request on another state, and leave the present state unchanged."""
         with self.looking_at(state):
             try:
                 answer = yield from self._answer_plain(request)

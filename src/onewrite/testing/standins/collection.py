@@ -317,7 +317,7 @@ def _stand_in(plain: Any) -> StandInCollection:
     )
 
 
-class _Block:
+class _NoOpContext:
     """A `with` block at whose end there is nothing to close."""
 
     def __enter__(self) -> Self:
@@ -327,7 +327,7 @@ class _Block:
         """Do nothing."""
 
 
-class StandInCollection(_Block, Collection):
+class StandInCollection(_NoOpContext, Collection):
     """A mongomock collection that answers as MongoDB does, or refuses to answer."""
 
     @property
@@ -452,7 +452,7 @@ _restrict(StandInDatabase, pymongo.database.Database, DATABASE_ARGUMENTS)
 # A stand-in collection for code that is written for pymongo's AsyncCollection.
 
 
-class _AsyncStandIn(_Block):
+class _AsyncStandIn(_NoOpContext):
     """A stand-in whose methods are awaited."""
 
     def __init__(self, stand_in: Any) -> None:

@@ -213,7 +213,7 @@ class AsyncCursor(_CursorState):
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
 #
-# Sessions and transactions of MongoDB, for a gate that knows what transactions do.
+# MongoDB sessions and transactions, for a gate that understands transactions.
 #
 # A session here looks like pymongo's, and needs no server that has sessions. It goes through the states that pymongo's goes through,
 # and raises what pymongo's raises. Each operation in a transaction, each commit and each abort passes the gate as a request that

@@ -112,7 +112,7 @@ def may_find_nothing(request: Request) -> bool:
 
 
 def asks_for_nothing_but(query: object, fields: Sequence[str]) -> bool:
-    """Whether a filter is an equality for each of these fields. MongoDB tries such an upsert again itself if a unique index refuses it."""
+    """Whether the filter tests exactly these fields, each for equality. MongoDB itself retries such an upsert after a duplicate-key error."""
     if not isinstance(query, Mapping) or set(cast("Mapping[str, Any]", query)) != set(fields):
         return False
     return not any(map(is_condition, cast("Mapping[str, object]", query).values()))
