@@ -343,10 +343,10 @@ def test_an_observe_that_fails_undisturbed_stops_it_too() -> None:
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"messages": []}, "nothing to deliver"),
+        ({"messages": []}, "expected at least one message"),
         ({"messages": [MESSAGES[0], MESSAGES[0]]}, "Two messages have the id 'm1'.*an id of its own, as in sqs_event"),
         ({"messages": [{"amount": 1}], "reorder": "within_source"}, "asks each message for its source"),
-        ({"build": lambda store: None}, "gave None: let it return the handler"),
+        ({"build": lambda store: None}, "returned None: expected the handler"),
         ({"world": customers()}, "world="),
         ({"observe": 3}, "observe=3"),
         ({"schedules": 0}, "schedules=0"),

@@ -146,7 +146,7 @@ def test_a_record_of_a_dynamodb_stream_is_that_of_aws() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (({"orderId": "o-1"}, {"orderId": "o-2"}), "is not the change of one item"),
+        (({"orderId": "o-1"}, {"orderId": "o-2"}), "isn't the change of one item"),
         ((None, {"id": "o-1"}), "has no 'orderId': name the table's key"),
     ],
 )

@@ -87,7 +87,7 @@ def test_an_unused_fault_fails_the_test_at_its_end(run: Callable[[str], pytest.R
             faults(mongomock_collection()).before(1)
     """)
     result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*These faults were planned, and no request met them: before(1)*"])
+    result.stdout.fnmatch_lines(["*No request met these planned faults: before(1)*"])
 
 
 def test_a_test_without_its_engine_is_skipped_with_a_remedy(run: Callable[[str], pytest.RunResult]) -> None:

@@ -89,10 +89,10 @@ def test_a_table_sends_no_date(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"key": ("order", "line")}, r"key=\('order', 'line'\): give a text, such as \"orderId\".*sort_key="),
-        ({"key": ""}, "key='': give a text"),
-        ({"sort_key": ["line"]}, r"sort_key=\['line'\]: give a text"),
-        ({"name": 5}, "name=5: give a text"),
+        ({"key": ("order", "line")}, r"key=\('order', 'line'\): expected a string, such as \"orderId\".*sort_key="),
+        ({"key": ""}, "key='': expected a string"),
+        ({"sort_key": ["line"]}, r"sort_key=\['line'\]: expected a string"),
+        ({"name": 5}, "name=5: expected a string"),
         ({"types": {"name": "S"}}, "in no key"),
     ],
 )

@@ -189,7 +189,7 @@ def _keys(names: Sequence[str], old: Item | None, new: Item | None) -> Item:
     keys = [{name: image[name] for name in names} for image in images]
     if not keys or keys[0] != keys[-1]:
         raise ConfigurationError(
-            f"The change from {old!r} to {new!r} is not the change of one item: give the same item before, after, or both."
+            f"The change from {old!r} to {new!r} isn't the change of one item. Pass the same item before, after, or both."
         )
     return keys[0]
 
@@ -251,7 +251,7 @@ def _per_record(option: Any, records: Sequence[Any], name: str) -> list[Any]:
         return [option] * len(records)
     members = list(cast("Sequence[Any]", option))
     if len(members) != len(records):
-        raise ConfigurationError(f"{name}= has {len(members)} members for {len(records)} records: give one for each.")
+        raise ConfigurationError(f"{name}= has {len(members)} members for {len(records)} records. Pass one for each.")
     return members
 
 

@@ -38,7 +38,7 @@ def table_request(
 def check_name(argument: str, value: object, example: str) -> None:
     """Raise unless this can be a name. `example` is one, and says of what."""
     if not isinstance(value, str) or not value:
-        raise ConfigurationError(f"{argument}={value!r}: give a text, such as {example}.")
+        raise ConfigurationError(f"{argument}={value!r}: expected a string, such as {example}.")
 
 
 def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[dict[str, str]]:

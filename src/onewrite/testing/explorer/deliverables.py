@@ -142,7 +142,7 @@ Deliverable: TypeAlias = PlainMessage | LambdaEvent
 def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Return the messages as deliverables. The name of a message is its id, or its number if it has no id."""
     if not messages:
-        raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
+        raise ConfigurationError("messages=[]: expected at least one message.")
     deliverables = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
     for place, message in enumerate(messages):
         _check_copies(message, f"messages[{place}]")

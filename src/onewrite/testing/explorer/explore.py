@@ -80,14 +80,14 @@ class Arguments:
         for name in ("build", "world", "observe", *(["invariant"] if self.invariant is not None else [])):
             # A collection is callable too: it takes any attribute that it does not know for a collection inside it.
             if not callable(argument := getattr(self, name)) or hasattr(argument, "find_one_and_update"):
-                raise ConfigurationError(f"{name}={argument!r}: give a function.")
+                raise ConfigurationError(f"{name}={argument!r}: expected a function.")
         if self.schedules is not None:
             check_count("schedules", self.schedules, 1)
         if not isinstance(cast("object", self.timeout), int | float) or not self.timeout > 0:
-            raise ConfigurationError(f"timeout={self.timeout!r}: give a number of seconds.")
+            raise ConfigurationError(f"timeout={self.timeout!r}: expected a number of seconds above 0.")
         after = cast("object", self.redelivered_after)
         if not isinstance(after, timedelta) or after < timedelta(0):
-            raise ConfigurationError(f"redelivered_after={after!r}: give a timedelta, for example timedelta(minutes=2).")
+            raise ConfigurationError(f"redelivered_after={after!r}: expected a timedelta, for example timedelta(minutes=2).")
 
 
 # --- the exploration --------------------------------------------------------------------------------------------------

@@ -383,7 +383,7 @@ class Judge:
             self.try_more(self._order)
         if not self.expected:
             failures = [reference.failure for reference in self._references.values() if reference.failure is not None]
-            raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Mend that first.")
+            raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Fix that first.")
 
     def differs(
         self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, *, lasting: bool = False
@@ -545,7 +545,7 @@ class Judge:
     def _observation(self) -> Any:
         observation = self.subject.look(self._observe)
         if (reason := why_incomparable(observation)) is not None:
-            raise ConfigurationError(f"What observe(store) returns must be comparable, but {reason}.")
+            raise ConfigurationError(f"observe(store) must return a comparable value, but {reason}.")
         return copy.deepcopy(observation)
 
     def _breach_of_invariant(self) -> str | None:

@@ -119,7 +119,7 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
         for part, error in errors.items():
             text = (
                 f"{_name(subject, part)} raises {error_in_words(error)} although nothing disturbs it, and is done only when it is "
-                "delivered again. If that is not meant, mend it: a queue gives up a message after some failures."
+                "delivered again. If that isn't intended, fix it: a queue gives up a message after some failures."
             )
             yield Remark("raises", text)
     yield from islice(_on_returns(subject, results), 1)

@@ -133,7 +133,7 @@ class Bounds:
         if self.deliveries > MOST_DELIVERIES:
             raise ConfigurationError(f"deliveries={self.deliveries}: a message has {MOST_DELIVERIES} deliveries at most.")
         if self.reorder is not True and self.reorder is not False and self.reorder != "within_source":
-            raise ConfigurationError(f'reorder={self.reorder!r}: give True, False or "within_source".')
+            raise ConfigurationError(f'reorder={self.reorder!r}: expected True, False, or "within_source".')
 
     def predecessors(self, sources: Sequence[AbstractSet[object]]) -> tuple[tuple[int, ...], ...]:
         """For each message, the messages that must be settled before it is first delivered."""
@@ -303,7 +303,7 @@ def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
 def check_count(name: str, value: object, least: int) -> None:
     """Raise unless the value of this argument is an int that is large enough."""
     if type(value) is not int or value < least:
-        raise ConfigurationError(f"{name}={value!r}: give an int from {least} upwards.")
+        raise ConfigurationError(f"{name}={value!r}: expected an int of {least} or more.")
 
 
 # --- replay codes -----------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def read(code: str) -> tuple[str, Steps, bool]:
     version, _, rest = str(code).strip().partition(".")
     match = _AFTER_VERSION.fullmatch(rest)
     if not version.isdecimal() or match is None:
-        raise ConfigurationError(f"{code!r} is no replay code: copy it whole from the report of a counterexample.")
+        raise ConfigurationError(f"{code!r} isn't a replay code: copy it whole from the report of a counterexample.")
     if version != _VERSION:
         raise ConfigurationError(
             f"{code!r} was made by another version of onewrite: explore again to get a new replay code."

@@ -338,7 +338,7 @@ class Subject:
         with heard_by(self._senders):
             handler = self._build(self.stores)
         if not callable(handler):
-            raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
+            raise ConfigurationError(f"build(store) returned {handler!r}: expected the handler, a function of a message.")
         return Invocation(handler)
 
     def take_turns(self) -> None:

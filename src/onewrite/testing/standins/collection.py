@@ -301,7 +301,7 @@ class StandInDatabase(Database):
 
     def with_options(self, *args: Any, **kwargs: Any) -> StandInDatabase:
         if any(value is not None for value in (*args, *kwargs.values())):
-            raise UnsupportedByStandIn(f"mongomock's databases have no options: give them to each collection. {_REMEDY}.")
+            raise UnsupportedByStandIn(f"mongomock's databases have no options: pass them to each collection. {_REMEDY}.")
         return self
 
 

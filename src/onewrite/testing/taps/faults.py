@@ -125,7 +125,7 @@ class Faults:
         if unused:
             listing = "".join(f"\n  {position}. {request}" for position, request in enumerate(self._requests, 1)) or " none"
             raise AssertionError(
-                f"These faults were planned, and no request met them: {', '.join(unused)}. If that is right, plan them with "
+                f"No request met these planned faults: {', '.join(unused)}. If that's intended, plan them with "
                 f"optional=True. The requests were:{listing}"
             )
 

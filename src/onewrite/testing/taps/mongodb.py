@@ -98,7 +98,7 @@ class _Client(_Proxy):
     def __getitem__(self, name: str) -> Any:
         if name != self._database.name:
             raise ConfigurationError(
-                f"The database {name!r} cannot be reached through a tapped collection of {self._database.name!r}: give its collection "
+                f"The database {name!r} cannot be reached through a tapped collection of {self._database.name!r}: pass its collection "
                 "as a store of its own."
             )
         return self._database

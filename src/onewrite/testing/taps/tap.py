@@ -35,14 +35,14 @@ def kind_of(store: object) -> Kind:
     other = any(hasattr(kind, name) for name in ("meta", "get_collection", "get_database", "without_ledger"))
     if not other and callable(getattr(store, "find_one_and_update", None)):
         return "collection"
-    raise ConfigurationError(f"{kind.__name__} is no store: give a boto3 client or Table, or a pymongo collection.")
+    raise ConfigurationError(f"{kind.__name__} isn't a store: pass a boto3 client or Table, or a pymongo collection.")
 
 
 def check_store(store: object) -> None:
     """Raise `ConfigurationError` unless it is a store that can be tapped."""
     if kind_of(store) == "client" and not is_dynamodb_client(store):
         raise ConfigurationError(
-            f"This is a client of {service_of(store)}: make it in the handler or in build, and give a client of dynamodb."
+            f"This is a client of {service_of(store)}: make it in the handler or in build, and pass a client of dynamodb."
         )
 
 
