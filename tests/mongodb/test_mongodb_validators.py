@@ -21,7 +21,7 @@ CLOSED = {"bsonType": "object", "properties": {"_id": {}, "left": {}}, "addition
         ({**CLOSED, "patternProperties": {"^x_": {}}}, True),
         ({"allOf": [{"required": ["left"]}, CLOSED]}, True),
         ({**CLOSED, "patternProperties": {"^ow_": {}}}, False),
-        ({**CLOSED, "properties": {"ow_l": {}, "ow_t": {}}}, False),
+        ({**CLOSED, "properties": {"ow_l": {}, "ow_steps": {}}}, False),
         ({**CLOSED, "additionalProperties": True}, False),
         ({"required": ["left"]}, False),
     ],

@@ -128,7 +128,7 @@ def is_waited_for(write: Write, image: Image) -> bool:
     """Whether later messages wait until the mark moves over this message, which a ledger in also= holds."""
     entry = write.entry
     is_next = not image.is_gone and entry.own.judge(write.message, image.ledger, None) is None
-    return is_next and entry.holds_before(write.message, image.ledger)
+    return is_next and entry.is_held_in_also(write.message, image.ledger)
 
 
 def shows_effect(write: Write, image: Image) -> bool:
@@ -141,7 +141,7 @@ def shows_effect(write: Write, image: Image) -> bool:
         ):
             return False
     is_open = bool(image.steps) and any(mark in image.steps for marks in write.step_marks for mark in marks)
-    return not is_open and write.entry.shows(image.ledger)
+    return not is_open and write.entry.is_shown_by(image.ledger)
 
 
 def settle_missing(outcome: Outcome, write: Write, *, missing_ok: bool) -> Outcome:

@@ -1,4 +1,4 @@
-"""How a guarded write is sent until its outcome is known, on any engine. `settle` is the only loop that sends a write again.
+"""How a guarded write is sent until its outcome is known, on any engine. `settle` sends a write again after a refusal.
 
 `new_write` puts the parts of a write together. An engine makes an `Attempt` from them: a write that is ready to be sent. DynamoDB returns the
 item that refused it, and MongoDB must be read: `Attempt.send` hides that difference. `judging.py` decides what the refusing entity means.
@@ -27,7 +27,7 @@ from onewrite.core.judging import (
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import UNGUARDED, check_message
 from onewrite.core.step import MOVED_BACK, Step
-from onewrite.core.unreturned import note_entity
+from onewrite.core.unreturned import in_work, note_entity
 from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message
@@ -63,7 +63,8 @@ def new_write(
     others: tuple[Message, ...] = (),
 ) -> Write:
     """Return the parts of a write. `name` and `place`: the call, and the write's index in it. `others`: more messages, in a fold."""
-    note_entity(engine, key)
+    if in_work:
+        note_entity(engine, key)
     now, outbox_part = engine.clock(), engine.empty_emission
     if entry is None:
         entry = engine.ledger.entry(message, now)
@@ -154,7 +155,7 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
     if answer is None:
         answer = judge(cast("Refusal", refusal).write, image)
     outcome = attempt.show(answer)
-    if isinstance(outcome, Duplicate):
+    if isinstance(outcome, Duplicate) and attempt.write.entry.also:
         unsettled = yield from pass_over(attempt, image)
         return outcome if unsettled is None else unsettled
     return (yield from remember_refusal(attempt, outcome))
@@ -166,7 +167,7 @@ def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
     Return None if no message waits any longer, and otherwise why this message must be redelivered.
     """
     write = attempt.write
-    if not write.entry.holds_before(write.message, image.ledger):
+    if not write.entry.is_held_in_also(write.message, image.ledger):
         return None
     if not is_waited_for(write, image):
         outcome = judge(write, image)

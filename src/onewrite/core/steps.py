@@ -110,7 +110,7 @@ def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
     native, is_unsent = engine.name_entity(step.entity_key), step.first and not sent
     write = new_write(engine, step.message, step.entity_key, name="")
     for ledger in engine.ledger.terms.attributes:  # it may be under one in also=
-        if is_unsent and not write.entry.may_be_overtaken:
+        if is_unsent and not write.entry.is_overtakable:
             withdrawal = write._replace(step=Withdraws(step.fence, ledger), emission=None)
             if (yield from engine.attempt(withdrawal, native).lands()):
                 return

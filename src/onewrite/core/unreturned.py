@@ -85,14 +85,14 @@ class FunctionCall:
         outer = _current.get()
         self.chain: tuple[FunctionCall, ...] = (self,) if outer is None else (self, *outer.chain)
         self.is_running = True
-        _in_work.add(self)
+        in_work.add(self)
         self._token: Token[FunctionCall | None] = _current.set(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _current.reset(self._token)
         self.is_running = False  # a thread or a task may go on after the function
-        _in_work.discard(self)
+        in_work.discard(self)
 
     def read_notes(self, message: Message) -> tuple[Note, ...]:
         """Return what is left to be said about a message of the call, or about its parts."""
@@ -150,9 +150,9 @@ class GuardedCall:
         return cast("Any", result)
 
     def _hide_seen(self, error: BaseException) -> None:
-        """Take the call off the list of the innermost handler if its function has seen the error, which it may hide from the functions around it."""
-        current, is_cancelled = _current.get(), not isinstance(error, Exception)
-        if not is_cancelled and current is not None and current in self._calls and current.place == find_place():
+        """Forget the call in the innermost handler if its function has seen the error. The functions around that one might not see it."""
+        current = _current.get()
+        if isinstance(error, Exception) and current is not None and current in self._calls and current.place == find_place():
             current.guarded_calls.pop(self, None)
 
     def hear_settled(self, other: GuardedCall, settled: Iterable[Answer]) -> None:
@@ -189,7 +189,7 @@ _UNFINISHED = (
     "before you return."
 )
 _REMEMBERED = (Applied, Duplicate, Stale, Gone)  # answers after which the entity refuses another copy
-_in_work: set[FunctionCall] = set()
+in_work: set[FunctionCall] = set()
 _current: ContextVar[FunctionCall | None] = ContextVar("onewrite.function_call", default=None)
 _guarded_call: ContextVar[GuardedCall | None] = ContextVar("onewrite.guarded_call", default=None)
 
@@ -199,7 +199,7 @@ def noted(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not _in_work:
+        if not in_work:
             return function(*args, **kwargs)
         with GuardedCall(_find_messages(args, kwargs)) as guarded_call:
             return guarded_call.end(function(*args, **kwargs))
@@ -212,7 +212,7 @@ def noted_async(function: F) -> F:
 
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        if not _in_work:
+        if not in_work:
             return await function(*args, **kwargs)
         with GuardedCall(_find_messages(args, kwargs)) as guarded_call:
             return guarded_call.end(await function(*args, **kwargs))
@@ -222,7 +222,7 @@ def noted_async(function: F) -> F:
 
 def note_entity(store: Store, key: Mapping[str, Any]) -> None:
     """Note the entity to which the guarded call of this thread or task is about to write. `key`: all fields of its key, and maybe others."""
-    if _in_work and (call := _guarded_call.get()) is not None and key:
+    if in_work and (call := _guarded_call.get()) is not None and key:
         call.keys.append((store, key))
 
 
@@ -255,7 +255,11 @@ def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[M
     """Return the messages of a guarded call. None: it has none that can be read without using them up."""
     if len(args) > 1 and type(args[1]) is Message:  # nearly always
         return (args[1],)
-    for argument in (*args[1::-1], kwargs.get("message"), kwargs.get("messages")):  # a method has its store before them
+    for argument in (
+        *args[:2],
+        kwargs.get("message"),
+        kwargs.get("messages"),
+    ):  # the first argument of a method is its store
         if isinstance(argument, Message):
             return (argument,)
         if isinstance(argument, Collection):
@@ -271,7 +275,7 @@ def _find_calls(messages: Sequence[Message] | None) -> Sequence[FunctionCall]:
     if current is not None and current.is_running and (messages is None or current.names.issuperset(map(_name, messages))):
         return current.chain
     names = {*map(_name, messages or ())}
-    return [call for call in _in_work.copy() if messages is None or not call.names.isdisjoint(names)]
+    return [call for call in in_work.copy() if messages is None or not call.names.isdisjoint(names)]
 
 
 def _find_caller_line() -> tuple[CodeType | None, int]:

@@ -14,11 +14,10 @@ from typing import Any, cast
 from onewrite.core.engine import Landed
 from onewrite.core.flow import Call, Flow, split_missing_ok
 from onewrite.core.judging import settle_missing
-from onewrite.core.label import TOMBSTONE, has_pending
+from onewrite.core.label import OUTBOX, TOMBSTONE, has_pending
 from onewrite.core.pipeline import Settled, conclude, judge_write, new_write, settle
 from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
-from onewrite.dynamodb.dialect import stored_outbox
 from onewrite.dynamodb.expression import merge_update
 from onewrite.dynamodb.flows import Flows, lands
 from onewrite.dynamodb.layout import business
@@ -64,8 +63,9 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
     rest = {
         **flows.plain_item(dict(landed.response.get("Attributes", {}))),
         TOMBSTONE: burial.tombstone.as_fields(),
-        **stored_outbox(write),
     }
+    if write.emission is not None and write.emission.events:
+        rest |= {OUTBOX.label: write.emission.label, OUTBOX.events: [*write.emission.events]}
     rest.pop(burial.tombstone.ttl, None)
     return Applied(write.message, landed.entity, response=landed.response), rest
 

@@ -83,7 +83,7 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
 
 
 def build_change(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
-    """Build an update of an item that must exist: the record of a message, or the begin of a step."""
+    """Build an update of an item that must exist: the write of `Attempt.record`, or the begin of a step."""
     return build_update(write, native, convert, exists=True)
 
 
@@ -440,13 +440,20 @@ def add_ledger(write: Write, draft: Draft) -> None:
                     draft.exclude(draft.name(locate_slot(slot)), marks)
         if not writes:
             return
-    if isinstance(entry.own, Remember) and entry.own.sets.live:
-        draft.add(locate_slot(entry.own.sets.present), _read_marks)
-        draft.remove(*[locate_slot(slot) for slot in entry.dead])
+    match entry.own:
+        case Remember(sets):
+            if sets.live:
+                draft.add(locate_slot(sets.present), _read_marks)
+                draft.remove(*[locate_slot(slot) for slot in entry.dead])
+        case Advance():
+            pass  # written next to its condition
 
 
 def _name_mark(write: Write, place: int, draft: Draft) -> str:
-    """Return the placeholder of a mark. Where it is the mark of the message's step as well, that one is there already: each value costs time."""
+    """Return the placeholder of a mark. Under a ledger without a name, the step of a message has the same hash as its placeholder.
+
+    Both are hashes of the message, equal in all writes of one shape or in none.
+    """
     if place == 0:
         for placeholder, read in draft.values.items():
             if read(write) == write.entry.own.mark:
@@ -528,13 +535,6 @@ def add_tombstone(write: Write, draft: Draft) -> None:
         draft.set(TOMBSTONE, lambda write: cast("Burial", write.burial).tombstone.as_fields())
         # The time at which the item itself would expire does not count any more.
         draft.remove(write.burial.tombstone.ttl, *write.burial.removes)
-
-
-def stored_outbox(write: Write) -> dict[str, Any]:
-    """Return the outbox of a new entity."""
-    creation = PutDraft()
-    add_outbox(write, creation)
-    return creation.read_item(write)
 
 
 def check_looks(entry: Entry) -> None:

@@ -309,24 +309,19 @@ class TableAttempt:
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the item that refused it is known
         yield from ()
-        failure = refusal.failure
+        failure, burial, sizes = cast("ClientError | None", refusal.failure), self.write.burial, dict[str, int]()
         if failure is None:
             return None
-        try:
-            self.flows.raise_failure(cast("ClientError", failure), self.write, self.call, refusal.image)
-        except EntityTooLarge:
-            burial = self.write.burial
-            if burial is None or burial.removes:
-                raise
-            # A full item has no room for a tombstone, so the first request of the delete already removes some attributes.
+        if burial is not None and not burial.removes and _is_too_large(failure):
             keys = {*self.write.key, burial.tombstone.ttl}
             attributes = self.flows.without_ledger(refusal.image.fields)
             sizes = {name: value_size(value) for name, value in attributes.items() if name not in keys}
-            if not sizes:
-                raise
-            largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MAX_REMOVED]
-            write = self.write._replace(burial=burial._replace(removes=tuple(largest)))
-            return TableAttempt(self.flows, write, self.native, self.guard)
+        if burial is None or not sizes:
+            self.flows.raise_failure(failure, self.write, self.call, refusal.image)
+        # A full item has no room for a tombstone, so the first request of the delete already removes some attributes.
+        largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MAX_REMOVED]
+        write = self.write._replace(burial=burial._replace(removes=tuple(largest)))
+        return TableAttempt(self.flows, write, self.native, self.guard)
 
     def with_step(self, step: StepPart) -> TableAttempt:
         return TableAttempt(self.flows, self.write._replace(step=step), self.native, self.guard)

@@ -40,7 +40,7 @@ def delete(
     options = {name: value for name, value in native.items() if name != "filter"}
     request = build_update(write, native["filter"], [burial(terms, tombstone, expires)], options)
     # A tombstone is created for a missing document too, and refuses messages that arrive late: but not if the filter has conditions.
-    creates = not request.conditional and not in_transaction(options) and not write.entry.follows_gap
+    creates = not request.conditional and not in_transaction(options) and not write.entry.has_predecessor
     if not flows.unique_indexes_fit:
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)

@@ -4,7 +4,7 @@
 dialect of the other engine, and a field of `Write`.
 
 Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
-{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. There is no token: the server recognizes what its client sends again. The tombstone is a
+{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. An entity has no token, because the server recognizes a request that its client sends again. The tombstone is a
 stage of `deletes.py`, in the place of the caller's update.
 """
 
@@ -78,7 +78,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
-    upsert = upsert and not (type(entry.own) is Advance and entry.own.requires_predecessor and entry.follows_gap)
+    upsert = upsert and not (entry.own.requires_predecessor and entry.has_predecessor)
     at_once = upsert and ("projection" not in options or not computes(options["projection"]))
     merged_query, merged_update = _merge(write, query, update)
     return GuardedUpdate(write, merged_query, merged_update, upsert, at_once, options, query, update)
@@ -245,19 +245,18 @@ def add_ledger(write: Write, draft: Draft) -> None:
 def _gain(entry: Entry, draft: Draft) -> None:
     """Add the marks that the ledger gains, and remove its dead sets."""
     paths: list[str] = []
-    if type(entry.own) is Remember:
-        if not entry.own.sets.live:
-            return
-        places = _places(entry.own.sets)
-        paths = [places.present]
-        draft.pushes[places.present] = [change.mark for change in entry.written_changes] if entry.more else [entry.own.mark]
-        draft.removes |= places.dead
-        for earlier_change in entry.also:
-            if type(earlier_change) is Remember:
-                draft.removes |= _places(earlier_change.sets).dead
-    else:
-        for change in entry.written_changes:
-            if type(change) is Advance:
+    match entry.own:
+        case Remember(sets, mark):
+            if not sets.live:
+                return
+            places = _places(sets)
+            paths = [places.present]
+            draft.pushes[places.present] = [change.mark for change in entry.written_changes] if entry.more else [mark]
+            draft.removes |= places.dead
+            for earlier_change in entry.also:
+                draft.removes |= {locate_slot(slot): "" for slot in earlier_change.dead}
+        case Advance():
+            for change in cast("tuple[Advance, ...]", entry.written_changes):
                 paths.append(locate_slot(change.slot))
                 draft.sets[paths[-1]] = change.reaches
     if draft.stages:

@@ -530,7 +530,7 @@ class InsertAttempt(NamedTuple):
     def send(self) -> Flow[Landed | Refusal]:
         flows, key, native = self.flows, self.write.key, self.native
         failure: Exception | None = None
-        if not self.write.entry.follows_gap:  # such a message creates nothing
+        if not self.write.entry.has_predecessor:  # such a message creates nothing
             try:
                 return Landed(response=(yield Call("insert_one", (self.new_document,), dict(native))))
             except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
@@ -555,7 +555,7 @@ class InsertAttempt(NamedTuple):
     def retry(self, refusal: Refusal, attempts: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # as other attempts have it
         yield from ()
         # The entity was deleted meanwhile, or no majority has it yet.
-        return None if refusal.image.exists or self.write.entry.follows_gap else self
+        return None if refusal.image.exists or self.write.entry.has_predecessor else self
 
     def with_step(self, step: StepPart) -> InsertAttempt:
         return self._replace(write=self.write._replace(step=step))
@@ -597,7 +597,7 @@ def is_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, e
         return False  # the entity is there: now the write matches it, or has a reason not to
     if request.upsert and not (exists and request.conditional):
         return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
-    if attempts == 1 and request.write.entry.follows_gap:
+    if attempts == 1 and request.write.entry.has_predecessor:
         return False  # the gap that refused the message might have been filled before the read
     return None
 

@@ -159,7 +159,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         """Send the write, and return whether it was done."""
         attempt = self.attempt
         if isinstance(attempt, InsertAttempt):
-            if self.write.entry.follows_gap:  # such a message creates nothing
+            if self.write.entry.has_predecessor:  # such a message creates nothing
                 return False
             options = {**attempt.native, "session": session}
             yield Do(self.target.insert_one, (attempt.new_document,), options, sends=True)
@@ -188,7 +188,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         if self.write.entry is UNGUARDED:
             return True
         document = yield from self.look()
-        return self.write.entry.shows(lookup(document or {}))
+        return self.write.entry.is_shown_by(lookup(document or {}))
 
     def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
         if not self.write.entry.also:
@@ -205,7 +205,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
             return None if document is None else self._judge_inbox(document)
         outcome = self.judge(self.flows.read_image(document), self.flows.clock())
         may_pass = self.creates and document is None
-        if isinstance(outcome, Unmet) and (may_pass or (self.write.entry.follows_gap and first)):
+        if isinstance(outcome, Unmet) and (may_pass or (self.write.entry.has_predecessor and first)):
             return None
         return outcome
 

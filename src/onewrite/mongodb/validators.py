@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from onewrite.core.label import TOKEN, is_ours, make_label_name
+from onewrite.core.label import STEPS, is_ours, make_label_name
 from onewrite.errors import ConfigurationError
 
 REMEDY = 'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, by the command collMod.'
 
 _FAILED_VALIDATION = 121  # MongoDB's code
-_NAMES = (make_label_name(""), TOKEN)  # two of those that a guarded write adds
+_NAMES = (make_label_name(""), STEPS)  # two of those that guarded writes add
 
 
 def refuses_ours(validator: object) -> bool:

@@ -14,9 +14,8 @@ from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 SetMark: TypeAlias = str | bytes
 Rule: TypeAlias = Literal["below", "first", "next"]
 LedgerRefusal: TypeAlias = Duplicate | Gone | Stale | Deferred
-Lookup: TypeAlias = Callable[
-    [Slot], object
-]  # returns the stored value: ABSENT, a frozenset for any set or array, an int, or a str
+Lookup: TypeAlias = Callable[[Slot], object]
+"""Returns the stored value: ABSENT, a frozenset for any set or array, an int, or a str."""
 ABSENT: Final = object()
 
 
@@ -53,6 +52,18 @@ class Remember(NamedTuple):
     def requires_predecessor(self) -> bool:
         return False
 
+    @property
+    def is_overtakable(self) -> bool:
+        return False
+
+    @property
+    def has_predecessor(self) -> bool:
+        return False
+
+    @property
+    def dead(self) -> tuple[Slot, ...]:
+        return self.sets.dead
+
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
         is_held = False
         for slot in self.sets.live:
@@ -60,11 +71,12 @@ class Remember(NamedTuple):
             is_held = is_held or self.mark in marks or not marks.isdisjoint(self.aliases)
         return Duplicate(message, entity) if is_held else None
 
-    def shows(self, lookup: Lookup) -> bool:
-        """Whether this change might have been made, because its mark is stored."""
-        sets = [lookup(slot) for slot in self.sets.live]
-        is_held = any(self.mark in cast("frozenset[object]", marks) for marks in sets if isinstance(marks, frozenset))
-        return is_held or not sets
+    def is_shown_by(self, lookup: Lookup) -> bool:
+        """Whether this change might have been made: its mark is stored, or it stores none."""
+        stored_sets = [lookup(slot) for slot in self.sets.live]
+        return not stored_sets or any(
+            self.mark in cast("frozenset[object]", marks) for marks in stored_sets if isinstance(marks, frozenset)
+        )
 
 
 @final
@@ -95,6 +107,20 @@ class Advance(NamedTuple):
         return self.rule != "below"
 
     @property
+    def dead(self) -> tuple[Slot, ...]:
+        return ()
+
+    @property
+    def is_overtakable(self) -> bool:
+        """Whether a later message can take effect first, and make this one `Stale`."""
+        return self.rule == "below"
+
+    @property
+    def has_predecessor(self) -> bool:
+        """Whether the mark must be stored already, so that the write can't create the entity."""
+        return self.rule == "next"
+
+    @property
     def has_digits(self) -> bool:
         """Whether the mark is a string of digits. Two such strings compare like numbers only if they have the same length."""
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
@@ -112,7 +138,7 @@ class Advance(NamedTuple):
             return None
         return Deferred(message, mark + 1, entity)
 
-    def shows(self, lookup: Lookup) -> bool:
+    def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether this change might have been made, because the stored mark is as high or higher."""
         mark, reaches = lookup(self.slot), self.reaches
         if isinstance(mark, str) and isinstance(reaches, str):
@@ -176,15 +202,14 @@ class Entry(NamedTuple):
         """Return the entry that moves the mark over a message in a ledger of also=. That ledger isn't checked again."""
         return self._replace(also=())
 
-    def holds_before(self, message: Message, lookup: Lookup) -> bool:
+    def is_held_in_also(self, message: Message, lookup: Lookup) -> bool:
         """Whether a ledger in also= holds the message, and the own ledger counts."""
         return self.own.requires_predecessor and any(change.judge(message, lookup, None) is not None for change in self.also)
 
     @property
     def dead(self) -> list[Slot]:
         """The slots that a write removes. They are the same for all messages of a write."""
-        slots = [slot for change in self.changes if isinstance(change, Remember) for slot in change.sets.dead]
-        return [*dict.fromkeys(slots)]
+        return [*dict.fromkeys([slot for change in self.changes for slot in change.dead])]
 
     @property
     def written_changes(self) -> tuple[Change, ...]:
@@ -196,14 +221,14 @@ class Entry(NamedTuple):
         return (self.own, *self.more, *self.also)
 
     @property
-    def may_be_overtaken(self) -> bool:
+    def is_overtakable(self) -> bool:
         """Whether a later message can take effect first, and make this one `Stale`."""
-        return any(isinstance(change, Advance) and change.rule == "below" for change in self.changes)
+        return any(change.is_overtakable for change in self.changes)
 
     @property
-    def follows_gap(self) -> bool:
+    def has_predecessor(self) -> bool:
         """Whether a mark must be stored already, so that the write can't create the entity."""
-        return any(isinstance(change, Advance) and change.rule == "next" for change in self.written_changes)
+        return any(change.has_predecessor for change in self.written_changes)
 
     def judge(
         self, message: Message, lookup: Lookup, *, entity: Entity | None = None, is_gone: bool = False
@@ -220,17 +245,15 @@ class Entry(NamedTuple):
                 refusals.append(refusal)
         if len(refusals) < 2:  # noqa: PLR2004  # nothing to weigh
             return refusals[0] if refusals else None
-        heaviest = min(
-            refusals, key=lambda refusal: _WEIGHTS.index(type(refusal))
-        )  # the first refusal of the greatest weight
+        heaviest = min(refusals, key=lambda refusal: _WEIGHTS.index(type(refusal)))
         if isinstance(heaviest, Duplicate) and isinstance(refusals[0], Deferred):
             # A ledger in also= holds the message. It must be redelivered in its turn, because the mark moves over it then.
             return refusals[0]
         return heaviest
 
-    def shows(self, lookup: Lookup) -> bool:
+    def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether the write might have landed: its changes are stored, possibly with those of later writes."""
-        return all(change.shows(lookup) for change in self.written_changes)
+        return all(change.is_shown_by(lookup) for change in self.written_changes)
 
     def check(self, lookup: Lookup) -> None:
         """Raise `LedgerMismatch` if the entity has another ledger, or another value in the ledger's place."""
