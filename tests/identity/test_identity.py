@@ -27,6 +27,7 @@ from onewrite.identity import (
     kafka_position,
     kinesis_position,
     number,
+    record_id,
     s3_object,
     skip_deletions,
     sns,
@@ -309,6 +310,19 @@ def test_body_without_json_is_refused_unshown(body: str, problem: str) -> None:
     assert refused(json_body(id="id"), sqs(body)) == f"Record b1: its body isn't valid JSON ({problem})."
 
 
+@pytest.mark.parametrize("data", ["YWJj=YWJj", CANARY, None])
+def test_data_that_is_not_in_base64_is_refused(data: Any) -> None:
+    record = kinesis("")
+    record["kinesis"]["data"] = data
+    for identity in (json_body(id="id"), kinesis_position()):
+        assert refused(identity, record).endswith(": its data: expected valid base64.")
+
+
+@pytest.mark.parametrize("record", [{"messageId": "b1"}, {"messageId": "b1", "body": None}, kafka(None)])
+def test_a_record_without_a_body_is_refused(record: dict[str, Any]) -> None:
+    assert refused(json_body(id="id"), record).startswith(f"Record {record_id(record)}: it has no body.")
+
+
 def test_a_lone_surrogate_is_refused_with_the_records_id() -> None:
     for body in ('{"id": "\\ud800"}', '{"id": "\\ud800' + CANARY + '"}'):
         assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id has a lone surrogate")
@@ -379,6 +393,11 @@ def test_fifo_position_is_the_group_and_sequence_number() -> None:
     assert message.sequence == sortable(18849496460467696128)
 
 
+@pytest.mark.parametrize("number", ["", "-1", "\uff11", 7])
+def test_a_sequence_number_that_is_not_in_digits_is_refused(number: Any) -> None:
+    assert "its sequence number: expected" in refused(fifo_sequence(), fifo(number=number))
+
+
 def test_record_of_a_standard_queue_has_no_position() -> None:
     record = sqs("x", attributes={"MessageGroupId": "fair"})
     assert refused(fifo_sequence(), record) == (
@@ -429,6 +448,20 @@ def test_the_envelope_of_eventbridge_is_taken_off() -> None:
 @pytest.mark.parametrize("envelope", [sns, eventbridge])
 def test_body_without_an_envelope_goes_inside(envelope: Any, body: dict[str, Any]) -> None:
     assert envelope(sqs_message_id())(sqs(body)) == sqs_message_id()(sqs(body))
+
+
+@pytest.mark.parametrize("detail", [CANARY, None])
+def test_event_is_refused_if_its_detail_is_no_object(detail: Any) -> None:
+    said = refused(eventbridge(json_body(id="id")), sqs(event(detail)))
+    assert said.startswith("Record b1: the detail of its EventBridge event: expected ")
+    without = {name: value for name, value in event({}).items() if name != "detail"}
+    assert "missing or null" in refused(eventbridge(json_body(id="id")), sqs(without))
+
+
+@pytest.mark.parametrize("text", [None, {"no": 1}])
+def test_notification_without_a_text_is_refused(text: Any) -> None:
+    said = refused(sns(json_body(id="MessageId")), sqs(notification("m") | {"Message": text}))
+    assert said.startswith("Record b1: the Message of its SNS envelope: expected ")
 
 
 # cloudevent -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect, CursorNotFound, OperationFailure
 
 from onewrite import ConfigurationError, Outbox
-from onewrite.core.flow import Do, drive
+from onewrite.core.flow import Call, Do, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
@@ -32,6 +32,37 @@ class Table:
 ITEMS = ItemOutboxes(Table(), None, Outbox("shop", index="pending"))
 BOX = Box({"id": "o"}, "shop/id=S:o", events=(FIRST, SECOND))
 LATER = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0", events=(FIRST, SECOND))
+
+
+def test_a_scan_goes_on_page_by_page() -> None:
+    finder = ItemOutboxes(object(), "orders", Outbox("shop")).finder(None)
+    finding: Any = finder.next()
+    assert next(finding).method == "describe_table"
+    schema = {"Table": {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}}
+    assert "ExclusiveStartKey" not in finding.send(schema).kwargs
+    assert _last(finding, {"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}) is Search.GOES_ON
+    finding = finder.next()
+    assert next(finding).kwargs["ExclusiveStartKey"] == {"id": {"S": "k"}}
+    assert _last(finding, {"Items": []}) is Search.GOES_ON
+    assert _last(finder.next(), None) is None
+
+
+def test_an_entity_that_an_index_shows_late_is_skipped() -> None:
+    finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
+    finding: Any = finder.next()
+    assert next(finding).method == "scan"
+    shown = {"id": {"S": "o"}, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}
+    assert _last(finding, {"Items": [shown]}) is Search.GOES_ON
+    finding = finder.next()
+    assert next(finding).method == "get_item"
+    assert _last(finding, {}) is Search.GOES_ON
+    assert _last(finder.next(), None) is None
+
+
+def test_an_outbox_is_read_consistently() -> None:
+    request = next(ITEMS.read({"id": "o"}))
+    assert isinstance(request, Call)
+    assert (request.method, request.kwargs["ConsistentRead"]) == ("get_item", True)
 
 
 def _last(flow: Any, answer: Any) -> Any:
