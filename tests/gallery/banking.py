@@ -28,13 +28,13 @@ _REFUSED = "ConditionalCheckFailedException"
 class Bank:
     """One store with customers, of whom `c1` is one."""
 
-    def __init__(self, store: Any, customer: str = "c1") -> None:
+    def __init__(self, store: Any, customer: str = "c1", *, ledger: Any = None, **options: Any) -> None:
         self.store = store
         self.on_mongodb = hasattr(store, "find_one")
         self.awaited = self.on_mongodb and inspect.iscoroutinefunction(store.find_one)
         self.key = {"_id" if self.on_mongodb else "id": customer}
         kind = GuardedTable if not self.on_mongodb else AsyncGuardedCollection if self.awaited else GuardedCollection
-        self._guarded: Any = kind(store, SeenIds())
+        self._guarded: Any = kind(store, ledger or SeenIds(), **options)
 
     def of(self, customer: str) -> Bank:
         return Bank(self.store, customer)
@@ -71,7 +71,7 @@ class Bank:
         try:
             await _come(self.store.update_item(Key=self.key, **native))
         except ClientError as error:
-            if error.response["Error"]["Code"] != _REFUSED:
+            if _code(error) != _REFUSED:
                 raise
             return False
         return True
@@ -97,7 +97,7 @@ class Bank:
                 )
             )
         except ClientError as error:
-            if error.response["Error"]["Code"] != _REFUSED:
+            if _code(error) != _REFUSED:
                 raise
             return False
         return True
@@ -120,10 +120,14 @@ class Bank:
         except DuplicateKeyError:
             return False
         except ClientError as error:
-            if error.response["Error"]["Code"] != _REFUSED:
+            if _code(error) != _REFUSED:
                 raise
             return False
         return True
+
+    async def delete(self) -> None:
+        """Delete the customer."""
+        await _come(self.store.delete_one(self.key) if self.on_mongodb else self.store.delete_item(Key=self.key))
 
     async def read(self, *, late: bool = False) -> Mapping[str, Any] | None:
         """`late`: it may leave out the last writes."""
@@ -134,9 +138,14 @@ class Bank:
         return cast("Mapping[str, Any] | None", found.get("Item"))
 
 
+def _code(error: ClientError) -> str:
+    response: Any = error.response
+    return str(response["Error"]["Code"])
+
+
 def is_throttled(error: Exception) -> bool:
     if isinstance(error, ClientError):
-        return error.response["Error"]["Code"] == "ProvisionedThroughputExceededException"
+        return _code(error) == "ProvisionedThroughputExceededException"
     return isinstance(error, OperationFailure) and error.code == 462  # IngressRequestRateLimitExceeded
 
 
@@ -146,10 +155,10 @@ def handler_of(build: Build, store: Any) -> Callable[[Message], Any]:
     return handle if bank.awaited else blocking(handle)
 
 
-def blocking(handle: Coroutine) -> Callable[[Message], Any]:
-    """The same as a function."""
+def blocking(handle: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Any]:
+    """Return the coroutine function as a function."""
 
-    def call(message: Message) -> Any:
+    def call(message: Any) -> Any:
         try:
             cast("Any", handle(message)).send(None)
         except StopIteration as end:
