@@ -32,7 +32,7 @@ def test_an_inbox_that_could_not_work_is_refused(wrong: Any, complaint: str) -> 
 
 def test_no_two_messages_share_a_key() -> None:
     def mark(consumer: str, message: Message) -> str:
-        (only,) = Inbox(object(), consumer=consumer, retention=DAY).marks(message)
+        (only,) = Inbox(object(), consumer=consumer, retention=DAY).make_keys(message)
         return only
 
     parts = [Message("c", parts=parts) for parts in (("b",), ("", "b"))]

@@ -11,7 +11,7 @@ from bson import ObjectId
 
 from onewrite import ConfigurationError, LedgerMismatch, Outbox
 from onewrite.core.event import seconds
-from onewrite.core.pending import Box, PendingEvent, key_parts, read_box
+from onewrite.core.pending import Box, PendingEvent, parse_source, read_box
 
 EARLY, LATE = "2026-11-22T08:00:00.000Z", "2026-11-22T09:00:00.000Z"
 OUTBOX = "shop/orders"
@@ -84,7 +84,7 @@ def test_clock_ahead_at_the_write_postpones_nothing() -> None:
     ],
 )
 def test_a_source_says_the_key_of_its_entity(key: str, parts: list[tuple[str, str, str]], life: str) -> None:
-    assert key_parts(f"{OUTBOX}/{key}{life}", OUTBOX) == parts
+    assert parse_source(f"{OUTBOX}/{key}{life}", OUTBOX) == parts
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_a_source_says_the_key_of_its_entity(key: str, parts: list[tuple[str, st
 )
 def test_what_is_no_source_of_the_outbox_names_no_key(source: str) -> None:
     with pytest.raises(ConfigurationError, match="is no source of the outbox"):
-        key_parts(source, OUTBOX)
+        parse_source(source, OUTBOX)

@@ -62,7 +62,7 @@ def table(ledger: Ledger | None = None) -> TableFlows:
 
 def collection(ledger: Ledger | None = None) -> CollectionFlows:
     return CollectionFlows(
-        Collection(), ledger or SeenIds(), lambda: NOW, (), "majority", attempts=lambda: "mine", is_async=False
+        Collection(), ledger or SeenIds(), lambda: NOW, (), "majority", name_call=lambda: "mine", is_async=False
     )
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 def name_calls(store: T, names: Callable[[], str]) -> T:
     """The guarded store, each of whose calls has the next of these names."""
     inner: Any = store
-    inner._flows.attempts = names
+    inner._flows.name_call = names
     return store
 
 

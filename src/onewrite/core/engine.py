@@ -89,23 +89,23 @@ class Engine(ABC):
         self,
         ledger: Ledger | None,
         clock: Callable[[], float],
-        attempts: Callable[[], str],
+        name_call: Callable[[], str],
         *,
         outbox: Outbox | None,
         tombstones: Tombstones | None,
         is_async: bool,
     ) -> None:
-        """`attempts` names calls."""
+        """`name_call` returns a new name for each call of a method."""
         self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
         check_ledger(self.ledger)
         self.emitter = make_emitter(outbox, self.ledger.terms.attribute)
         self.empty_emission = None if outbox is None else Emission(outbox.label)
-        self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
+        self.is_async, self.clock, self.name_call = is_async, checked_clock(clock), name_call
         self.tombstones, self.watch = tombstones, Watch(self.ledger.skew)
         check_store_tombstones(tombstones, self.is_taken)
 
     @property
-    def guards(self) -> bool:
+    def has_ledger(self) -> bool:
         return self.ledger is not NO_LEDGER
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def identity(self) -> object:
+    def store_id(self) -> object:
         """Equal for stores of one table or collection, and for no others."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Engine(ABC):
         """Return for how many messages the first write of a fold is, given what one of them asks."""
 
     @abstractmethod
-    def check_looks(self, entry: Entry) -> None:
+    def check_earlier_marks(self, entry: Entry) -> None:
         """Refuse a message if a write would look for a mark of it that cannot be stored."""
 
     @abstractmethod

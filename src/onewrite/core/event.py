@@ -261,13 +261,14 @@ def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     """Return the keys that distinguish the events of one message: the name, or the type and the place among its type."""
     counts: dict[tuple[int, str], int] = {}
     keys: list[str] = []
-    of_whom = [id(message) for message in causes]  # a message is found many times faster by its address than by what it says
-    for cause, event in zip(of_whom, events, strict=True):
+    # A message is found many times faster by its address than by its contents.
+    cause_ids = [id(message) for message in causes]
+    for cause, event in zip(cause_ids, events, strict=True):
         place = counts.get((cause, event.type), 0)
         keys.append(_key(event, place))
         if event.name is None:
             counts[cause, event.type] = place + 1
-    if len(set(zip(of_whom, keys, strict=True))) < len(keys):
+    if len(set(zip(cause_ids, keys, strict=True))) < len(keys):
         raise InvalidUpdate("Two events of one write have the same name: consumers would take them for one.")
     return keys
 

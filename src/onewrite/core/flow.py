@@ -104,11 +104,11 @@ def redirect_calls(target: object, flow: Flow[T]) -> Flow[T]:
             if isinstance(step, Call):
                 step = Do(attrgetter(step.method)(target), step.args, step.kwargs, sends=True)
             try:
-                answer = yield step
+                reply = yield step
             except Exception as error:
                 step = flow.throw(error)
             else:
-                step = flow.send(answer)
+                step = flow.send(reply)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
     finally:

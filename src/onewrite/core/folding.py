@@ -196,11 +196,11 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
 
     flow: Flow[Settled[Refusal]] = settle(attempt, judge_refusal)
     settled = yield from flow
-    answer, refusal = settled.result, settled.refusal
-    if isinstance(answer, Landed) and refusal is not None:
-        shown = settled.attempt.show(Applied(attempt.write.message, answer.entity))
-        return answer._replace(entity=shown.entity)
-    return answer or cast("Refusal", refusal)
+    verdict, refusal = settled.result, settled.refusal
+    if isinstance(verdict, Landed) and refusal is not None:
+        shown = settled.attempt.show(Applied(attempt.write.message, verdict.entity))
+        return verdict._replace(entity=shown.entity)
+    return verdict or cast("Refusal", refusal)
 
 
 # --- the fold ----------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class _Fold:
     def make_entry(self, message: Message) -> Entry:
         """Return what a write of this message asks of the entity now."""
         entry = self._engine.ledger.entry(message, self._engine.clock())
-        self._engine.check_looks(entry)
+        self._engine.check_earlier_marks(entry)
         return entry
 
     def write_chunk(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | None]:

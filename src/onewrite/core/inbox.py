@@ -70,11 +70,11 @@ class Inbox:
         if self.clock is not None:
             object.__setattr__(self, "clock", checked_clock(self.clock))
 
-    def marks(self, message: Message) -> list[str]:
+    def make_keys(self, message: Message) -> list[str]:
         """Return the keys under which the message is remembered, the consumer's own name first."""
-        return [self._mark(name, message) for name in dict.fromkeys([self.consumer, *self.also])]
+        return [self._make_key(name, message) for name in dict.fromkeys([self.consumer, *self.also])]
 
-    def _mark(self, consumer: str, message: Message) -> str:
+    def _make_key(self, consumer: str, message: Message) -> str:
         named = join_texts(plain(consumer), message.source, *message.parts, message.id)
         if len(named.encode()) <= _MAX_KEY_BYTES:
             return named

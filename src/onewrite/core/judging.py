@@ -115,7 +115,7 @@ def open_step(write: Write, image: Image) -> Step | None:
     """Return the unfinished step of the message, under this ledger or one in its also=."""
     if not image.steps:
         return None
-    return next((read_step(image.steps[mark]) for mark in write.step_marks[0] if mark in image.steps), None)
+    return next((read_step(image.steps[mark]) for mark in write.step_hashes[0] if mark in image.steps), None)
 
 
 def check_emits(write: Write, image: Image) -> None:
@@ -140,7 +140,7 @@ def shows_effect(write: Write, image: Image) -> bool:
             or cast("Mapping[str, object]", tombstone).get("by") != write.burial.tombstone.by
         ):
             return False
-    is_open = bool(image.steps) and any(mark in image.steps for marks in write.step_marks for mark in marks)
+    is_open = bool(image.steps) and any(mark in image.steps for marks in write.step_hashes for mark in marks)
     return not is_open and write.entry.is_shown_by(image.ledger)
 
 

@@ -46,7 +46,7 @@ class PendingEvent:
         """Return the event that takes its place. It has the key of its entity, by which a consumer finds the entity of its own that waits for this
         number. The nonce stays, because the first event's names the incarnation.
         """
-        body = json.dumps({"type": self.type, "entity": dict(entity)}, default=_key_part)
+        body = json.dumps({"type": self.type, "entity": dict(entity)}, default=_format_key_value)
         return replace(self, type=SKIPPED_TYPE, body=body)
 
     def as_fields(self) -> dict[str, str]:
@@ -212,14 +212,14 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     return Box(entity, origin, count, incarnation, events, due, tombstone)
 
 
-def _key_part(value: object) -> object:
+def _format_key_value(value: object) -> object:
     """Return what JSON has for a part of a key that is neither a text nor an int."""
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
     return urlsafe_b64encode(bytes(value)).decode() if isinstance(value, SupportsBytes) else str(value)
 
 
-class KeyPart(NamedTuple):
+class KeyAttribute(NamedTuple):
     """A part of an entity's key as a source says it: its name, its type as a letter, and its value, still percent-encoded."""
 
     name: str
@@ -227,7 +227,7 @@ class KeyPart(NamedTuple):
     value: str
 
 
-def key_parts(source: str, outbox: str) -> list[KeyPart]:
+def parse_source(source: str, outbox: str) -> list[KeyAttribute]:
     """Return the parts of the entity's key in the source of an event. The incarnation may be missing at its end."""
     parts = source.removeprefix(f"{outbox}/").split("/")
     if "=" not in parts[-1]:
@@ -237,7 +237,7 @@ def key_parts(source: str, outbox: str) -> list[KeyPart]:
         raise ConfigurationError(
             f"{source!r} is no source of the outbox {outbox!r}: name it as an event of the entity does."
         )
-    return [KeyPart(unquote(part[1]), part[2], part[3]) for part in matches if part is not None]
+    return [KeyAttribute(unquote(part[1]), part[2], part[3]) for part in matches if part is not None]
 
 
 def _is_moment(text: object) -> bool:

@@ -69,7 +69,7 @@ def new_write(
     if entry is None:
         entry = engine.ledger.entry(message, now)
     if name is None and (engine.has_token or emit is not None):
-        name = engine.attempts()
+        name = engine.name_call()
     if emit is not None:
         outbox_part = make_emission(engine.emitter, (message, *others), emit, now, f"{engine.full_name} {name} {place}")
     token = make_token(name) if name and engine.has_token and entry is not UNGUARDED else None
@@ -109,13 +109,13 @@ def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
         write, image, last_failure = refusal = result
         if has_landed(write, image):
             return Settled(attempt, Landed(image.entity, retried=True), refusal)
-        answer = judge_refusal(write, image)
-        if isinstance(answer, StepPart):
-            if attempts < MAX_ATTEMPTS and not write.has_step(answer):
-                attempt = attempt.with_step(answer)
+        verdict = judge_refusal(write, image)
+        if isinstance(verdict, StepPart):
+            if attempts < MAX_ATTEMPTS and not write.has_step(verdict):
+                attempt = attempt.with_step(verdict)
                 continue
-        elif answer is not None:
-            return Settled(attempt, answer, refusal)
+        elif verdict is not None:
+            return Settled(attempt, verdict, refusal)
         next_attempt = yield from attempt.retry(refusal, attempts)
         if next_attempt is None:
             return Settled(attempt, None, refusal)
@@ -135,26 +135,26 @@ def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
     """Send the write of one message. `missing_ok`: a missing entity settles the message."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
-    answer = settled.result
-    if isinstance(answer, Landed) and settled.refusal is None:  # the usual case, without another generator
-        return Applied(attempt.write.message, answer.entity, response=answer.response)
+    verdict = settled.result
+    if isinstance(verdict, Landed) and settled.refusal is None:  # the usual case, without another generator
+        return Applied(attempt.write.message, verdict.entity, response=verdict.response)
     outcome = yield from conclude(settled)
     return settle_missing(outcome, attempt.write, missing_ok=missing_ok) if missing_ok else outcome
 
 
 def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
     """Return the outcome of a write. A counting ledger remembers the refusal, because later messages wait for its mark."""
-    attempt, answer, refusal, is_exhausted = settled
+    attempt, verdict, refusal, is_exhausted = settled
     message = attempt.write.message
-    if isinstance(answer, Landed):
-        applied = Applied(message, answer.entity, retried=answer.retried, response=answer.response)
+    if isinstance(verdict, Landed):
+        applied = Applied(message, verdict.entity, retried=verdict.retried, response=verdict.response)
         return applied if refusal is None else attempt.show(applied)
     if is_exhausted:
         return Rejected(message, settled=False)
     image = cast("Refusal", refusal).image
-    if answer is None:
-        answer = judge(cast("Refusal", refusal).write, image)
-    outcome = attempt.show(answer)
+    if verdict is None:
+        verdict = judge(cast("Refusal", refusal).write, image)
+    outcome = attempt.show(verdict)
     if isinstance(outcome, Duplicate) and attempt.write.entry.also:
         unsettled = yield from pass_over(attempt, image)
         return outcome if unsettled is None else unsettled
@@ -181,11 +181,11 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
     result = yield from record.send()
     if isinstance(result, Landed) or has_landed(result.write, result.image):
         return None
-    answer = judge(result.write, result.image)
-    if isinstance(answer, Rejected):
+    verdict = judge(result.write, result.image)
+    if isinstance(verdict, Rejected):
         yield from raise_failure(record, result)
-        return replace(answer, settled=False)
-    return None if answer.settled or isinstance(answer, Missing) else answer
+        return replace(verdict, settled=False)
+    return None if verdict.settled or isinstance(verdict, Missing) else verdict
 
 
 def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
@@ -205,13 +205,13 @@ def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
     result = yield from record.send()
     if isinstance(result, Landed) or has_landed(result.write, result.image):
         return outcome
-    answer = judge(result.write, result.image)
-    if isinstance(answer, Duplicate):
+    verdict = judge(result.write, result.image)
+    if isinstance(verdict, Duplicate):
         unsettled = yield from pass_over(record, result.image)
-        return answer if unsettled is None else unsettled
-    if isinstance(answer, Unmet):
+        return verdict if unsettled is None else unsettled
+    if isinstance(verdict, Unmet):
         yield from raise_failure(record, result)
-    return Rejected(outcome.message, answer.entity, settled=False) if isinstance(answer, Rejected) else answer
+    return Rejected(outcome.message, verdict.entity, settled=False) if isinstance(verdict, Rejected) else verdict
 
 
 def raise_failure(attempt: Attempt, refusal: Refusal) -> Flow[None]:
@@ -241,17 +241,17 @@ def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | Non
     """Send the begin of a step. `replaces`: it replaces another step. Return None if that step no longer exists."""
 
     def judge_refusal(write: Write, image: Image) -> Step | Outcome | None:
-        answer = judge_begin(write, image)
-        return None if isinstance(answer, Unmet) and not (replaces and image.exists) else answer
+        verdict = judge_begin(write, image)
+        return None if isinstance(verdict, Unmet) and not (replaces and image.exists) else verdict
 
     flow: Flow[Settled[Step | Outcome]] = settle(attempt, judge_refusal)
     settled = yield from flow
-    answer, refusal = settled.result, settled.refusal
-    if isinstance(answer, Landed) or refusal is None:
+    verdict, refusal = settled.result, settled.refusal
+    if isinstance(verdict, Landed) or refusal is None:
         return cast("Begins", attempt.write.step).step
-    if isinstance(answer, Step):
-        return answer
-    if isinstance(answer, Unmet):
+    if isinstance(verdict, Step):
+        return verdict
+    if isinstance(verdict, Unmet):
         yield from raise_failure(attempt, refusal)
         return None
-    return (yield from conclude(Settled(settled.attempt, answer, refusal, settled.is_exhausted)))
+    return (yield from conclude(Settled(settled.attempt, verdict, refusal, settled.is_exhausted)))

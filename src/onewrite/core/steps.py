@@ -58,7 +58,7 @@ def begin(
     if after is not None:
         check_claim(after, message, key, engine.canonical)
     write = new_write(engine, message, key, name="")  # it needs no token, because the fence says whose step it is
-    fresh = new_step(engine.ledger.attribute, message, request, engine.attempts(), write.now)
+    fresh = new_step(engine.ledger.attribute, message, request, engine.name_call(), write.now)
     step, old_fence = fresh, None
     if after is not None:
         step, old_fence = fresh.reopen(after), after.fence

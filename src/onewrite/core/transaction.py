@@ -204,14 +204,14 @@ class Transaction(ABC, Generic[P, W, R]):
         actions: list[W] = []
         if self.inbox is not None:
             now = cast("Engine", self.inbox_store).clock()
-            for mark in self.inbox.marks(self.message):
-                write = Write(self.message, {self.inbox.key: mark}, now, UNGUARDED, NO_STEP, token=make_token(name))
+            for key in self.inbox.make_keys(self.message):
+                write = Write(self.message, {self.inbox.key: key}, now, UNGUARDED, NO_STEP, token=make_token(name))
                 actions.append(self.action(None, self.attempt_inbox(write, self.inbox.expires(now)), True, False, {}))
         for place, participant in enumerate(self.participants):
             store, step = participant.store, self.steps.get(place, NO_STEP)
-            if not store.guards and participant.method == "recording":
+            if not store.has_ledger and participant.method == "recording":
                 raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
-            entry = None if store.guards else UNGUARDED
+            entry = None if store.has_ledger else UNGUARDED
             write = new_write(
                 store, self.message, participant.entity, step, emit=participant.emit, entry=entry, name=name, place=place
             )
@@ -222,14 +222,14 @@ class Transaction(ABC, Generic[P, W, R]):
     def send_alone(self) -> Flow[Outcome]:
         """Send the only write alone. A refusal names its participant, as in a transaction."""
         yield from self.check_stores()
-        (action,) = self.actions(self.store.attempts())
+        (action,) = self.actions(self.store.name_call())
         outcome = yield from send_write(action.attempt, missing_ok=action.missing_ok)
         return with_participant(outcome, action.place)
 
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
         """Make it, or return why it cannot be made. All attempts have one name, so the token of any that landed is known."""
         yield from self.check_stores()
-        name, round_number = self.store.attempts(), 0
+        name, round_number = self.store.name_call(), 0
         while True:
             actions = self.actions(name)
             result = yield from self.make(actions, name, round_number, backoff)
@@ -299,7 +299,7 @@ def _check_stores(participants: Sequence[PreparedWrite[Any]], inbox: Inbox | Non
         if participant.store.is_async is not is_async:
             right = "transact" if is_async else "atransact"
             raise ConfigurationError(f"These stores are {'not ' if is_async else ''}asynchronous: use {right}.")
-        if inbox is None and not participant.store.guards:
+        if inbox is None and not participant.store.has_ledger:
             raise ConfigurationError(
                 "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
             )

@@ -39,7 +39,7 @@ class Store(Protocol):
     ledger: Any
 
     @property
-    def identity(self) -> object: ...
+    def store_id(self) -> object: ...
     def canonical(self, key: Any, /) -> Hashable: ...
 
 
@@ -78,7 +78,7 @@ class FunctionCall:
     __slots__ = ("_token", "chain", "guarded_calls", "is_running", "names", "place")
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self.names, self.place = {*map(_name, messages)}, find_place()
+        self.names, self.place = {*map(_make_key, messages)}, find_place()
         self.guarded_calls: dict[GuardedCall, None] = {}
 
     def __enter__(self) -> Self:
@@ -96,7 +96,7 @@ class FunctionCall:
 
     def read_notes(self, message: Message) -> tuple[Note, ...]:
         """Return what is left to be said about a message of the call, or about its parts."""
-        return tuple([note for call in self.guarded_calls.copy() for note in call.read_notes(_name(message))])
+        return tuple([note for call in self.guarded_calls.copy() for note in call.read_notes(_make_key(message))])
 
 
 class GuardedCall:
@@ -166,9 +166,9 @@ class GuardedCall:
         has_all = all(entity.is_in(own) for entity in others)
         # A refusal that the entity does not remember says nothing about a write that may not have arrived.
         kinds = Answer if self.answers else _REMEMBERED
-        names = {_full_name(each.message) for each in settled if isinstance(each, kinds if has_all else Applied)}
-        self.messages = [message for message in self.messages if _full_name(message) not in names]
-        self.answers = [answer for answer in self.answers if _full_name(answer.message) not in names]
+        names = {_make_part_key(each.message) for each in settled if isinstance(each, kinds if has_all else Applied)}
+        self.messages = [message for message in self.messages if _make_part_key(message) not in names]
+        self.answers = [answer for answer in self.answers if _make_part_key(answer.message) not in names]
         if not self.messages:
             for call in self._calls:
                 call.guarded_calls.pop(self, None)
@@ -178,8 +178,8 @@ class GuardedCall:
 
     def read_notes(self, name: tuple[str, str]) -> list[Note]:
         if self.answers:
-            return [Note(answer, *self.line) for answer in self.answers if _name(answer.message) == name]
-        if self.messages is None or name in map(_name, self.messages):
+            return [Note(answer, *self.line) for answer in self.answers if _make_key(answer.message) == name]
+        if self.messages is None or name in map(_make_key, self.messages):
             return [Note(self.error or UnfinishedWrite(_UNFINISHED))]
         return []
 
@@ -229,7 +229,7 @@ def note_entity(store: Store, key: Mapping[str, Any]) -> None:
 def _read_entity(store: Store, key: Mapping[str, Any]) -> WrittenEntity:
     names = key if isinstance(cast("object", key), Mapping) else ()  # a wrong one, which the call refuses
     fields = {name: store.canonical({name: key[name]}) for name in names}
-    return WrittenEntity(store.identity, store.ledger.attribute, fields)
+    return WrittenEntity(store.store_id, store.ledger.attribute, fields)
 
 
 def find_place() -> tuple[int, object]:
@@ -242,12 +242,12 @@ def find_place() -> tuple[int, object]:
     return get_ident(), task
 
 
-def _name(message: Message) -> tuple[str, str]:
+def _make_key(message: Message) -> tuple[str, str]:
     """Return the same for a message and its parts."""
     return message.id, message.source
 
 
-def _full_name(message: Message) -> tuple[str, str, tuple[str, ...]]:
+def _make_part_key(message: Message) -> tuple[str, str, tuple[str, ...]]:
     return message.id, message.source, message.parts
 
 
@@ -272,9 +272,13 @@ def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[M
 def _find_calls(messages: Sequence[Message] | None) -> Sequence[FunctionCall]:
     """Return the calls in which the messages are in work: that of this thread or task and those around it, if they are its messages."""
     current = _current.get()
-    if current is not None and current.is_running and (messages is None or current.names.issuperset(map(_name, messages))):
+    if (
+        current is not None
+        and current.is_running
+        and (messages is None or current.names.issuperset(map(_make_key, messages)))
+    ):
         return current.chain
-    names = {*map(_name, messages or ())}
+    names = {*map(_make_key, messages or ())}
     return [call for call in in_work.copy() if messages is None or not call.names.isdisjoint(names)]
 
 

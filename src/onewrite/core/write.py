@@ -27,7 +27,7 @@ class NoStep(NamedTuple):
 class NoStepAtAll(NamedTuple):
     """No step of any message may be open. A delete would remove it, and a fold hardly ever meets one.
 
-    `unsent`: steps, by their marks, that the write removes because they were released before their effects were sent.
+    `unsent`: steps, by their hashes, that the write removes because they were released before their effects were sent.
     """
 
     unsent: tuple[tuple[str, Any], ...] = ()
@@ -92,8 +92,8 @@ class Write(NamedTuple):
         return (type(part), part) == (type(self.step), self.step)
 
     @property
-    def step_marks(self) -> list[list[str]]:
-        """The marks of the steps of each message, under this ledger and under those in its also=."""
+    def step_hashes(self) -> list[list[str]]:
+        """The hashes of the steps of each message, under this ledger and under those in its also=."""
         return [
             [hash_message(message, attribute).hex() for attribute in self.entry.terms.attributes]
             for message in (self.message, *self.other_messages)
@@ -111,7 +111,7 @@ class Image(NamedTuple):
     is_gone: bool  # it is a tombstone
     entity: Entity | None  # as the caller sees it
     ledger: Lookup
-    steps: Mapping[str, Any]  # open steps, by their marks
+    steps: Mapping[str, Any]  # open steps, by their hashes
     fields: Mapping[str, Any]  # its top-level attributes or fields
     null_is_absent: bool  # whether a filter of the engine takes null for an absent field
 

@@ -33,7 +33,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     native, missing_ok = split_missing_ok(arguments)
     native = flows.keep(native)
     _check(native)
-    name, key = flows.attempts(), flows.read_key(native)
+    name, key = flows.name_call(), flows.read_key(native)
     tombstones = require_tombstones(flows.tombstones)
     write = new_write(flows, message, key, NoStepAtAll(), emit=emit, name=name)
     burial = Burial(new_tombstone(tombstones, write.now, name, list(key)))
@@ -54,12 +54,12 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
 
 def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
     """Return the outcome, and the item as it is then."""
-    answer, write = settled.result, settled.attempt.write
+    verdict, write = settled.result, settled.attempt.write
     if settled.refusal is not None:
-        if isinstance(answer, Landed):
-            return Applied(write.message, answer.entity, retried=True), settled.refusal.image.fields
+        if isinstance(verdict, Landed):
+            return Applied(write.message, verdict.entity, retried=True), settled.refusal.image.fields
         return (yield from conclude(settled)), settled.refusal.image.fields
-    landed, burial = cast("Landed", answer), cast("Burial", write.burial)
+    landed, burial = cast("Landed", verdict), cast("Burial", write.burial)
     rest = {
         **flows.plain_item(dict(landed.response.get("Attributes", {}))),
         TOMBSTONE: burial.tombstone.as_fields(),

@@ -375,9 +375,9 @@ def _add_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
     if not step.unsent:
         draft.ask(f"attribute_not_exists({STEPS})")
         return
-    draft.ask(f"{STEPS}={draft.constant(Members([bytes.fromhex(mark) for mark, _ in step.unsent]))}")
-    for mark, stored_step in step.unsent:
-        name = draft.name(locate_step(bytes.fromhex(mark)))
+    draft.ask(f"{STEPS}={draft.constant(Members([bytes.fromhex(step_hash) for step_hash, _ in step.unsent]))}")
+    for step_hash, stored_step in step.unsent:
+        name = draft.name(locate_step(bytes.fromhex(step_hash)))
         draft.ask(f"{name}={draft.constant(stored_step)}")
         draft.removes.append(name)
     draft.remove(STEPS)
@@ -387,7 +387,7 @@ def _read_checked_step(ledger: str, place: int, write: Write) -> bytes:
     return hash_message(write.other_messages[place - 1] if place else write.message, ledger)
 
 
-def _read_step_mark(write: Write) -> bytes:
+def _hash_step(write: Write) -> bytes:
     step = write.step
     return hash_message(
         write.message, step.ledger if isinstance(step, Finishes | Withdraws) else write.entry.terms.attribute
@@ -395,11 +395,11 @@ def _read_step_mark(write: Write) -> bytes:
 
 
 def _read_step_members(write: Write) -> Members:
-    return Members((_read_step_mark(write),))
+    return Members((_hash_step(write),))
 
 
 def _read_step_name(write: Write) -> str:
-    return locate_step(_read_step_mark(write))
+    return locate_step(_hash_step(write))
 
 
 def _read_step(write: Write) -> dict[str, Any]:
@@ -537,7 +537,7 @@ def add_tombstone(write: Write, draft: Draft) -> None:
         draft.remove(write.burial.tombstone.ttl, *write.burial.removes)
 
 
-def check_looks(entry: Entry) -> None:
+def check_earlier_marks(entry: Entry) -> None:
     """Raise if another write of the message would look for a mark that cannot be stored."""
     for change in entry.also:
         if type(change) is Advance:

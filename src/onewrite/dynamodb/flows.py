@@ -29,7 +29,7 @@ from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import note_entity
 from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
-from onewrite.dynamodb.dialect import Guard, build_change, build_update, check_looks
+from onewrite.dynamodb.dialect import Guard, build_change, build_update, check_earlier_marks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, names_table, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
@@ -81,7 +81,7 @@ class Flows(Engine):
         ledger: Ledger | None,
         table_name: str | None,
         clock: Callable[[], float],
-        attempts: Callable[[], str],
+        name_call: Callable[[], str],
         *,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
@@ -89,7 +89,7 @@ class Flows(Engine):
         is_async: bool,
     ) -> None:
         _check_wiring(table, table_name, is_async=is_async)
-        super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
+        super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self.read_image = partial(read_image, self.ledger.terms)
         self.target, self.table = find_client(table, table_name)
         self.full_name: str = table_name or table.name
@@ -147,7 +147,7 @@ class Flows(Engine):
         return key
 
     @property
-    def identity(self) -> object:
+    def store_id(self) -> object:
         endpoint = getattr(getattr(self.target, "meta", None), "endpoint_url", None)
         return (self.target if endpoint is None else endpoint), read_account(self.target), self.full_name
 
@@ -160,8 +160,8 @@ class Flows(Engine):
     def max_messages(self, entry: Entry) -> int:
         return _MAX_NUMBERED if isinstance(entry.own, Advance) else _MAX_IDS
 
-    def check_looks(self, entry: Entry) -> None:
-        check_looks(entry)
+    def check_earlier_marks(self, entry: Entry) -> None:
+        check_earlier_marks(entry)
 
     def attempt_begin(self, write: Write, native: Native) -> TableAttempt:
         for name in ("UpdateExpression", "ReturnValues", "Item"):

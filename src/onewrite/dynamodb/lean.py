@@ -21,7 +21,7 @@ from onewrite.lean.client import LeanClient
 from onewrite.lean.responses import as_json
 from onewrite.lean.service import Service
 
-_TOKENS = (TOKEN_VALUE, STEP_VALUE)
+_OWNER_VALUES = (TOKEN_VALUE, STEP_VALUE)
 
 
 def lean_target(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
@@ -82,7 +82,7 @@ class LeanTableClient(LeanClient):
 
     def update_item(self, **request: Any) -> Any:
         values: Mapping[str, Any] = request.get("ExpressionAttributeValues", {})
-        if any(token in values for token in _TOKENS):
+        if any(name in values for name in _OWNER_VALUES):
             return self._send("UpdateItem", request)
         return self._client.update_item(**request)
 

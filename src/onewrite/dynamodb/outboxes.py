@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from onewrite.core.event import Outbox, copy_value
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, PendingEvent, Search, key_parts, read_box, try_read
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
 from onewrite.dynamodb.expression import Placeholders
 from onewrite.dynamodb.flows import ask_key_names, find_client, read_error_code, read_error_text, send
 from onewrite.dynamodb.layout import canonical, normalize, number_text
@@ -58,7 +58,7 @@ class Outboxes:
     def read_source(self, source: str) -> Key:
         """Return the key of the item whose events have that source."""
         try:
-            return {part.name: _VALUES[part.kind](part.value) for part in key_parts(source, self.outbox.name)}
+            return {part.name: _VALUES[part.kind](part.value) for part in parse_source(source, self.outbox.name)}
         except (KeyError, ValueError, ArithmeticError) as error:
             raise ConfigurationError(f"{source!r} names no key of a table.") from error
 

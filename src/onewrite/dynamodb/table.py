@@ -98,7 +98,7 @@ class _Store:
             ledger,
             table_name,
             clock,
-            attempts=random_name,
+            name_call=random_name,
             outbox=outbox,
             tombstones=tombstones,
             typed=typed,

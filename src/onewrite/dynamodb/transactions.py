@@ -208,7 +208,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
 
     def open_inbox(self, inbox: Inbox) -> Flows:
         clock = inbox.clock or self.store.clock
-        return Flows(inbox.store, None, inbox.table_name, clock, self.store.attempts, is_async=self.store.is_async)
+        return Flows(inbox.store, None, inbox.table_name, clock, self.store.name_call, is_async=self.store.is_async)
 
     def attempt_inbox(self, write: Write, expires: float) -> TableAttempt:
         flows, inbox = cast("Flows", self.inbox_store), cast("Inbox", self.inbox)
@@ -240,8 +240,8 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         self, actions: Sequence[_Action], name: str, round_number: int, backoff: Backoff
     ) -> Flow[Applied | ClientError]:
         """Send the transaction until its result is known."""
-        token = blake2b(f"{round_number} {name}".encode(), digest_size=16).hexdigest()
-        request = {"TransactItems": [action.request for action in actions], "ClientRequestToken": token}
+        request_token = blake2b(f"{round_number} {name}".encode(), digest_size=16).hexdigest()
+        request = {"TransactItems": [action.request for action in actions], "ClientRequestToken": request_token}
         while True:
             try:
                 return Applied(self.message, response=(yield Call("transact_write_items", (), request)))
@@ -274,17 +274,17 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
             else:
                 outcomes.append(verdict)
         # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
-        has_token = any(has_landed(action.write, image) for action, image in images)
+        is_token_found = any(has_landed(action.write, image) for action, image in images)
         effective = [action for action, image in images if action.shows_effect(image)]
         other_actions = [action for action in actions if action.write.token is not None and action not in effective]
-        if has_token and not other_actions:
+        if is_token_found and not other_actions:
             return Findings([Applied(self.message, retried=True)])
         return Findings(
             outcomes,
             passes=bool(hidden_actions) or has_expired,
             waits=bool(hidden_actions) or (has_expired and round_number > 0),
             failure=next(iter(failures), None),
-            is_undecided=has_token and all(action in hidden_actions for action in other_actions),
+            is_undecided=is_token_found and all(action in hidden_actions for action in other_actions),
             images={action.place: image for action, image in images if image.exists},
         )
 

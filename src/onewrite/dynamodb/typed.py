@@ -13,7 +13,7 @@ from onewrite.errors import ConfigurationError, InvalidUpdate
 
 T = TypeVar("T")
 
-_PARTS = ("Key", "Item", "ExpressionAttributeValues")  # the arguments of every call that hold values
+_VALUE_ARGUMENTS = ("Key", "Item", "ExpressionAttributeValues")  # the arguments of every call that hold values
 
 
 def check_typed(typed: object, table_name: object) -> None:
@@ -29,7 +29,7 @@ def plain_arguments(native: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call with plain values."""
     return {
         part: {name: _plain_value(name, value) for name, value in cast("Mapping[str, Any]", values).items()}
-        if part in _PARTS and isinstance(values, Mapping)
+        if part in _VALUE_ARGUMENTS and isinstance(values, Mapping)
         else values
         for part, values in native.items()
     }

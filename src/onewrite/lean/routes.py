@@ -65,7 +65,7 @@ class Routes:
             signing.get("region", meta.region_name),
             signing.get("signing_name", meta.service_model.signing_name),
         )
-        for part in (keys.access_key, keys.token or ""):
+        for part in (keys.access_key, keys.session_token or ""):
             if not part.isprintable():
                 raise UnknownRoute("the credentials have characters that no header has")
         signer = Signer(keys, region, service)

@@ -15,11 +15,11 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 class SigningKeys(NamedTuple):
-    """Whose request it is. `token`: of a session, where the credentials are temporary."""
+    """Whose request it is. `session_token`: of a session, where the credentials are temporary."""
 
     access_key: str
     secret_key: str
-    token: str | None
+    session_token: str | None
 
 
 class Signer:
@@ -36,8 +36,8 @@ class Signer:
         """Return the headers with those that a signature adds. Names are in lower case, and all of them are signed."""
         moment = self._date(int(now))
         result = {**headers, "x-amz-date": moment}
-        if self._keys.token:
-            result["x-amz-security-token"] = self._keys.token
+        if self._keys.session_token:
+            result["x-amz-security-token"] = self._keys.session_token
         day = self._day(moment[:8])
         names, request = canonical_request(method, result, body)
         text = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(request.encode()).hexdigest()}"

@@ -86,7 +86,7 @@ class _Store:
             clock,
             key,
             durability,
-            attempts=random_name,
+            name_call=random_name,
             outbox=outbox,
             tombstones=tombstones,
             is_async=self._is_async,

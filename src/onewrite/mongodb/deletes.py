@@ -34,7 +34,7 @@ def delete(
     tombstones = require_tombstones(flows.tombstones)
     write = new_write(flows, message, flows.read_key(native), NoStepAtAll(), emit=emit)
     terms, emission = write.entry.terms, write.emission
-    tombstone = new_tombstone(tombstones, write.now, flows.attempts(), flows.key_fields)
+    tombstone = new_tombstone(tombstones, write.now, flows.name_call(), flows.key_fields)
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)
     write = write._replace(burial=Burial(tombstone))
     options = {name: value for name, value in native.items() if name != "filter"}

@@ -53,7 +53,7 @@ class GuardedUpdate(NamedTuple):
         """Whether the caller's filter has more conditions than the entity's key."""
         return asks_more(self.query, self.write.key)
 
-    def with_parts(self, write: Write) -> GuardedUpdate:
+    def with_write(self, write: Write) -> GuardedUpdate:
         """Return the same call with these parts."""
         merged_query, merged_update = _merge(write, self.query, self.change)
         return self._replace(write=write, filter=merged_query, update=merged_update)
@@ -88,7 +88,7 @@ def build_insert(write: Write, document: Document, native: Mapping[str, Any]) ->
     """Build the document to insert, with what the parts add to a new one."""
     check_document(write.entry.terms, document)
     check_not_in_transaction(native, "insert_one", _NO_INSERT)
-    check_looks(write.entry)  # a later delivery that does not insert would be refused
+    check_earlier_marks(write.entry)  # a later delivery that does not insert would be refused
     return {**document, **new_fields(write)}
 
 
@@ -123,8 +123,8 @@ def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any
     if write.emission is not None:
         add_outbox(write, write.emission, draft)
     merged_query = {**query, **draft.asks}
-    if draft.also:
-        merged_query["$and"] = [*query.get("$and", ()), *draft.also]
+    if draft.extra_conditions:
+        merged_query["$and"] = [*query.get("$and", ()), *draft.extra_conditions]
     if is_pipeline:
         return merged_query, [*cast("Sequence[Document]", update), draft.stage]
     merged_update = dict(cast("Document", update))
@@ -144,13 +144,13 @@ def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any
 class Draft:
     """The conditions and changes of a write, which its parts collect."""
 
-    __slots__ = ("also", "asks", "lowest", "pushes", "removes", "sets", "stages")
+    __slots__ = ("asks", "extra_conditions", "lowest", "pushes", "removes", "sets", "stages")
 
     def __init__(self, *, stages: bool = False) -> None:
         """`stages`: the changes become a stage of a pipeline, which overwrites a value of a type at which an operator fails."""
         self.stages = stages
         self.asks: dict[str, Any] = {}  # conditions by their fields
-        self.also: list[dict[str, Any]] = []  # conditions of which several can have one field
+        self.extra_conditions: list[dict[str, Any]] = []  # conditions of which several can have one field
         self.sets: dict[str, Any] = {}
         self.pushes: dict[str, list[Any]] = {}
         self.removes: dict[str, str] = {}
@@ -176,7 +176,7 @@ def add_step(write: Write, draft: Draft) -> None:
         draft.asks[TOMBSTONE] = _ABSENT
         if isinstance(step, NoStepAtAll):
             draft.asks[STEPS] = dict(step.unsent) if step.unsent else _NONE_OPEN
-            draft.removes |= {f"{STEPS}.{mark}": "" for mark, _ in step.unsent}
+            draft.removes |= {f"{STEPS}.{step_hash}": "" for step_hash, _ in step.unsent}
             return
         for message in (write.message, *write.other_messages):
             for ledger in write.entry.terms.attributes:
@@ -221,7 +221,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
         draft.sets |= label_sets
     if isinstance(step, Finishes):  # the step let the message in: only the order is asked
         if isinstance(own, Advance):
-            draft.also.append({locate_slot(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
+            draft.extra_conditions.append({locate_slot(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
             if step.overtaken:  # a mark that others have moved past the message stays where it is
                 return
     elif type(own) is Remember and not entry.more and not entry.also and not own.aliases:  # nearly always
@@ -235,7 +235,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
                 for path in _places(change.sets).live:
                     marks_by_path[path] = (*marks_by_path.get(path, ()), change.mark, *change.aliases)
             else:
-                draft.also.append(_before(change))
+                draft.extra_conditions.append(_before(change))
         for path, marks in marks_by_path.items():
             draft.asks[path] = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
     if not isinstance(step, Begins | Withdraws):
@@ -260,7 +260,7 @@ def _gain(entry: Entry, draft: Draft) -> None:
                 paths.append(locate_slot(change.slot))
                 draft.sets[paths[-1]] = change.reaches
     if draft.stages:
-        draft.also += _kinds(paths, draft)
+        draft.extra_conditions += _kinds(paths, draft)
 
 
 def _kinds(paths: list[str], draft: Draft) -> list[dict[str, Any]]:
@@ -309,7 +309,7 @@ def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
     # The entity must have this outbox, or none: otherwise the events would join a list of someone else's. A $or of the two conditions
     # costs mongod several times as much.
     is_free = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
-    draft.also.append({OUTBOX.label: {"$in": [None, _equal_text(label)]}, "$nor": [is_free]})
+    draft.extra_conditions.append({OUTBOX.label: {"$in": [None, _equal_text(label)]}, "$nor": [is_free]})
     if emission.events:
         draft.sets[OUTBOX.label] = label
         draft.pushes[OUTBOX.events] = [*emission.events]
@@ -340,7 +340,7 @@ def new_fields(write: Write) -> dict[str, Any]:
     return fields
 
 
-def check_looks(entry: Entry) -> None:
+def check_earlier_marks(entry: Entry) -> None:
     """Refuse a message of which a write would look for a mark that cannot be stored, where this write does not look for it."""
     for change in entry.also:
         _check_number(change.mark)

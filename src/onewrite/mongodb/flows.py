@@ -49,7 +49,7 @@ from onewrite.mongodb.dialect import (
     GuardedUpdate,
     build_insert,
     build_update,
-    check_looks,
+    check_earlier_marks,
     check_not_in_transaction,
     in_transaction,
     locate_step,
@@ -114,14 +114,14 @@ class Flows(Engine):
         fields: Sequence[str],
         durability: Durability,
         *,
-        attempts: Callable[[], str] = random_name,
+        name_call: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
         is_async: bool,
     ) -> None:
         check_awaited(collection, "update_one", is_async=is_async)
         self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
-        super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
+        super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
         self.target = read_late(make_durable(collection, durability), self._codec)
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
@@ -211,7 +211,7 @@ class Flows(Engine):
         return read_entity_key(native["filter"], self.fields, self.ledger.terms)
 
     @property
-    def identity(self) -> object:
+    def store_id(self) -> object:
         return self.target
 
     def canonical(self, key: Document) -> Hashable:
@@ -239,8 +239,8 @@ class Flows(Engine):
     def max_messages(self, entry: Entry) -> int:  # noqa: ARG002  # as for any ledger
         return _MAX_MESSAGES
 
-    def check_looks(self, entry: Entry) -> None:
-        check_looks(entry)
+    def check_earlier_marks(self, entry: Entry) -> None:
+        check_earlier_marks(entry)
 
     def attempt_begin(self, write: Write, native: Native) -> CollectionAttempt:
         if "update" in native:
@@ -508,7 +508,7 @@ class CollectionAttempt(NamedTuple):
 
     def with_step(self, step: StepPart) -> CollectionAttempt:
         upsert = self.upsert and not isinstance(step, Finishes)  # which an upsert would copy into a new document
-        return self._replace(request=self.request.with_parts(self.request.write._replace(step=step)), upsert=upsert)
+        return self._replace(request=self.request.with_write(self.request.write._replace(step=step)), upsert=upsert)
 
     def record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
         yield from ()

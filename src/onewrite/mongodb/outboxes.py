@@ -23,7 +23,7 @@ from pymongo.errors import CursorNotFound
 from onewrite.core.event import Outbox, copy_value
 from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, PendingEvent, Search, key_parts, read_box, try_read
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.deletes import empty_outbox
 from onewrite.mongodb.expression import read_entity_key
@@ -64,7 +64,7 @@ class Outboxes:
     def read_source(self, source: str) -> Document:
         """Return the document whose events have that source."""
         try:
-            ((name, kind, value),) = key_parts(source, self.outbox.name)
+            ((name, kind, value),) = parse_source(source, self.outbox.name)
             key = _VALUES[kind](value)
         except (KeyError, ValueError, InvalidId) as error:
             raise ConfigurationError(f"{source!r} names no document of a collection.") from error

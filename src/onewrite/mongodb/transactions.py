@@ -263,9 +263,9 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         return Flows(collection, None, clock, (), "majority", is_async=self.store.is_async)
 
     def attempt_inbox(self, write: Write, expires: float) -> InsertAttempt:
-        ttl_attribute, (mark,) = cast("Inbox", self.inbox).ttl_attribute, write.key.values()
-        write = write._replace(key={"_id": mark})
-        document = {"_id": mark, ttl_attribute: datetime.fromtimestamp(expires, UTC), TOKEN: write.token}
+        ttl_attribute, (key,) = cast("Inbox", self.inbox).ttl_attribute, write.key.values()
+        write = write._replace(key={"_id": key})
+        document = {"_id": key, ttl_attribute: datetime.fromtimestamp(expires, UTC), TOKEN: write.token}
         return InsertAttempt(cast("Flows", self.inbox_store), write, document, document, {})
 
     def check(self) -> None:
@@ -333,8 +333,8 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
                 yield from redirect_calls(action.target, action.flows.wait_for_majority(action.entity, {}))
             # What is held back by a first look fits the second, which is the one that counts.
             result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
-        has_token = any(isinstance(outcome, Applied) for outcome in result.outcomes)
-        if has_token and not (yield from _show_effects(actions)):
+        is_token_found = any(isinstance(outcome, Applied) for outcome in result.outcomes)
+        if is_token_found and not (yield from _show_effects(actions)):
             return Findings([Duplicate(self.message)])  # another call's token is the same by chance
         return result
 

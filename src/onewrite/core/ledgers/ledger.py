@@ -109,7 +109,7 @@ def list_earlier_ledgers(also: object) -> list[Ledger]:
     return [member for ledger in members for member in (ledger, *list_earlier_ledgers(ledger.also))]
 
 
-def make_looks(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
+def make_earlier_changes(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
     """Return the changes that the ledgers in also= must lack. Their marks must only be below the message's, even if they count."""
     owns = [earlier_entry(message, now).own for earlier_entry in terms.earlier_entries]
     return tuple([Advance(own.slot, own.mark, "below") if isinstance(own, Advance) else own for own in owns])

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from onewrite.core.label import Slot, check_name, make_label_name, make_name_prefix
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, list_earlier_ledgers, make_looks, make_terms
+from onewrite.core.ledgers.ledger import Ledger, check_message, list_earlier_ledgers, make_earlier_changes, make_terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message, full_name
 
@@ -67,7 +67,7 @@ class HighWaterMark(_MarkLedger):
             )
         _check_source(message, "HighWaterMark")
         own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
-        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
+        return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class InSequence(_MarkLedger):
         _check_source(message, "InSequence")
         rule: Rule = "first" if message.sequence == self.first else "next"
         own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, rule, self.first)
-        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
+        return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
 def _check_source(message: Message, ledger: str) -> None:

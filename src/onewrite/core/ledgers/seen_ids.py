@@ -20,7 +20,7 @@ from onewrite.core.label import (
     plain,
 )
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, make_looks, make_terms
+from onewrite.core.ledgers.ledger import Ledger, check_message, make_earlier_changes, make_terms
 from onewrite.core.ledgers.ring import Present, Ring, Window, find_ring, next_change, window
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
@@ -99,7 +99,7 @@ class SeenIds(_IdLedger):
         if not since <= moment < until:
             sets = self._sets_at(moment)
         own = Remember(sets, _text(message) if self.readable else hash_message(message))
-        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
+        return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
     def _sets_at(self, moment: int) -> Sets:
         """Return the sets at this moment, and cache them until the ring changes."""
@@ -149,7 +149,7 @@ class MessageIds(_IdLedger):
             alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
             aliases = tuple([spelling for spelling in alone if spelling != text])
         own = Remember(_by_hand(self.attribute), text, aliases)
-        return Entry(self.terms, own, make_looks(self.terms, message, now) if self.terms.earlier_entries else ())
+        return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------
