@@ -207,11 +207,30 @@ def test_a_pass_ends_if_the_broker_takes_no_call() -> None:
     assert (boxes.cleared, swept.complete, len(swept.failed)) == ([], False, 3)
 
 
+def test_a_slow_search_is_no_silence_of_the_broker() -> None:
+    clock = Clock()
+
+    class Slow(Boxes):
+        def finder(self, before: str | None) -> Any:
+            clock.goes_on(100.0)
+            return super().finder(before)
+
+    boxes = Slow(*[box(name, "X") for name in "abcde"])
+    swept, _ = play(passes(boxes, clock, batch=2).sweep(), fails_with("a", "b", "c"))
+    assert (swept.published, len(swept.failed), swept.error) == (2, 3, None)
+
+
 def test_many_failing_events_block_no_later_one() -> None:
     bad = [f"{n}" for n in range(60)]
     boxes = Boxes(*[box(name, "X") for name in bad], box("good", "X"))
     swept, _ = play(passes(boxes).sweep(), fails_with(*bad))
     assert (boxes.cleared, len(swept.failed), swept.error, swept.complete) == ([("good", 1)], 60, None, True)
+
+
+def test_a_doorbells_pass_goes_on_after_failing_calls() -> None:
+    relay = passes(Boxes(*[box(name, "X") for name in "abc"]), batch=1)
+    swept, _ = play(relay.ring([{"id": name} for name in "abc"]), fails_with("a", "b"))
+    assert (swept.published, len(swept.failed), swept.error) == (1, 2, None)
 
 
 def test_an_entity_that_cannot_be_cleared_is_tried_every_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -228,6 +247,14 @@ def test_an_entity_that_cannot_be_cleared_is_tried_every_minute(caplog: pytest.L
     assert (calls, swept.pending, swept.oldest) == ([], 2, 9.0)
     tries = [second for second in range(301) if _is_tried(relay, clock, second)]
     assert tries == [60, 120, 180, 240, 300]
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_one_entity_that_cannot_be_cleared_fails_no_pass(name: str) -> None:
+    boxes = Boxes(box("a", "X"), box("b", "X"))
+    boxes.failing = {name: ConnectionError("not valid")}
+    swept, _ = play(passes(boxes).sweep(), takes_all)
+    assert ([event.entity["id"] for event, _ in swept.failed], swept.error) == ([name], None)
 
 
 def _is_tried(relay: Flows, clock: Clock, second: int) -> bool:
@@ -386,6 +413,12 @@ def test_an_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureF
     assert caplog.messages[0] == "The outbox of {'id': 'a'} cannot be read: something else"
 
 
+def test_a_sweep_is_complete_and_a_doorbells_pass_is_not() -> None:
+    boxes = Boxes(box("a", "X"))
+    assert play(passes(boxes).sweep(), takes_all)[0].complete
+    assert not play(passes(boxes).ring([{"id": "a"}]), takes_all)[0].complete
+
+
 def test_a_doorbell_skips_postponed_and_empty_entities() -> None:
     later = moment(NOW + 5)
     boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", due=moment(NOW)))
@@ -405,6 +438,11 @@ def test_events_from_a_clock_ahead_are_listed() -> None:
     waiting, _ = play(passes(boxes).waiting(0.0, 3), takes_all)
     assert [each.age for each in waiting] == [-52.0, -53.0, -54.0]
     assert play(passes(boxes).waiting(1.0, 3), takes_all)[0] == []
+
+
+def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
+    ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
+    assert not ahead.is_postponed(NOW)
 
 
 @pytest.mark.parametrize(
@@ -455,6 +493,17 @@ def test_a_pass_is_reported_to_log_and_hook(caplog: pytest.LogCaptureFixture) ->
     assert told == [swept]
     assert all(words in caplog.text for words in ("was refused", "has failed"))
     assert report_pass(SweepReport(), 2, None) == 0
+
+
+def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> None:
+    error = ValueError("no disk")
+
+    def hook(swept: SweepReport) -> None:
+        raise error
+
+    assert report_pass(SweepReport(), 0, hook) == 0
+    assert report_pass(SweepReport(error=ValueError("w")), 1, hook) == 2
+    assert caplog.messages[0] == f"A hook has failed after a pass of the relay, which goes on: {error!r}"
 
 
 def test_a_flush_raises_the_publishers_error_first() -> None:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from inspect import iscoroutinefunction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import boto3
@@ -23,6 +23,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile
+from onewrite.outbox.relay import changed_keys
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 
@@ -207,6 +208,30 @@ def test_a_relay_ends_by_what_ends_a_program(error: BaseException, make: Callabl
         make(publish).sweep()
 
 
+def test_an_asynchronous_relay_ends_by_its_own_cancellation_only(collection: Any) -> None:
+    calls: list[int] = []
+
+    async def publish(events: list[Outgoing]) -> None:
+        calls.append(len(events))
+        if len(calls) == 1:
+            task = asyncio.ensure_future(asyncio.sleep(20))
+            task.cancel()
+            await task
+        cast("asyncio.Task[None]", asyncio.current_task()).cancel()
+        await asyncio.sleep(20)
+
+    async def run() -> None:
+        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+        relay = AsyncRelay(guarded, publish, clock=Ticks())
+        assert len((await relay.sweep()).failed) == 1
+        await relay.sweep()
+
+    emit(collection, 1)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert len(calls) == 2
+
+
 def test_an_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: Any) -> None:
     async def publish(events: list[Outgoing]) -> None: ...
 
@@ -278,6 +303,21 @@ def test_a_uuid_has_one_source_in_any_representation(representation: int) -> Non
     named = UUID(int=1)
     stored = Binary.from_uuid(named, representation)
     assert origin({"part": named}, reads) == origin({"part": stored}, reads) == origin({"part": stored}, CodecOptions())
+
+
+def test_stream_records_name_each_item_with_events_once() -> None:
+    def record(name: str, event: str = "MODIFY", **image: Any) -> dict[str, Any]:
+        return {"eventName": event, "dynamodb": {"Keys": {"id": {"S": name}}, **image}}
+
+    records = [
+        record("a", NewImage={"ow_events": {"L": []}}),
+        record("a", NewImage={"ow_events": {"L": []}}),
+        record("cleared", NewImage={"ow_sent": {"N": "1"}}),
+        record("deleted", "REMOVE"),
+        record("keys only"),
+        {"eventName": "INSERT"},
+    ]
+    assert changed_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
 
 
 @pytest.mark.parametrize("error", [ConnectionError("down"), ConfigurationError("wrong")], ids=repr)
