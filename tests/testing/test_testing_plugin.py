@@ -121,7 +121,7 @@ def test_a_mistyped_replay_code_is_refused_before_any_test_runs(run: Run, code: 
     result = run(RIGHT, f"--onewrite-replay={code}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        [f"ERROR: --onewrite-replay: '{code}' is *: copy it whole from the report of a counterexample."]
+        [f"ERROR: --onewrite-replay: '{code}' is*: copy it whole from the report of a counterexample."]
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.deliverables import names_of
-from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.exploration import Exploration, count_in_words
 from onewrite.testing.explorer.explore import Arguments, run
 from onewrite.testing.explorer.schedule import decode
 
@@ -94,10 +94,6 @@ def _totals(entries: Sequence[SessionEntry]) -> str:
     seconds = sum(entry.exploration.seconds for entry in entries)
     tests = len({entry.nodeid for entry in entries})
     return (
-        f"onewrite: explored {schedules:,} schedule{_s(schedules)} ({pruned_schedules:,} pruned) in {tests} test{_s(tests)}, "
+        f"onewrite: explored {count_in_words(schedules, 'schedule')} ({pruned_schedules:,} pruned) in {count_in_words(tests, 'test')}, "
         f"{seconds:.1f} s"
     )
-
-
-def _s(number: int) -> str:
-    return "" if number == 1 else "s"

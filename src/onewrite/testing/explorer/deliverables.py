@@ -190,10 +190,6 @@ def _body(record: Record) -> str:
     return f' ("{body}")' if isinstance(body, str) and len(body) <= _SHORT_BODY else ""
 
 
-def _title(ids: Sequence[str]) -> str:
-    return f"{ids[0]}{f' and {len(ids) - 1} more' * (len(ids) > 1)}"
-
-
 def is_settled(answer: object) -> bool:
     """Whether the broker would be told that the message is done.
 
@@ -254,4 +250,5 @@ def _event(message: Mapping[str, Any], source: Source) -> LambdaEvent | None:
         return None
     if not any(map(source.identifier, records)):
         return None
-    return LambdaEvent(message, source, tuple(records), tuple(lanes), _title([*map(record_id, records)]))
+    others = f" and {len(records) - 1} more" if len(records) > 1 else ""
+    return LambdaEvent(message, source, tuple(records), tuple(lanes), f"{record_id(records[0])}{others}")

@@ -182,7 +182,7 @@ class Exploration:
             paragraphs.append(f"No counterexample{'' if self.exhausted else ' so far'}.")
         bounds = self.bounds
         paragraphs.append(
-            f"{_count_in_words(self.schedules, 'schedule', 's')} run, {_count_in_words(self.pruned, 'branch', 'es')} pruned, {self.seconds:.1f} s; "
+            f"{count_in_words(self.schedules, 'schedule')} run, {count_in_words(self.pruned, 'branch', 'es')} pruned, {self.seconds:.1f} s; "
             f"deliveries={bounds.deliveries}, faults={bounds.faults}, reorder={bounds.reorder!r}, concurrency={bounds.concurrency}"
         )
         if self.ok and not self.exhausted and not self.sampled:
@@ -377,5 +377,5 @@ def _states(title: str, states: Sequence[Any]) -> Iterator[str]:
         yield f"{'':12}or one of {len(states) - _STATES_SHOWN} more"
 
 
-def _count_in_words(count: int, noun: str, plural: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else plural}"
+def count_in_words(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
