@@ -20,7 +20,6 @@ from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, re
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.expression import merge_update
 from onewrite.dynamodb.flows import Flows, lands
-from onewrite.dynamodb.layout import business
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome
@@ -72,7 +71,8 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
 
 def _caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:
     """Return the attributes of a tombstone that are the caller's own."""
-    attributes = business(flows.ledger.terms, item)
+    # With its tombstone, the item would show its key alone.
+    attributes = flows.without_ledger({name: value for name, value in item.items() if name != TOMBSTONE})
     attributes.pop(read_tombstone(item[TOMBSTONE]).ttl, None)
     return attributes
 

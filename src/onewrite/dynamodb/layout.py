@@ -42,11 +42,6 @@ def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
     return {name: value for name, value in attributes.items() if name in key}
 
 
-def business(terms: Terms, item: Mapping[str, Any]) -> Entity:
-    """Return the attributes that are the caller's own, those of a deleted item too that are still there."""
-    return without_ledger(terms, {name: value for name, value in item.items() if name != TOMBSTONE})
-
-
 def lookup(item: Mapping[str, Any]) -> Lookup:
     """Return a function that looks up a slot in an item."""
 

@@ -323,20 +323,20 @@ def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
 
 def new_fields(write: Write) -> dict[str, Any]:
     """Return what the parts add to a new document."""
-    entry, emission = write.entry, write.emission
+    entry = write.entry
     _check_number(entry.own.mark)
     draft = Draft()
     draft.sets |= _labels(entry.terms)[1]
     _gain(Entry(entry.terms, entry.own), draft)
+    if write.emission is not None:
+        add_outbox(write, write.emission, draft)
     fields: dict[str, Any] = {}
-    for path, value in {**draft.sets, **draft.pushes}.items():
+    for path, value in {**draft.sets, **draft.pushes, **draft.lowest}.items():
         *parents, name = path.split(".")
         inner = fields
         for parent in parents:
             inner = inner.setdefault(parent, {})
         inner[name] = value
-    if emission is not None and emission.events:
-        fields |= {OUTBOX.label: emission.label, OUTBOX.events: [*emission.events], OUTBOX.due: emission.due}
     return fields
 
 

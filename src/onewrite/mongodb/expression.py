@@ -128,7 +128,7 @@ def _find_value(name: str, conditions: list[tuple[str, Any]]) -> Any:
 def _one_value(name: str, value: Any) -> Any:
     if type(value) in _SCALARS:
         return value
-    if _is_eq(value) and not _has_operators(value["$eq"]):
+    if _names(value) == ["$eq"] and not _has_operators(value["$eq"]):
         value = value["$eq"]
     elif _has_operators(value):  # also inside of an $eq: outside of it, where we name the entity, it would be a query again
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be several: give it one value.")
@@ -141,10 +141,6 @@ def _has_operators(value: object) -> bool:
     if isinstance(value, re.Pattern | Regex):
         return True
     return any(str(name).startswith("$") for name in _names(value))
-
-
-def _is_eq(value: object) -> bool:
-    return _names(value) == ["$eq"]
 
 
 def _names(value: object) -> list[str]:

@@ -341,18 +341,15 @@ class Flows(Engine):
         return Unreadable(ours) if isinstance(caller_view, Unreadable) else {**caller_view, **ours}
 
     def _read(self, query: Document, options: dict[str, Any]) -> Flow[Document | None]:
-        document = yield from self._find(query, options)
+        document: Document | None = yield Call("find_one", (query,), options)
         return read_raw(self.ledger.terms, document, self._codec) if isinstance(document, RawBSONDocument) else document
-
-    def _find(self, query: Document, options: dict[str, Any]) -> Flow[Document | None]:
-        return cast("Document | None", (yield Call("find_one", (query,), options)))
 
     def holds(self, request: GuardedUpdate) -> Flow[bool]:
         """Whether the caller's own condition holds by now. Then something other than the condition has refused the write."""
         if not request.conditional:
             return True
         options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
-        return (yield from self._find(request.query, {**options, "projection": {"_id": 1}})) is not None
+        return (yield Call("find_one", (request.query,), {**options, "projection": {"_id": 1}})) is not None
 
     def has_written(self, failure: Exception, request: GuardedUpdate, writer: Writer) -> Flow[bool]:
         """Whether the write was made before this failure, given that the entity shows its effect.
