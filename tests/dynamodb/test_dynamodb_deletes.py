@@ -20,7 +20,7 @@ from onewrite import (
     SeenIds,
     Tombstones,
 )
-from onewrite.core.flow import Call, Flow, drive, performer
+from onewrite.core.flow import Call, Flow, drive, make_executor
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
@@ -80,7 +80,7 @@ def test_next_delete_removes_a_dead_workers_rest(table: Any, again: Message) -> 
 def test_clean_up_leaves_an_entity_made_after_the_tombstone(table: Any) -> None:
     orders = guarded(table)
     flow = delete(flows_of(orders), M1, Key=KEY)
-    perform = performer(table)
+    perform = make_executor(table)
     second = flow.send(perform(next(flow)))
     table.delete_item(Key=KEY)
     orders.update_item(M2, Key=KEY, **MADE)

@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any
 
 from onewrite import Applied, Event, Message
-from onewrite.core.flow import drive, performer
+from onewrite.core.flow import drive, make_executor
 from onewrite.dynamodb.outboxes import Outboxes as TableOutboxes
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from tests.gallery.publishing import CLOSE, RELAY, shop
@@ -45,7 +45,7 @@ def cleared_before_it_is_published(stores: Mapping[str, Any]) -> Handler:
     """Its relay takes the events out of the entity and then publishes them. If it dies in between, they are gone."""
     here = shop(stores)
     boxes = here.accounts.outboxes
-    perform = performer(boxes.target)
+    perform = make_executor(boxes.target)
 
     def handle(message: Message) -> Any:
         if message.id != RELAY:
@@ -99,4 +99,5 @@ class _ByCount:
 
     def __init__(self, accounts: Any) -> None:
         self.outboxes = copy(accounts.outboxes)
-        self.outboxes.__class__ = _TableByCount if isinstance(self.outboxes, TableOutboxes) else _CollectionByCount
+        kind = _TableByCount if isinstance(self.outboxes, TableOutboxes) else _CollectionByCount
+        self.outboxes.__class__ = kind  # pyright: ignore[reportAttributeAccessIssue]  # a class of the same engine

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import HighWaterMark, InSequence, Message, Outcome, SeenIds
-from onewrite.core.flow import Call, Flow, performer
+from onewrite.core.flow import Call, Flow, make_executor
 from onewrite.core.ledgers import Ledger
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
 from tests.properties.test_fold import Collection, Table
@@ -92,7 +92,7 @@ class Service:
 
     def __init__(self, place: Table | Collection, change: Change) -> None:
         self.place, self.change = place, change
-        self.perform = performer(place.target)
+        self.perform = make_executor(place.target)
         self.settled: set[tuple[str, int]] = set()
         self.is_replay = False
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Answer, Begun, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
-from onewrite.core.flow import Call, Flow, performer
+from onewrite.core.flow import Call, Flow, make_executor
 from onewrite.core.folding import fold
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
@@ -214,7 +214,7 @@ class Run:
     def __init__(self, place: Table | Collection, asked: Rules) -> None:
         self.place, self.rules = place, asked
         self.store = place.store(asked.ledger)
-        self.perform = performer(place.target)
+        self.perform = make_executor(place.target)
         self.writes: list[Write] = []
 
     def flow(self, caller: Caller) -> Flow[Any]:

@@ -62,7 +62,7 @@ class Attempt(Protocol):
         """Return the same write with another step."""
         ...
 
-    def record(self, *, passes: bool = False) -> Flow[Attempt | None]:
+    def make_record(self, *, passes: bool = False) -> Flow[Attempt | None]:
         """Return the write that remembers the message and changes nothing else. None if the call does not name the entity.
 
         `passes`: it moves the mark over a message that a ledger in also= holds, and always finds the entity.

@@ -123,12 +123,12 @@ async def _sleep(seconds: float) -> None:
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive a flow with a blocking client."""
-    return drive(flow, perform, target, sleep, meter.get())
+    return drive(flow, execute, target, sleep, meter.get())
 
 
 async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
     """Drive a flow with a client whose methods are awaited."""
-    return await adrive(flow, aperform, target, sleep, meter.get())
+    return await adrive(flow, execute_async, target, sleep, meter.get())
 
 
 class Run(Protocol):
@@ -150,13 +150,13 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", call)
 
 
-def drive(steps: Generator[S, Any, T], perform: Callable[..., Any], *context: Any) -> T:
-    """Perform each step that the generator yields, given the `context` as well, and send it the result."""
+def drive(steps: Generator[S, Any, T], executor: Callable[..., Any], *context: Any) -> T:
+    """Execute each step that the generator yields, given the `context` as well, and send it the result."""
     try:
         step = next(steps)
         while True:
             try:
-                reply = perform(step, *context)
+                reply = executor(step, *context)
             except Exception as error:
                 step = steps.throw(error)
             else:
@@ -167,13 +167,13 @@ def drive(steps: Generator[S, Any, T], perform: Callable[..., Any], *context: An
         steps.close()  # without this, a flow that is abandoned keeps its frame until it is garbage-collected
 
 
-async def adrive(steps: Generator[S, Any, T], perform: Callable[..., Awaitable[Any]], *context: Any) -> T:
+async def adrive(steps: Generator[S, Any, T], executor: Callable[..., Awaitable[Any]], *context: Any) -> T:
     """`drive`, for steps that are awaited."""
     try:
         step = next(steps)
         while True:
             try:
-                reply = await perform(step, *context)
+                reply = await executor(step, *context)
             except Exception as error:
                 step = steps.throw(error)
             else:
@@ -184,18 +184,18 @@ async def adrive(steps: Generator[S, Any, T], perform: Callable[..., Awaitable[A
         steps.close()
 
 
-def performer(target: object) -> Callable[[FlowStep], Any]:
-    """Return a function that performs the steps of a flow with a blocking client."""
-    return lambda step: perform(step, target, time.sleep)
+def make_executor(target: object) -> Callable[[FlowStep], Any]:
+    """Return a function that executes the steps of a flow with a blocking client."""
+    return lambda step: execute(step, target, time.sleep)
 
 
-def aperformer(target: object) -> Callable[[FlowStep], Awaitable[Any]]:
-    """Return a function that performs the steps of a flow with a client whose methods are awaited."""
-    return lambda step: aperform(step, target, _sleep)
+def make_async_executor(target: object) -> Callable[[FlowStep], Awaitable[Any]]:
+    """Return a function that executes the steps of a flow with a client whose methods are awaited."""
+    return lambda step: execute_async(step, target, _sleep)
 
 
-def perform(step: FlowStep, target: object, sleep: Callable[[float], None], counter: Meter | None = None) -> Any:
-    """Perform a step with a blocking client."""
+def execute(step: FlowStep, target: object, sleep: Callable[[float], None], counter: Meter | None = None) -> Any:
+    """Execute a step with a blocking client."""
     if isinstance(step, Wait):
         return sleep(step.seconds)
     function = attrgetter(step.method)(target) if isinstance(step, Call) else step.function
@@ -212,10 +212,10 @@ def perform(step: FlowStep, target: object, sleep: Callable[[float], None], coun
     return result
 
 
-async def aperform(
+async def execute_async(
     step: FlowStep, target: object, sleep: Callable[[float], Awaitable[None]], counter: Meter | None = None
 ) -> Any:
-    """Perform a step with a client whose methods are awaited."""
+    """Execute a step with a client whose methods are awaited."""
     if isinstance(step, Wait):
         return await sleep(step.seconds)
     function = attrgetter(step.method)(target) if isinstance(step, Call) else step.function

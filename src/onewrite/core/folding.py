@@ -303,7 +303,7 @@ class _Fold:
         if fresh:
             attempt = self._attempt(fresh, moved)
         else:
-            attempt = cast("Attempt", (yield from self._attempt_without_effect(moved).record(passes=True)))
+            attempt = cast("Attempt", (yield from self._attempt_without_effect(moved).make_record(passes=True)))
         return (yield from send_fold(attempt, plan))
 
     def _attempt(self, messages: Sequence[Message], moved: Sequence[Message] = ()) -> Attempt:

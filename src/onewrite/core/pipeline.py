@@ -177,7 +177,7 @@ def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
 
 def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
     """Move the mark over the attempt's message. Return None, or why the message must be redelivered."""
-    record = cast("Attempt", (yield from attempt.record(passes=True)))
+    record = cast("Attempt", (yield from attempt.make_record(passes=True)))
     result = yield from record.send()
     if isinstance(result, Landed) or has_landed(result.write, result.image):
         return None
@@ -197,7 +197,7 @@ def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
         if isinstance(step, Finishes):
             yield from drop_unsent_step(attempt, step)
         return outcome
-    record = yield from attempt.record()
+    record = yield from attempt.make_record()
     if record is None:
         return replace(outcome, settled=False)
     if isinstance(step, Finishes):
@@ -222,7 +222,7 @@ def raise_failure(attempt: Attempt, refusal: Refusal) -> Flow[None]:
 
 def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
     """Remove the step of a message that the caller's condition refused, because the message is not delivered again. The mark stays."""
-    record = yield from attempt.record()
+    record = yield from attempt.make_record()
     if record is not None:
         part = step if step.overtaken else Withdraws(step.fence, step.ledger)
         yield from record.with_step(part).lands()

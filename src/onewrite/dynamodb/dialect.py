@@ -55,7 +55,7 @@ TOKEN_VALUE, STEP_VALUE = ":ow_token", ":ow_step"
 
 Read: TypeAlias = Callable[[Write], Any]
 """Reads what differs between two writes of one shape: a value, or the name of an attribute."""
-Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
+RequestBuilder: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 """Builds the request of a write: one of the functions that follow."""
 
 
@@ -83,7 +83,7 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
 
 
 def build_change(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
-    """Build an update of an item that must exist: the write of `Attempt.record`, or the begin of a step."""
+    """Build an update of an item that must exist: the write of `Attempt.make_record`, or the begin of a step."""
     return build_update(write, native, convert, exists=True)
 
 

@@ -29,7 +29,7 @@ from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import note_entity
 from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
-from onewrite.dynamodb.dialect import Guard, build_change, build_update, check_earlier_marks
+from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_earlier_marks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, names_table, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
@@ -106,12 +106,12 @@ class Flows(Engine):
         self,
         message: Message,
         native: Native,
-        guard: Guard = build_update,
+        build: RequestBuilder = build_update,
         *,
         emit: object = None,
         finishes: Claim | None = None,
     ) -> Flow[Outcome]:
-        """Write the message's effect. `guard` builds the request: that of an update, or of a put."""
+        """Write the message's effect. `build` builds the request: that of an update, or of a put."""
         if finishes is not None:
             return finish(self, message, native, finishes, emit=emit)
         missing_ok = False
@@ -120,7 +120,7 @@ class Flows(Engine):
         if self.is_async:
             native = copy_value(native)
         write = new_write(self, message, native.get("Key", {}), emit=emit)
-        return send_write(TableAttempt(self, write, native, guard), missing_ok=missing_ok)
+        return send_write(TableAttempt(self, write, native, build), missing_ok=missing_ok)
 
     def record(
         self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
@@ -276,13 +276,13 @@ class Flows(Engine):
 
 
 class TableAttempt:
-    """A write of a guarded table that is ready to be sent. `guard` builds its request, unless there is a `call`."""
+    """A write of a guarded table that is ready to be sent. `build` builds its request, unless there is a `call`."""
 
-    def __init__(self, flows: Flows, write: Write, native: Native, guard: Guard, call: Call | None = None) -> None:
-        self.flows, self.write, self.native, self.guard = flows, write, native, guard
+    def __init__(self, flows: Flows, write: Write, native: Native, build: RequestBuilder, call: Call | None = None) -> None:
+        self.flows, self.write, self.native, self.build = flows, write, native, build
         if "Item" in native:  # the key is in it
             note_entity(flows, native["Item"])
-        self.call = call or guard(write, native, flows.convert)
+        self.call = call or build(write, native, flows.convert)
         self.call.kwargs.update(flows.table)
 
     def send(self) -> Flow[Landed | Refusal]:
@@ -321,12 +321,12 @@ class TableAttempt:
         # A full item has no room for a tombstone, so the first request of the delete already removes some attributes.
         largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MAX_REMOVED]
         write = self.write._replace(burial=burial._replace(removes=tuple(largest)))
-        return TableAttempt(self.flows, write, self.native, self.guard)
+        return TableAttempt(self.flows, write, self.native, self.build)
 
     def with_step(self, step: StepPart) -> TableAttempt:
-        return TableAttempt(self.flows, self.write._replace(step=step), self.native, self.guard)
+        return TableAttempt(self.flows, self.write._replace(step=step), self.native, self.build)
 
-    def record(self, *, passes: bool = False) -> Flow[TableAttempt | None]:
+    def make_record(self, *, passes: bool = False) -> Flow[TableAttempt | None]:
         flows, key = self.flows, self.write.key
         if "Item" in self.call.kwargs:  # put_item does not say which part of it is the key
             if not passes:

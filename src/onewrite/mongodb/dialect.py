@@ -78,7 +78,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
-    upsert = upsert and not (entry.own.requires_predecessor and entry.has_predecessor)
+    upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # no other change has one
     at_once = upsert and ("projection" not in options or not computes(options["projection"]))
     merged_query, merged_update = _merge(write, query, update)
     return GuardedUpdate(write, merged_query, merged_update, upsert, at_once, options, query, update)

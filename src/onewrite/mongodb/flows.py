@@ -302,7 +302,7 @@ class Flows(Engine):
             watch.clock(now, time.time)
         return Landed(response=reply)
 
-    def attempt_record(self, write: Write, native: Document, *, passes: bool) -> CollectionAttempt:
+    def make_record_attempt(self, write: Write, native: Document, *, passes: bool) -> CollectionAttempt:
         """Return the write that remembers the message and changes nothing else. `passes`: a ledger in also= holds it already."""
         options = {name: native[name] for name in ("session", "comment") if name in native}
         entry = write.entry.passing if passes else write.entry
@@ -507,9 +507,9 @@ class CollectionAttempt(NamedTuple):
         upsert = self.upsert and not isinstance(step, Finishes)  # which an upsert would copy into a new document
         return self._replace(request=self.request.with_write(self.request.write._replace(step=step)), upsert=upsert)
 
-    def record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
+    def make_record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
         yield from ()
-        return self.flows.attempt_record(self.request.write, self.request.native, passes=passes)
+        return self.flows.make_record_attempt(self.request.write, self.request.native, passes=passes)
 
     def show(self, outcome: Outcome) -> Outcome:
         return outcome
@@ -557,9 +557,9 @@ class InsertAttempt(NamedTuple):
     def with_step(self, step: StepPart) -> InsertAttempt:
         return self._replace(write=self.write._replace(step=step))
 
-    def record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
+    def make_record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
         yield from ()
-        return self.flows.attempt_record(self.write, self.native, passes=passes)
+        return self.flows.make_record_attempt(self.write, self.native, passes=passes)
 
     def show(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, Rejected) or outcome.entity is None:

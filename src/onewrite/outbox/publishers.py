@@ -13,7 +13,7 @@ from logging import WARNING
 from math import inf
 from typing import Any, TypeAlias
 
-from onewrite.core.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
+from onewrite.core.flow import Call, adrive, drive, is_asynchronous, make_async_executor, make_executor
 from onewrite.core.log import log
 from onewrite.core.pending import Outgoing
 from onewrite.errors import ConfigurationError
@@ -99,8 +99,8 @@ class Publisher:
         """Return the events that were not accepted, or with an asynchronous client an awaitable of them."""
         sending = self._send(events)
         if self._is_asynchronous:
-            return adrive(sending, aperformer(self._client))
-        return drive(sending, performer(self._client))
+            return adrive(sending, make_async_executor(self._client))
+        return drive(sending, make_executor(self._client))
 
     def _send(self, events: list[Outgoing]) -> Sending:
         refused_events: list[Outgoing] = []

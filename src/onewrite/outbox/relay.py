@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.batch.workers import is_inner_cancellation, thread_runner
 from onewrite.core.clock import random_name, random_share, wall_clock
-from onewrite.core.flow import Flow, FlowStep, Wait, adrive, aperform, drive, perform
+from onewrite.core.flow import Flow, FlowStep, Wait, adrive, drive, execute, execute_async
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.core.pending import Broken, Outgoing
@@ -52,7 +52,7 @@ class EmittingStore(Protocol):
 
 
 class _RelayFlows(FollowedPasses):
-    """The flows of both classes, which differ in how they perform a step and in what wakes them."""
+    """The flows of both classes, which differ in how they execute a step and in what wakes them."""
 
     def _entity_named_by(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
         """Return the entity that an operator names by its key, filter, or source."""
@@ -156,7 +156,7 @@ class Relay(_RelayFlows):
         self._wake.put(None)
 
     def _run(self, steps: Generator[FlowStep, Any, T]) -> T:
-        return drive(steps, partial(perform, target=self._boxes.target, sleep=self._sleep))
+        return drive(steps, partial(execute, target=self._boxes.target, sleep=self._sleep))
 
     def _sleep(self, seconds: float) -> None:
         if not self._is_stopped:  # another wait may have taken what `stop` has put there
@@ -229,7 +229,7 @@ class AsyncRelay(_RelayFlows):
         self._wake.set()
 
     async def _run(self, steps: Generator[FlowStep, Any, T]) -> T:
-        return await adrive(steps, partial(aperform, target=self._boxes.target, sleep=self._sleep))
+        return await adrive(steps, partial(execute_async, target=self._boxes.target, sleep=self._sleep))
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.batch.handler import handler_of
-from onewrite.core.flow import Flow, FlowStep, drive, performer
+from onewrite.core.flow import Flow, FlowStep, drive, make_executor
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.errors import ConfigurationError
 from onewrite.operate.doctor.facts import Module, ModuleStore, Unread
@@ -48,11 +48,11 @@ class Asking:
 
     def run(self, reader: Reader[T], target: object) -> T:
         """Return what the reader finds with this client."""
-        perform = performer(target)
+        execute = make_executor(target)
 
         def answer(question: Question) -> Any:
             try:
-                return perform(question.step)
+                return execute(question.step)
             except Exception as error:
                 if not self.is_failure(error):
                     raise
