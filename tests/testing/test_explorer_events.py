@@ -445,7 +445,7 @@ def test_a_decorated_handler_shows_its_own_exception_and_the_line() -> None:
 
         return sqs_handler(by_name)(handle)
 
-    with pytest.raises(ConfigurationError, match=rf"KeyError: 'a' at {Path(__file__).name}:\d+\. Mend"):
+    with pytest.raises(ConfigurationError, match=rf"KeyError: 'a' at {Path(__file__).name}:\d+\. Fix"):
         explored(build, [sqs("a")])
 
 
