@@ -36,11 +36,11 @@ SOURCE = ROOT / "src" / "onewrite"
 # What is changed, and where its tests are.
 TARGETS: dict[tuple[str, ...], list[str]] = {
     ("core",): [
-        *("core/ledgers/*.py", "core/write.py", "core/step.py", "core/tombstone.py", "core/pending.py"),
-        *("core/event.py", "core/folding.py", "core/transaction.py"),
+        *("core/ledgers/*.py", "core/judging.py", "core/pipeline.py", "core/write.py", "core/step.py", "core/steps.py"),
+        *("core/tombstone.py", "core/pending.py", "core/event.py", "core/folding.py", "core/transaction.py"),
     ],
-    ("dynamodb",): [f"dynamodb/{name}.py" for name in ("expression", "request", "flows", "transactions")],
-    ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "request", "flows", "transactions")],
+    ("dynamodb",): [f"dynamodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout", "transactions")],
+    ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout", "transactions")],
     ("batch",): ["batch/order.py"],
     ("testing",): ["testing/explorer/judge.py"],
     ("outbox", "dynamodb", "mongodb"): ["outbox/passes.py", "dynamodb/outboxes.py", "mongodb/outboxes.py"],
@@ -292,7 +292,7 @@ def main() -> None:
     begin = time.monotonic()
     ends: dict[Mutant, str] = {}
     for folders, patterns in TARGETS.items():
-        files = [file for pattern in patterns for file in sorted(SOURCE.glob(pattern)) if _is_asked_for(file, options.files)]
+        files = [file for pattern in patterns for file in _files(pattern) if _is_asked_for(file, options.files)]
         chosen = [mutant for file in files for mutant in _sample(list(mutants(file)), options)]
         if chosen:
             ends |= _ends(folders, chosen, options.jobs)
@@ -310,6 +310,13 @@ def main() -> None:
     for name, count in [*sorted(counts.items()), ("all", sum(counts.values(), Counter()))]:
         print("  ".join([f"{name:32}", *(f"{count[each]:10}" for each in columns)]))
     print(f"{time.monotonic() - begin:.0f} seconds")
+
+
+def _files(pattern: str) -> list[Path]:
+    found = sorted(SOURCE.glob(pattern))
+    if not found:
+        raise SystemExit(f"TARGETS: src/onewrite/{pattern} names no file. Name the files that have taken its place.")
+    return found
 
 
 def _is_asked_for(file: Path, parts: Sequence[str]) -> bool:
