@@ -12,7 +12,6 @@ import inspect
 import sys
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import cache
-from importlib.metadata import packages_distributions
 from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
@@ -225,6 +224,8 @@ def _is_users(frame: FrameType, root: str) -> bool:
 @cache
 def _installed_modules() -> frozenset[str]:
     """Return the modules and packages that belong to an installed distribution."""
+    from importlib.metadata import packages_distributions  # a cold start takes a quarter longer with it
+
     try:
         return frozenset(packages_distributions())
     except Exception:  # a distribution's metadata can be unreadable, and logging a failure must not fail
