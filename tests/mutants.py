@@ -39,7 +39,9 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
         *("core/ledgers/*.py", "core/judging.py", "core/pipeline.py", "core/write.py", "core/step.py", "core/steps.py"),
         *("core/tombstone.py", "core/pending.py", "core/event.py", "core/folding.py", "core/transaction.py"),
     ],
-    ("dynamodb",): [f"dynamodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout", "transactions")],
+    ("dynamodb",): [
+        f"dynamodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout", "transactions")
+    ],
     ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout", "transactions")],
     ("batch",): ["batch/order.py"],
     ("testing",): ["testing/explorer/judge.py"],
