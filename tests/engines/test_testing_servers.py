@@ -147,13 +147,13 @@ def test_server_that_does_not_start_shows_its_log(monkeypatch: pytest.MonkeyPatc
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ONEWRITE_DYNOXIDE", str(a_program(tmp_path / "deaf", "echo thinking; exec sleep 60")))
     monkeypatch.setattr(process, "START_SECONDS", 0.2)
-    with pytest.raises(RuntimeError, match=r"dynoxide not ready after 0 s:\nthinking"):
+    with pytest.raises(RuntimeError, match=r"dynoxide isn't ready after 0 seconds:\nthinking"):
         Dynoxide().start()
 
 
 def test_server_outlives_the_thread_that_started_it(dynoxide: Dynoxide) -> None:
     server = Dynoxide()
-    with pytest.raises(RuntimeError, match="was not started"):
+    with pytest.raises(RuntimeError, match="isn't running"):
         _ = server.folder
     thread = threading.Thread(target=server.start)
     thread.start()

@@ -1,4 +1,4 @@
-"""The errors of a test that an engine or a stand-in can't serve."""
+"""Errors for tests whose engine isn't installed, or whose stand-in doesn't support a request."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from onewrite.errors import ConfigurationError, OnewriteError
 
 
 class UnsupportedByStandIn(OnewriteError, NotImplementedError):
-    """The stand-in would answer this differently from the engine that it stands for: run this test on the engine."""
+    """Raised for a request to which the stand-in would respond differently from the real engine. Run the test on the engine."""
 
 
 class ProgramMissing(ConfigurationError, SkipTest):
-    """The program of this engine is not here. A test that needs it is skipped, by pytest as well as by unittest."""
+    """Raised if an engine's program isn't installed. pytest and unittest skip the test."""
 
 
 @contextmanager
 def needed_by(name: str, extra: str = "testing") -> Generator[None, None, None]:
-    """Say which extra to install, where an import in this block fails."""
+    """Name the extra to install if an import in the `with` block fails."""
     try:
         yield
     except ModuleNotFoundError as missing:

@@ -1,4 +1,4 @@
-"""The pytest plugin: stand-ins, servers and the explorer as fixtures. A fixture imports what it needs once it is used."""
+"""The pytest plugin: stand-ins, engines, and the explorer as fixtures. Each fixture imports its modules when it's first used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 _WORKER_LINES: pytest.StashKey[list[str]] = pytest.StashKey()
-_OUTPUT = "onewrite_summary"  # in what a worker of pytest-xdist hands to the process that prints
+_OUTPUT = "onewrite_summary"  # the key of the summary in the output of a pytest-xdist worker
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def moto_table() -> Iterator[MakeTable]:
-    """`moto_table("orders", key="orderId")`: an empty table, there until the test ends."""
+    """`moto_table("orders", key="orderId")`: an empty table that exists until the test ends."""
     from onewrite.testing.standins.stores import moto_tables
 
     with moto_tables() as make:
@@ -49,7 +49,7 @@ def mongomock_collection() -> MakeCollection:
 
 @pytest.fixture(scope="session")
 def mongod() -> Iterator[Mongod]:
-    """Start one MongoDB for the whole run, or skip the test. `mongod.collection("orders")` is empty."""
+    """Start one MongoDB for the whole run, or skip the test if there is no mongod. `mongod.collection("orders")` is empty."""
     from onewrite.testing.servers import engines
 
     with engines.mongod() as server:
@@ -76,7 +76,7 @@ def dynamodb_local() -> Iterator[DynamoDBLocal]:
 
 @pytest.fixture
 def faults() -> Iterator[Callable[[Any], Faults]]:
-    """`faults(store)`: as `onewrite.testing.Faults`, and a fault that no request has met fails the test at its end."""
+    """`faults(store)`: like `onewrite.testing.Faults`. The test fails at its end if a planned fault never occurred."""
     from onewrite.testing.taps.faults import Faults
 
     all_faults: list[Faults] = []
@@ -92,15 +92,15 @@ def faults() -> Iterator[Callable[[Any], Faults]]:
 
 @pytest.fixture
 def explore(request: pytest.FixtureRequest) -> Explore:
-    """`onewrite.testing.explore`, which also follows the options of the command line."""
+    """`onewrite.testing.explore`, which also reads the options of the command line."""
     from onewrite.testing.explorer.explore import Explore
 
     return Explore(partial(_session(request.config).run, request.node.nodeid))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:  # noqa: ARG001  # pytest hands it on by its name
-    """Fail a test that has not looked at the counterexample which it has found."""
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:  # noqa: ARG001  # pytest passes it by name
+    """Fail a test that never checked the report of an exploration with a finding."""
     _take_unread()
     yield
     for exploration in _take_unread():
@@ -119,7 +119,7 @@ def _take_unread() -> list[Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what an exploration has found also where the test says no more than `assert report`."""
+    """Show an exploration's findings even if the test only has `assert report`."""
     report = yield
     session = item.config.stash.get(_SESSION, None)
     if session is not None and call.when == "call" and report.failed:
@@ -152,7 +152,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that was asked to replay a schedule and did not, and hand on what only the printing process can tell."""
+    """Fail a run that was asked to replay a schedule and didn't. Pass a worker's summary to the process that prints it."""
     own_session = session.config.stash.get(_SESSION, None)
     if own_session is None:
         return
@@ -165,7 +165,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take the lines of a worker of pytest-xdist that has ended. A worker that crashed has none."""
+    """Collect the summary of a pytest-xdist worker that has ended. A worker that crashed has none."""
     lines = getattr(node, "workeroutput", {}).get(_OUTPUT, ())
     node.config.stash.setdefault(_WORKER_LINES, []).extend(lines)
 

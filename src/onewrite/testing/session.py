@@ -1,4 +1,4 @@
-"""What one run of pytest asks of the explorer, and what its summary says about the explorations."""
+"""The explorations of one pytest run, their summary, and the schedule to replay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onewrite.testing.explorer.exploration import Exploration, count_in_words
 from onewrite.testing.explorer.explore import Arguments, run
 from onewrite.testing.explorer.schedule import decode
 
-_MOST_REMARKS = 20  # remarks
+_MAX_REMARKS = 20
 
 
 class SessionEntry(NamedTuple):
@@ -25,24 +25,24 @@ class SessionEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """The schedule to replay, if one is named on the command line, and the explorations of the run."""
+    """The explorations of a run, and the schedule to replay if the command line names one."""
 
     replay_code: str | None = None
     entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
 
     def run(self, nodeid: str, arguments: Arguments) -> Exploration:
-        """Make an exploration as the test asks for it, except where the command line says otherwise."""
+        """Run an exploration with the test's arguments, or replay the schedule of the command line."""
         replayed = self.replay_code is not None and _fits(self.replay_code, arguments.messages)
         if replayed:
             arguments = replace(arguments, replay=self.replay_code)
         exploration = run(arguments, nodeid)
         self.entries.append(SessionEntry(nodeid, exploration, replayed))
-        # One schedule was asked for, so no warning says that it was not all of them.
+        # Only one schedule was requested, so no warning says that others weren't run.
         return replace(exploration, sampled=True) if replayed else exploration
 
     @property
     def nothing_replayed(self) -> bool:
-        """Whether a replay code was given that fits no exploration."""
+        """Whether a replay code was given, but matched no exploration."""
         return self.replay_code is not None and not any(entry.replayed for entry in self.entries)
 
     def summary(self) -> Iterator[str]:
@@ -66,7 +66,7 @@ class Session:
 
 
 def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
-    """Whether the replay code is one of these messages. Explorations of other messages run as usual."""
+    """Whether the replay code names these messages. Explorations of other messages run as usual."""
     try:
         decode(replay_code, names_of(messages))
     except ConfigurationError:
@@ -81,11 +81,11 @@ def _remarks(entries: Sequence[SessionEntry]) -> Iterator[str]:
         for remark in exploration.open_remarks if exploration.passes else ():
             nodeids = tests.setdefault(f"[{remark.kind}] {remark.text}", [])
             nodeids.extend([nodeid] if nodeid not in nodeids else [])
-    for text, nodeids in list(tests.items())[:_MOST_REMARKS]:
+    for text, nodeids in list(tests.items())[:_MAX_REMARKS]:
         others = f" and {len(nodeids) - 1} more" if len(nodeids) > 1 else ""
         yield f"onewrite: {nodeids[0]}{others}: {text}"
-    if len(tests) > _MOST_REMARKS:
-        yield f"onewrite: and {len(tests) - _MOST_REMARKS} remarks more"
+    if len(tests) > _MAX_REMARKS:
+        yield f"onewrite: and {len(tests) - _MAX_REMARKS} remarks more"
 
 
 def _totals(entries: Sequence[SessionEntry]) -> str:

