@@ -1,7 +1,7 @@
 """The tap on a boto3 or aiobotocore client or Table.
 
-Every request of a client goes through its method `_make_api_call`: those of its own methods, paginators and waiters, and those of a
-Table. So a tapped client is a copy of the client with another `_make_api_call`.
+All requests of a client, its paginators, its waiters, and a Table go through the client's method `_make_api_call`. A tapped client
+is therefore a copy of the client with a different `_make_api_call`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from onewrite.testing.taps.traffic import Gate, Key, Request
 
 # --- clients ----------------------------------------------------------------------------------------------------------
 #
-# What the explorer asks of a boto3 or aiobotocore client beside its requests, and how it makes another that is connected alike.
+# What the explorer reads from a boto3 or aiobotocore client besides its requests, and how it creates a second client for the same endpoint.
 
-_PLAIN = "dynamodb-attr-value-input"  # the handler by which boto3's resources make a client take plain values
+_PLAIN = "dynamodb-attr-value-input"  # the handler that lets a resource's client accept plain values
 
 
 def service_of(client: Any) -> str:
@@ -33,7 +33,7 @@ def is_dynamodb_client(client: Any) -> bool:
 
 
 def takes_plain_values(client: Any) -> bool:
-    """Whether it is the client of a resource or a Table. Another client takes typed values, such as {"S": "text"}."""
+    """Whether the client belongs to a boto3 resource or Table. Other clients take typed values, such as {"S": "text"}."""
     return _PLAIN in client.meta.events._emitter._unique_id_handlers
 
 
@@ -53,7 +53,7 @@ def _create_client(service: str, region: str, endpoint: str, credentials: tuple[
 
 @lru_cache(maxsize=8)
 def _session(access_key: str, secret_key: str, token: str | None) -> Any:
-    """Return one session per credentials: a session is slow to make, because it reads the definitions of the services."""
+    """Return one session for these credentials. Creating a session is slow, because it reads the service definitions."""
     import boto3
 
     return boto3.Session(aws_access_key_id=access_key, aws_secret_access_key=secret_key, aws_session_token=token)
@@ -61,20 +61,20 @@ def _session(access_key: str, secret_key: str, token: str | None) -> Any:
 
 # --- batches of which a part is left ----------------------------------------------------------------------------------
 #
-# Batches that DynamoDB carries out in part: it answers with success, and names what is left in the answer. Pure.
+# Batches that DynamoDB processes in part: it reports success, and returns the unprocessed writes or keys. These functions are pure.
 
 _LEFT_IN = {"BatchWriteItem": "UnprocessedItems", "BatchGetItem": "UnprocessedKeys"}
 
 
 def is_batch(request: Request) -> bool:
-    """Whether DynamoDB can leave a part of it. A malformed request is refused instead."""
+    """Whether DynamoDB can leave part of the request unprocessed. It rejects a malformed batch instead."""
     return (
         request.method in _LEFT_IN and bool(request.tables) and all(map(_parts, request.arguments["RequestItems"].values()))
     )
 
 
 def without_one(request: Request, *, first: bool = False) -> tuple[Request | None, dict[str, Any]]:
-    """Return the request without its last (or first) write or key, or None if it has no other; and that write or key as a response names it."""
+    """Return the request without its last (or first) write or key, or None if there is only one, and the response's name for that write or key."""
     tables = dict(request.arguments["RequestItems"])
     table = next(iter(tables)) if first else [*tables][-1]
     batch = tables[table]
@@ -86,7 +86,7 @@ def without_one(request: Request, *, first: bool = False) -> tuple[Request | Non
 
 
 def _parts(batch: Any) -> Sequence[Any]:
-    """Return the writes or the keys of one table in a batch. Keys are next to options."""
+    """Return the writes or keys of one table in a batch. A read's keys are stored next to its options."""
     return cast("Sequence[Any]", batch["Keys"] if isinstance(batch, Mapping) else batch)
 
 
@@ -95,7 +95,7 @@ def _with_parts(batch: Any, parts: Sequence[Any]) -> Any:
 
 
 def with_remainder(request: Request, answer: Mapping[str, Any] | None, remainder: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the response to the whole request, from the response to the rest of it, or from None if there is no rest."""
+    """Return the response to the whole request, given the response to the part that was sent, or None if nothing was sent."""
     member = _LEFT_IN[request.method]
     if answer is None:
         answer = {"ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
@@ -146,9 +146,9 @@ def copy_of(thing: Any) -> Any:
 
 @contextmanager
 def raised_by(client: Any) -> Generator[None, None, None]:
-    """Raise an error of the service as this client raises it, whichever client has met it.
+    """Raise an error of the service with this client's own class, even if a different client raised it.
 
-    The classes in `client.exceptions` belong to the session that has made the client.
+    The classes in `client.exceptions` belong to the session that created the client.
     """
     try:
         yield
@@ -164,7 +164,7 @@ def raised_by(client: Any) -> Generator[None, None, None]:
 
 
 class _ApiCall:
-    """Takes the place of a client's `_make_api_call`."""
+    """Replaces a client's `_make_api_call`."""
 
     def __init__(self, client: Any, gate: Gate, store: str) -> None:
         self.__wrapped__ = client._make_api_call
@@ -178,7 +178,7 @@ class _ApiCall:
 
 
 async def awaited_from(client: Any, answer: Callable[[], Any]) -> Any:
-    """Await an answer, and raise its error as this client raises it."""
+    """Await a response, and raise its error with this client's class."""
     with raised_by(client):
         return await answer()
 
@@ -190,7 +190,7 @@ class _AsyncApiCall(_ApiCall):
 
 
 def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
-    """Return an API call as a request. `key_names` has the attributes that are the key of each table."""
+    """Return an API call as a request. `key_names` contains the key attributes of each table."""
     entities = _entities(method, arguments)
     keys = [
         _key(table, (key_names.get(table) or ()) if is_whole else values, values)
@@ -203,7 +203,7 @@ def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str,
 
 
 def with_keys(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
-    """Return the request with its keys, which depend on the keys of the tables where a whole item is put."""
+    """Return the request with its entities' keys. For a `PutItem`, they depend on the table's key attributes."""
     return replace(request, keys=request_of(request.store, request.method, request.arguments, key_names).keys)
 
 
@@ -214,7 +214,7 @@ def _only_reads(method: str, arguments: Item) -> bool:
 
 
 def _table(name: object) -> str:
-    """Return the name of a table that may be given by its ARN."""
+    """Return the name of a table, given its name or ARN."""
     return str(name).rpartition(":table/")[2]
 
 
@@ -235,7 +235,7 @@ def _entities(method: str, arguments: Item) -> list[_Entity] | None:
             items: Mapping[str, Any] = arguments["RequestItems"]
             return [(_table(table), key, False) for table, batch in items.items() for key in batch["Keys"]]
     except (KeyError, TypeError, AttributeError):
-        pass  # the request is malformed, and botocore will refuse it
+        pass  # a malformed request, which botocore will refuse
     return None
 
 
@@ -256,7 +256,7 @@ def _key(table: str, names: Iterable[str], values: Item) -> Key | None:
 
 
 def key_value(names: Iterable[str], values: Item) -> Hashable:
-    """Return the value of a key with these attributes, or None if it is incomplete or malformed, so the request will be refused."""
+    """Return the value of a key with these attributes, or None if the key is incomplete or malformed. DynamoDB refuses such a request."""
     try:
         parts = tuple([_plain(values[name]) for name in sorted(names)])
         hash(parts)
@@ -266,7 +266,7 @@ def key_value(names: Iterable[str], values: Item) -> Hashable:
 
 
 def _plain(value: Any) -> Hashable:
-    """Return the value of a key attribute, which is the same whether it was given typed or plain."""
+    """Return the value of a key attribute in the same form for typed and plain values."""
     if isinstance(value, Mapping):
         ((kind, value),) = cast("Mapping[str, Any]", value).items()
         if kind == "N":
@@ -278,10 +278,10 @@ def _plain(value: Any) -> Hashable:
 
 # --- other services ---------------------------------------------------------------------------------------------------
 #
-# Requests to AWS services other than DynamoDB: a message that is sent, an object that is put, a secret that is read. Pure.
+# Requests to AWS services other than DynamoDB, such as sending a message or reading a secret. These functions are pure.
 
 _SERVICE_READS = ("Get", "List", "Describe", "Head")
-# The arguments that name what a request goes to. An ARN and a URL end with the name.
+# The arguments that name a request's target. An ARN and a URL end with the name.
 _NAMES = (
     *("QueueUrl", "QueueName", "TopicArn", "TargetArn", "EventBusName", "StreamName", "StreamARN", "DeliveryStreamName"),
     *("Bucket", "FunctionName", "stateMachineArn"),
@@ -289,7 +289,7 @@ _NAMES = (
 
 
 def request_of_service(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
-    """Return an API call as a request. Queues, topics, buckets and the like take the place of tables, and have no keys."""
+    """Return an API call as a request. Queues, topics, and buckets take the place of tables, and have no keys."""
     targets = tuple(dict.fromkeys(_targets(method, arguments)))
     return Request(store, method, arguments, None, not method.startswith(_SERVICE_READS), targets)
 

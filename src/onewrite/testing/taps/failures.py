@@ -1,6 +1,6 @@
-"""What the drivers raise when a request fails on its way, with the classes and contents that they give it.
+"""The errors that the drivers raise if a request fails, with their classes and contents.
 
-A second try by botocore is not imitated: botocore itself makes it, after its first answer has been taken away.
+botocore's retries aren't imitated: botocore itself sends the second request, after it has lost its first response.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onewrite.testing.taps.traffic import Request, is_single_write, is_transacti
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the drivers raise when a request fails: a class of pymongo's and its arguments; a class of botocore's, or a code of the service."""
+    """The error of a failed request: pymongo's class and its arguments, and botocore's class or the service's error code."""
 
     pymongo: tuple[Any, ...]
     botocore: str
@@ -43,7 +43,7 @@ class Failure:
 def _server_error(
     code: int, name: str, text: str, labels: Sequence[str] = (), kind: str = "OperationFailure"
 ) -> tuple[Any, ...]:
-    """Return the class that pymongo makes of an error of MongoDB's, and its arguments."""
+    """Return pymongo's class for an error of MongoDB, and its arguments."""
     return kind, text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": [*labels]}
 
 
@@ -52,17 +52,17 @@ _THROUGHPUT = (
     "The level of configured provisioned throughput for the table was exceeded. Consider increasing it with UpdateTable."
 )
 
-# The connection closes before the response has come, or no response comes in time.
+# The connection closes before the response arrives, or no response arrives in time.
 LOST_RESPONSE = Failure(("AutoReconnect", "connection closed"), "ConnectionClosedError")
 TIMEOUT = Failure(("NetworkTimeout", "timed out"), "ReadTimeoutError")
-# No server takes the connection, or none takes it in time.
+# No server accepts the connection, or none accepts it in time.
 NO_SERVER = Failure(("ServerSelectionTimeoutError", "connection refused"), "EndpointConnectionError")
 NO_CONNECTION = Failure(("NetworkTimeout", "timed out"), "ConnectTimeoutError")
 # The server fails, and the driver has given up. On MongoDB, the server is no longer the primary.
 SERVER_FAILURE = Failure(
     ("NotPrimaryError", "not primary", _NOT_PRIMARY), "InternalServerError", "Internal server error", 500
 )
-# MongoDB has done the write, and not enough members have confirmed it in time.
+# MongoDB has made the write, but too few members confirmed it in time.
 UNCONFIRMED = Failure(
     ("WTimeoutError", "waiting for replication timed out", 64, {"code": 64, "codeName": "WriteConcernTimeout"}),
     "InternalServerError",
@@ -91,7 +91,7 @@ LIMITED = Failure(
 
 
 def cancellation_error(store: Store, request: Request) -> Exception:
-    """Return the error for an entity that another transaction is changing."""
+    """Return the error for an entity that a concurrent transaction is changing."""
     if kind_of(store) == "collection":
         return server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
     if is_transaction(request):
@@ -115,27 +115,27 @@ def refuse_partial(_store: Store, request: Request) -> Exception:
 
 
 def is_answer(error: Exception) -> bool:
-    """Whether the error comes from the server. Otherwise the driver did not send the request."""
+    """Whether the error comes from the server. Otherwise, the driver didn't send the request."""
     return hasattr(error, "response") or hasattr(error, "code")
 
 
 def driver_retries(store: Store, request: Request) -> bool:
-    """Whether the driver sends the request again when the connection breaks. botocore is asked by `with_second_try` instead."""
+    """Whether the driver sends the request again if the connection breaks. For botocore, `with_second_try` decides."""
     if kind_of(store) != "collection":
         return True
     if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in RETRYABLE_WRITES:
         return not request.writes
     client = store.database.client
     if not type(client).__module__.startswith("pymongo."):
-        return True  # a stand-in, taken for a replica set
+        return True  # a stand-in, treated as a replica set
     servers = client.topology_description.server_descriptions().values()
     return client.options.retry_writes and any(server.retryable_writes_supported for server in servers)
 
 
 def with_second_try(store: Store) -> Store:
-    """Return a store whose driver loses the first response. It sends the request again unless it may make one attempt only.
+    """Return a store whose driver loses the first response. It sends the request again unless it's limited to one attempt.
 
-    On MongoDB this is the store itself: the server answers a retryable write that is sent again as it did the first time.
+    On MongoDB this is the store itself: the server returns the first response again for a retried write.
     """
     if kind_of(store) == "collection":
         return store
@@ -165,7 +165,7 @@ async def _discard(result: Awaitable[object], error: Exception) -> tuple[None, E
 def client_error(
     store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None, *, status: int = 400
 ) -> Exception:
-    """Return the error as the client raises it: its class is the one in `client.exceptions`."""
+    """Return the error with the client's own class from `client.exceptions`."""
     response: dict[str, Any] = {
         "Error": {"Code": code, "Message": text},
         "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0},
@@ -176,7 +176,7 @@ def client_error(
 
 
 def server_error(code: int, name: str, text: str, labels: Sequence[str]) -> Exception:
-    """Return the error that pymongo makes of an answer of MongoDB's."""
+    """Return pymongo's error for a response of MongoDB."""
     from pymongo.errors import OperationFailure
 
     _, *arguments = _server_error(code, name, text, labels)

@@ -1,4 +1,4 @@
-"""Faults by plan: which request meets which fault, the same in every run.
+"""Planned faults: which request fails, and how. They're the same in every run.
 
     faults = Faults(table)                  # or a client, a collection, a dict of these
     faults.after(1)                         # the first request takes effect, and the process dies
@@ -8,7 +8,7 @@
     faults.assert_all_used()
 
 A request is named by its position, from 1, among all that go through `faults.store`, or by a function that is called with each
-`Request` until it returns true. Where two faults wait for one request, it meets the one that was planned first.
+`Request` until it returns true. If two faults match one request, the one that was planned first applies.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ Sending: TypeAlias = Literal["never", "once", "until answered", "in part"]
 
 
 class Crash(BaseException):
-    """The process died at this request. An `except Exception` in a handler does not catch it: expect it with `pytest.raises(Crash)`.
+    """Raised at the request at which the process dies. `except Exception` doesn't catch it. Expect it with `pytest.raises(Crash)`.
 
-    A dead process sends nothing. So a request that is made while this exception is handled, as in a `finally`, is refused in the
-    same way. Deliver the message again after the `except` or `pytest.raises` block, not inside it.
+    A dead process sends nothing, so requests are refused while this exception is handled, for example in a `finally`. Deliver the message again after the `except` or `pytest.raises` block, not inside it.
     """
 
 
@@ -58,10 +57,10 @@ class _PlannedFault:
 
 
 class Faults:
-    """Hands out `store`, whose requests meet the faults that were planned. In all else it is like the store that was given.
+    """Wraps a store: requests of `faults.store` meet the planned faults. Otherwise, `faults.store` behaves like the original.
 
-    That may be a boto3 or aiobotocore client or Table, a pymongo or mongomock collection, synchronous or asynchronous, or a dict
-    of these. A fault that no request meets fails `assert_all_used`, unless it was planned with `optional=True`.
+    The store can be a boto3 or aiobotocore client or Table, a pymongo or mongomock collection, synchronous or asynchronous, or a dict
+    of these. `assert_all_used` fails if a fault never occurred, unless it was planned with `optional=True`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -74,24 +73,24 @@ class Faults:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """Return all requests so far, also those that met a fault."""
+        """Return all requests so far, including those that met a fault."""
         return tuple(self._requests)
 
     def before(self, where: Where, *, optional: bool = False) -> None:
-        """Plan that the process dies before it sends the request."""
+        """Let the process die before it sends the request."""
         self._plan(_PlannedFault("before", where, "never", _crash, optional))
 
     def after(self, where: Where, *, optional: bool = False) -> None:
-        """Plan that the process dies after the request has taken effect, before it has the response."""
+        """Let the process die after the request has taken effect, but before the response arrives."""
         self._plan(_PlannedFault("after", where, "once", _crash, optional))
 
     def lose_answer(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
-        """Plan that the request takes effect, and that the connection closes before the response arrives.
+        """Let the request take effect, and close the connection before the response arrives.
 
-        With `retried=True` the driver does what it is configured to do. botocore sends the request again, and the handler gets
-        the second answer, which may be a refusal because of the first try. If it may make one attempt only, it raises. pymongo
-        sends a retryable write again, and the server repeats its first answer, so the handler sees no difference. For other
-        writes pymongo raises. With `retried=False` the driver raises, as it does when all its tries have failed.
+        With `retried=True`, the driver retries as it's configured. botocore sends the request again, and the handler gets the second
+        response, which can be a refusal because of the first request. If botocore is limited to one attempt, it raises. pymongo
+        sends a retryable write again, and the server repeats its first response, so the handler sees no difference. For other
+        writes, pymongo raises. With `retried=False`, the driver raises, as if all its attempts had failed.
         """
         self._plan(
             _PlannedFault(
@@ -100,27 +99,27 @@ class Faults:
         )
 
     def throttle(self, where: Where, *, optional: bool = False) -> None:
-        """Plan that the server refuses the request because it has too many, and that the driver raises when its retries are used up."""
+        """Let the server throttle the request until the driver's retries are used up and it raises."""
         self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.error_for, optional))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
-        """Plan that no response arrives in time. The driver's error doesn't show whether the request was `applied`."""
+        """Let no response arrive in time. The driver's error doesn't show whether the request was `applied`."""
         self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.TIMEOUT.error_for, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
-        """Plan that another transaction is changing the entity: a transaction is cancelled, and a single write is refused."""
+        """Let a concurrent transaction hold the entity: a transaction is canceled, and a single write is refused."""
         self._plan(_PlannedFault("cancel_transaction", where, "never", failures.cancellation_error, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
-        """Plan that the driver finds no server that takes the connection, so it raises before it sends the request."""
+        """Let no server accept the connection, so the driver raises before it sends the request."""
         self._plan(_PlannedFault("refuse_connection", where, "never", failures.NO_SERVER.error_for, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
-        """Plan that a BatchWriteItem or BatchGetItem leaves its last write or key, and names it in the response."""
+        """Let a BatchWriteItem or BatchGetItem return its last write or key as unprocessed."""
         self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.refuse_partial, optional))
 
     def assert_all_used(self) -> None:
-        """Fail if there is a fault that no request has met. A test that plans such a fault proves nothing."""
+        """Fail if a planned fault never occurred, because the test then proves nothing about it."""
         unused = [str(plan) for plan in self._plans if not (plan.is_used or plan.optional)]
         if unused:
             listing = "".join(f"\n  {position}. {request}" for position, request in enumerate(self._requests, 1)) or " none"
@@ -164,7 +163,7 @@ class Faults:
                 yield partial(send, store, request)
             except Exception as error:
                 if not failures.is_answer(error):
-                    raise  # the driver did not send it
+                    raise  # the driver didn't send it
         raise failure
 
 

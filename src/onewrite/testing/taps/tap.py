@@ -1,9 +1,8 @@
 """Taps a store: makes an object that looks like the store, and calls a gate with each of its requests.
 
-The store itself is not changed. A boto3 client or Table is tapped by a copy that shares everything with it but `_make_api_call`,
-through which all requests go. What botocore does to a request, and what a Table does to its values, comes after the gate, so
-requests and answers are seen as the handler sees them. A collection is tapped by a proxy, and the sub-collections, the database
-and the result of `with_options` that one gets from it are proxies too.
+The store itself isn't changed. A boto3 client or Table is tapped by a copy that shares everything except `_make_api_call`, through
+which all requests go. The gate sees requests and responses as the handler does, because botocore and the Table convert values only
+afterwards. A collection is tapped by a proxy. Its sub-collections, its database, and the result of `with_options` are proxies too.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Kind: TypeAlias = Literal["table", "client", "collection"]
 
 
 def kind_of(store: object) -> Kind:
-    """Return the kind of store, or raise `ConfigurationError`. A client can be one of another service than DynamoDB."""
+    """Return the kind of store, or raise `ConfigurationError`. A client can belong to a service other than DynamoDB."""
     kind = type(store)
     if hasattr(kind, "_make_api_call"):
         return "client"
@@ -39,7 +38,7 @@ def kind_of(store: object) -> Kind:
 
 
 def check_store(store: object) -> None:
-    """Raise `ConfigurationError` unless it is a store that can be tapped."""
+    """Raise `ConfigurationError` unless the store can be tapped."""
     if kind_of(store) == "client" and not is_dynamodb_client(store):
         raise ConfigurationError(
             f"This is a client of {service_of(store)}: make it in the handler or in build, and pass a client of dynamodb."
@@ -47,7 +46,7 @@ def check_store(store: object) -> None:
 
 
 def is_async(store: object) -> bool:
-    """Whether its requests are awaited."""
+    """Whether the store's requests are awaited."""
     kind = kind_of(store)
     if kind == "collection":
         return inspect.iscoroutinefunction(cast("Any", store).update_one)
@@ -58,7 +57,7 @@ def is_async(store: object) -> bool:
 def tap(store: Store, gate: Gate, *, name: str | None = None, is_explored: bool = False) -> Store:
     """Return the tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited.
 
-    `is_explored`: the gate knows what transactions of MongoDB do, so sessions of a collection's client are tapped.
+    `is_explored`: the gate models MongoDB's transactions, so sessions of a collection's client are tapped as well.
     """
     if isinstance(store, Mapping):
         stores = cast("Mapping[str, Store]", store).items()
@@ -71,7 +70,7 @@ def tap(store: Store, gate: Gate, *, name: str | None = None, is_explored: bool 
 
 
 def send(store: Store, request: Request) -> Any:
-    """Send a request to a store, or to the one that it names in a dict. The result is awaited if the store is asynchronous."""
+    """Send a request to a store, or to the named store in a dict. If the store is asynchronous, the result must be awaited."""
     if isinstance(store, Mapping):
         return send(cast("Mapping[str, Store]", store)[request.store], request)
     if kind_of(store) == "collection":
@@ -81,7 +80,7 @@ def send(store: Store, request: Request) -> Any:
 
 # --- stale reads ------------------------------------------------------------------------------------------------------
 #
-# Which reads may be answered from before the last write.
+# Which reads can miss the last write.
 
 _READS = frozenset({"GetItem", "Query", "Scan", "BatchGetItem", "ExecuteStatement"})
 _FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
@@ -90,18 +89,17 @@ _FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
 def may_be_stale(store: Store, request: Request) -> bool:
     """Whether the response can leave out an acknowledged write.
 
-    DynamoDB's reads are eventually consistent unless they say otherwise. The reads of a transaction cannot say it, because they
-    always see the latest.
+    DynamoDB's reads are eventually consistent unless they set `ConsistentRead`. The reads of a transaction are always consistent.
 
-    On MongoDB, only a read from a secondary is taken for one. Whatever its read concern is, it may lag behind the primary, also
-    with "majority". A read from the primary sees what the primary has acknowledged. A session may be causally consistent, and
-    then its reads wait for its own writes, so reads in sessions are left out.
+    On MongoDB, only a read from a secondary counts. It can lag behind the primary with any read concern, including "majority". A
+    read from the primary sees all acknowledged writes. In a causally consistent session, reads wait for the session's own writes,
+    so reads in sessions don't count.
     """
     if request.writes:
         return False
     if kind_of(store) == "collection":
         return request.method in DOCUMENT_READS and _is_from_a_secondary(store, request)
-    # A BatchGetItem says it for each table. One of both kinds is not split: it counts as consistent.
+    # A BatchGetItem sets it for each table. A mixed one isn't split: it counts as consistent.
     tables = request.arguments.get("RequestItems")
     parts = list(cast("Mapping[str, Any]", tables).values()) if isinstance(tables, Mapping) else [request.arguments]
     consistent = (isinstance(part, Mapping) and cast("Mapping[str, Any]", part).get("ConsistentRead") for part in parts)

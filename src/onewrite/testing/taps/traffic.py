@@ -1,4 +1,4 @@
-"""A request as a value: what it touches, and how a report describes it. Pure: it needs no driver."""
+"""A request as a value: the entities that it touches, and its description in a report. This module needs no driver."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from onewrite.core.label import OURS
 #
 # Work on a store as a generator of calls, so the same code serves blocking and asynchronous stores.
 #
-# The generator yields each call that it needs. It is sent what the call returns, or has thrown in what the call raises.
+# The generator yields each call, and receives the call's result or exception.
 
 T = TypeVar("T")
 StoreCalls: TypeAlias = Generator[Callable[[], Any], Any, T]
 
 
 def make_calls(calls: StoreCalls[T]) -> T:
-    """Make the calls, which block, and return what the generator returns."""
+    """Make the blocking calls, and return the generator's result."""
     return drive(calls, operator.call)
 
 
 async def amake_calls(calls: StoreCalls[T]) -> T:
-    """Make the calls, await those that must be, and return what the generator returns."""
+    """Make the calls, await the awaitable ones, and return the generator's result."""
     return await adrive(calls, _acall)
 
 
@@ -40,14 +40,14 @@ async def _acall(call: Callable[[], Any]) -> Any:
 
 # --- names of transactions --------------------------------------------------------------------------------------------
 #
-# Which transaction of MongoDB a request belongs to, under a name that is the same in every run of a schedule. Pure.
+# The MongoDB transaction of a request, under a name that is the same in every run of a schedule.
 
 COMMIT = "commit_transaction"
 ABORT = "abort_transaction"
 
 
 class TransactionKey(NamedTuple):
-    """The owner is the delivery that has begun it. `replaces` is the session's earlier one, if that may still be open."""
+    """The owner is the delivery that began the transaction. `replaces` is the session's earlier transaction, if it can still be open."""
 
     owner: str
     number: int  # among the transactions of its owner
@@ -69,7 +69,7 @@ class Owner:
         return TransactionKey(self.name, next(self.numbers), None if replaces is None else replaces.name)
 
 
-NOBODY = Owner("")  # what begins outside of any delivery, as in `build` or `observe`
+NOBODY = Owner("")  # transactions outside of any delivery, as in `build` or `observe`
 current_owner: ContextVar[Owner] = ContextVar("onewrite.testing.owner", default=NOBODY)
 
 
@@ -88,13 +88,13 @@ _REFUSALS = frozenset({"ConditionalCheckFailedException", "ConditionalCheckFaile
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, as the handler gave it to its driver.
+    """One request, as the handler passed it to its driver.
 
     `store` is the name of the store in the world, or the table's or collection's own name. `method` is the native operation, such
     as "UpdateItem" or "update_one". `arguments` are plain values for a Table, typed ones for a client, and for a collection they
-    have pymongo's parameter names. `keys` are the entities that the request touches; they are None if it may touch any entity in
-    its `tables`, and `tables` is empty if those are not known either. `options` are what a collection was given by `with_options`.
-    A request in a transaction of MongoDB has its `transaction`, and `starts` tells whether it is the first of it.
+    have pymongo's parameter names. `keys` are the entities that the request touches. They're None if it can touch any entity in
+    its `tables`, and `tables` is empty if the tables aren't known either. `options` are the arguments of a collection's `with_options`.
+    A request in a MongoDB transaction has its `transaction`, and `starts` is true for the first request of one.
     """
 
     store: str
@@ -113,7 +113,7 @@ class Request:
 
     @property
     def is_uncommitted(self) -> bool:
-        """Whether it is part of a transaction, so only that transaction sees its writes. The commit is not."""
+        """Whether the request is part of a transaction, and only that transaction sees its writes. A commit isn't."""
         return self.transaction is not None and self.method not in (COMMIT, ABORT)
 
     def _targets(self) -> Iterator[str]:
@@ -126,11 +126,11 @@ class Request:
             yield " ".join([table, *keys])
 
 
-Gate: TypeAlias = Callable[[Request], Any]  # sends the request, once, twice or not at all, and answers it or raises
+Gate: TypeAlias = Callable[[Request], Any]  # sends the request never, once, or twice, and returns the response or raises
 
 
 def is_transaction(request: Request) -> bool:
-    """Whether it is a transaction of DynamoDB, which is a single request."""
+    """Whether the request is a DynamoDB transaction, which is a single request."""
     return request.method in _TRANSACTIONS
 
 
@@ -139,7 +139,7 @@ def is_single_write(request: Request) -> bool:
 
 
 def describe(request: Request, answer: object) -> str:
-    """Return the answer to a request, or the exception that it raised, in words."""
+    """Describe the response to a request, or the exception that it raised."""
     if isinstance(answer, BaseException):
         words = _failure(answer)
     else:
@@ -148,16 +148,16 @@ def describe(request: Request, answer: object) -> str:
 
 
 def is_dynamodb(request: Request) -> bool:
-    return request.method[:1].isupper()  # DynamoDB's operations begin with a capital letter, pymongo's methods do not
+    return request.method[:1].isupper()  # DynamoDB's operations begin with a capital letter, unlike pymongo's methods
 
 
 def is_guarded(request: Request) -> bool:
-    """Whether a guarded store made the request, which then names attributes or placeholders of a ledger."""
+    """Whether a guarded store made the request. It then names attributes or placeholders of a ledger."""
     return any(name.startswith(_LEDGER_PREFIXES) for name, _ in walk(request.arguments))
 
 
 def walk(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield all names in a document and in the documents in it, each with its value."""
+    """Yield all names in a document and its nested documents, each with its value."""
     if isinstance(value, Mapping):
         for name, inner in cast("Mapping[Any, Any]", value).items():
             yield str(name), inner
@@ -176,7 +176,7 @@ def _failure(error: BaseException) -> str:
 
 
 def _name(error: BaseException) -> str:
-    """Return the name of an error. The class of most of MongoDB's errors is the same, and their code has a name."""
+    """Return the name of an error. Most of MongoDB's errors share a class, so their code has a name."""
     kind = type(error).__name__
     details = cast("Mapping[str, Any]", getattr(error, "details", None) or {})
     return str(details.get("codeName", kind)) if kind == "OperationFailure" else kind
