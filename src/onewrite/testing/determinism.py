@@ -1,10 +1,9 @@
-"""What guarded stores take from outside is determined while a call of the handler runs, so schedules can be run again.
+"""Replaces the time and randomness of guarded stores while a handler is explored, so schedules are repeatable.
 
-A guarded table gives each attempt a random name and writes a token that is made from it, and a store without a clock of its own
-asks the clock on the wall, by which the ledger's sets change their places every few minutes. A relay draws at random how long an
-event waits that could not be published. With these, two runs of a schedule would not send the same requests. So the functions that
-draw and tell the time are replaced here. They stay replaced, which changes nothing elsewhere: outside calls of an explored handler
-they do what they did before.
+A guarded table writes a token that is derived from a random name, a store without its own clock reads the system's, which decides
+which of a ledger's sets is current, and a relay draws the pause after a failed event at random. Two runs of a schedule would then
+send different requests. The functions for time and randomness are therefore replaced. They remain replaced, but outside calls of
+an explored handler they behave as before.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ import onewrite.core.clock
 
 _now: ContextVar[Callable[[], float] | None] = ContextVar("onewrite.testing.now", default=None)
 _name_of_attempt: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.testing.name_of_attempt", default=None)
-_draws: list[Random] = []  # of the blocks of `seeded` that are open, the innermost last
+_draws: list[Random] = []  # the generators of the open `seeded` blocks, the innermost last
 
 
 def determine(call_name: str, now: Callable[[], float], on_attempt: Callable[[], None]) -> None:
-    """Let `now` tell the time in this context from here on, and name attempts by the call's name and by numbers.
+    """From here on, use `now` as this context's clock, and name attempts by the call's name and a number.
 
-    `on_attempt` is called when an attempt gets its name.
+    `on_attempt` is called for each new name.
     """
     numbers = itertools.count(1)
 
@@ -59,7 +58,7 @@ def _fixed_or_real_time() -> float:
 def _fixed_or_random() -> float:
     if _now.get() is not None:
         return 0.5
-    return _draws[-1].random() if _draws else random.random()  # as in `onewrite.core.clock`
+    return _draws[-1].random() if _draws else random.random()  # like `onewrite.core.clock`
 
 
 def _counted_or_random(size: int) -> str:
@@ -71,14 +70,15 @@ def _counted_or_random(size: int) -> str:
 
 # --- drawn from a seed ------------------------------------------------------------------------------------------------
 #
-# Draws from a seed what stores and relays otherwise draw at random, so a simulation can be repeated.
+# Replaces the randomness of stores and relays by a seed, so a simulation can be repeated.
 
 
 @contextmanager
 def seeded(seed: int) -> Generator[None, None, None]:
-    """Draw the names of attempts and the waits of relays from this seed until the block ends.
+    """Derive the names of attempts and the pauses of relays from this seed until the block ends.
 
-    With the same clock and the same calls, the same bytes are stored. This holds for the whole process, so use it if one thread writes.
+    With the same clock and the same calls, stores then write the same bytes. The seed applies to the whole process, so write in one
+    thread only.
     """
     _replace_sources()
     _draws.append(Random(seed))

@@ -1,7 +1,7 @@
-"""Events as Lambda hands them to a function, in AWS's record formats.
+"""Events in AWS's record formats, as Lambda passes them to a function.
 
-Nothing here is random and nothing reads a clock, so the same call always makes the same event. An SQS record with the same body,
-or a stream record at the same place in its stream, has the same id in every event, so a second event with that id is a redelivery.
+The functions are deterministic: the same call returns the same event. An SQS record with the same body, or a stream record at the
+same position, has the same ID in every event, so a second event with that ID is a redelivery.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REGION = "eu-west-1"
 ACCOUNT = "123456789012"
 SENT_AT = 1_700_000_000  # 2023-11-14T22:13:20Z
 
-# Sequence numbers as long as those of each service. The numbers of the records count up from here.
+# The first sequence number of each service, in its usual length.
 _SQS_SEQUENCE = 18_849_496_460_467_696_128
 _KINESIS_SEQUENCE = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
 _STREAM_SEQUENCE = 100_000_000_000_000_000_000
@@ -56,9 +56,9 @@ def sqs_event(
     """Return an event of SQS messages. A body that isn't a string is sent as JSON.
 
     The queue is a FIFO queue if its name ends in `.fifo`. `group` is one group for all messages, or a list with
-    one for each. `sequence` is the place of the first message in the queue. Without `ids`, the same body always has the same
-    message ID, so a second event with that body is a redelivery. Two equal bodies in one event are two messages. `attributes` are
-    added to the system attributes that SQS sets, and replace those of the same name, for example `{"ApproximateReceiveCount": 2}`.
+    one for each. `sequence` is the position of the first message in the queue. Without `ids`, the same body always has the same
+    message ID, so a second event with that body is a redelivery. Two equal bodies in one event are two messages. `attributes`
+    override the system attributes that SQS sets, for example `{"ApproximateReceiveCount": 2}`.
     """
     texts = [body if isinstance(body, str) else json.dumps(body) for body in bodies]
     message_ids = list(_sqs_ids(queue, texts)) if ids is None else _per_record(ids, texts, "ids")
@@ -117,7 +117,7 @@ def kinesis_event(
     shard: int = 0,
     sequence: int = 1,
 ) -> Event:
-    """Return an event of records of one Kinesis shard. `sequence` is the place of the first record in the shard.
+    """Return an event of records of one Kinesis shard. `sequence` is the position of the first record in the shard.
 
     Data is bytes or a string. Anything else is sent as JSON.
     """
@@ -151,11 +151,11 @@ def dynamodb_stream_event(
     table: str = "orders",
     sequence: int = 1,
 ) -> Event:
-    """Return an event of a DynamoDB stream. A change is the item before it and the item after it, in plain Python.
+    """Return an event of a DynamoDB stream. Each change is a pair of the old item and the new item, with plain Python values.
 
-    `(None, item)` is an INSERT and `(item, None)` a REMOVE.
+    `(None, item)` is an INSERT, and `(item, None)` is a REMOVE.
 
-    `key` names the attributes of the table's key.
+    `key` contains the names of the table's key attributes.
     """
     arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{table}/stream/2023-11-14T22:13:20.000"
     names = [key] if isinstance(key, str) else key
@@ -222,8 +222,8 @@ def kafka_event(
 ) -> Event:
     """Return an event of a Kafka topic. Values and keys are bytes or strings. Anything else is sent as JSON, and None is left out.
 
-    `offset` is the offset of the first record in each partition. `partition` and `key` are one for all records, or a list with one
-    for each.
+    `offset` is the offset of the first record in each partition. `partition` and `key` are one value for all records, or a list with
+    one for each.
     """
     partitions, keys = _per_record(partition, values, "partition"), _per_record(key, values, "key")
     times = {"timestamp": SENT_AT * 1000, "timestampType": "CREATE_TIME"}
@@ -246,7 +246,7 @@ def kafka_event(
 
 
 def _per_record(option: Any, records: Sequence[Any], name: str) -> list[Any]:
-    """Return a list with one value for each record, from one value for all or from such a list."""
+    """Return a list with one value for each record, given such a list or one value for all records."""
     if isinstance(option, str | bytes) or not isinstance(option, Sequence):
         return [option] * len(records)
     members = list(cast("Sequence[Any]", option))
@@ -275,7 +275,7 @@ def _digest(*parts: object) -> bytes:
 
 # --- the context ------------------------------------------------------------------------------------------------------
 #
-# The context that Lambda passes to a function together with the event.
+# The context that Lambda passes to a function with the event.
 
 
 def lambda_context(
@@ -283,10 +283,10 @@ def lambda_context(
     *,
     function_name: str = "orders",
     clock: Callable[[], float] | None = None,
-) -> Any:  # every library has a class of its own for it, such as Powertools, and a handler may ask for any of them
+) -> Any:  # Powertools and other libraries define their own classes, and a handler can expect any of them
     """Return the context of an invocation that has `remaining_ms` left.
 
-    Its time stands still unless you pass a `clock`: a function that returns seconds, for example `time.monotonic`.
+    Its time doesn't advance unless you pass a `clock`, a function that returns seconds, such as `time.monotonic`.
     """
     clock = clock or (lambda: 0.0)
     return LambdaContext(function_name, remaining_ms, clock, clock())
@@ -294,14 +294,14 @@ def lambda_context(
 
 @dataclass(frozen=True, slots=True)
 class LambdaContext:
-    """The context object of Lambda's Python runtime, with a clock that the test chooses."""
+    """The context object of Lambda's Python runtime, with the test's clock."""
 
     function_name: str
     remaining_ms: int
     clock: Callable[[], float]
     start: float
     aws_request_id: str = "00000000-0000-4000-8000-000000000001"
-    memory_limit_in_mb: str = "128"  # a string, as in the runtime
+    memory_limit_in_mb: str = "128"  # a string, like in the runtime
     function_version: str = "$LATEST"
     identity: Any = None
     client_context: Any = None
@@ -318,7 +318,7 @@ class LambdaContext:
         return f"/aws/lambda/{self.function_name}"
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return the time left. It is never below zero, as in the runtime."""
+        """Return the remaining time. Like in the runtime, it's never negative."""
         return max(0, self.remaining_ms - round((self.clock() - self.start) * 1000))
 
     def w3c(self) -> dict[str, str]:
@@ -326,5 +326,5 @@ class LambdaContext:
         return {}
 
     def log(self, message: Any) -> None:
-        """Keep the line in `lines`."""
+        """Append the line to `lines`."""
         self.lines.append(message)

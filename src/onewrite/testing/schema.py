@@ -1,4 +1,4 @@
-"""The definition of a DynamoDB table, made from what matters to a test, and the session of boto3 by which tests reach one."""
+"""The definition of a DynamoDB table for a test, and the boto3 session of tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onewrite.errors import ConfigurationError
 
 @cache
 def boto3_session(region: str) -> Any:
-    """Return one session for all calls, because a session reads the definitions of the services. No engine for tests checks its credentials."""
+    """Return one session for all calls, because each session reads the service definitions. Its dummy credentials work with all test engines."""
     import boto3
 
     return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # no secret
@@ -20,7 +20,7 @@ def boto3_session(region: str) -> Any:
 def table_request(
     name: str, key: str, *, sort_key: str | None = None, types: Mapping[str, str] | None = None, **native: Any
 ) -> dict[str, Any]:
-    """Return the arguments of `create_table`. Those in `native` win. A key attribute is a string if `types` doesn't name it."""
+    """Return the arguments of `create_table`. The arguments in `native` have precedence. A key attribute is a string unless `types` contains it."""
     check_name("name", name, '"orders", the name of the table')
     check_name("key", key, '"orderId", the name of one attribute; that of a second one is sort_key=')
     if sort_key is not None:
@@ -36,7 +36,7 @@ def table_request(
 
 
 def check_name(argument: str, value: object, example: str) -> None:
-    """Raise unless this can be a name. `example` is one, and says of what."""
+    """Raise unless the value can be a name. `example` is an example for the error."""
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{argument}={value!r}: expected a string, such as {example}.")
 
@@ -49,7 +49,7 @@ def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[d
 
 
 def _key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the key attributes of the table and of its indexes."""
+    """Yield the key attributes of the table and its indexes."""
     kinds = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
     indexes = (index for kind in kinds for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))
     for definition in (request, *indexes):

@@ -1,5 +1,5 @@
-"""Tables and collections in memory: moto and mongomock, mended where guarded writes need it.
+"""In-memory tables and collections: moto and mongomock, patched as far as guarded writes need it.
 
-Read stores.py first. For moto, moto_patches.py replaces methods. For mongomock, collection.py has the classes. Both refuse calls that are
-known to be answered wrongly. docs/standins.md lists what is mended, what is refused and what stays different.
+Read stores.py first. For moto, moto_patches.py replaces methods. For mongomock, collection.py has the classes. Both refuse calls
+whose results are known to be wrong. docs/standins.md lists what is patched, what is refused, and what remains different.
 """

@@ -1,4 +1,4 @@
-"""mongomock's collections, mended where guarded writes need it. Calls that mongomock is known to answer wrongly are refused.
+"""mongomock's collections, patched as far as guarded writes need it. Calls whose results are known to be wrong are refused.
 
 docs/standins.md lists all known differences between mongomock and MongoDB.
 """
@@ -40,9 +40,9 @@ _REMEDY = "Run this test on mongod()"
 
 # --- which methods are answered ---------------------------------------------------------------------------------------
 #
-# Which of pymongo's methods mongomock can answer, and with which arguments. Everything else is refused.
+# pymongo's methods and arguments that mongomock supports. All others are refused.
 #
-# mongomock takes many arguments that it then ignores, so a test would see what no MongoDB does.
+# mongomock accepts many arguments and ignores them, so a test would see behavior that no MongoDB server has.
 
 
 ARGUMENTS: Mapping[str, frozenset[str]] = {
@@ -76,11 +76,11 @@ DATABASE_ARGUMENTS: Mapping[str, frozenset[str]] = {
     "command": frozenset({"command"}),
     "create_collection": frozenset({"name"}),
     "drop_collection": frozenset({"name_or_collection"}),
-    "list_collection_names": frozenset(),  # with a filter, mongomock also lists collections that were only named
+    "list_collection_names": frozenset(),  # with a filter, mongomock also lists collections that don't exist yet
 }
-# These attributes send nothing, and mongomock or the stand-in has them.
+# Attributes that send nothing, and that mongomock or the stand-in has.
 ATTRIBUTES = (SILENT | DATABASE_SILENT) - {"next"}
-# These arguments change nothing that a test could see here: mongomock is not given them.
+# Arguments without a visible effect here. They aren't passed to mongomock.
 _WITHOUT_EFFECT = frozenset({
     "allowDiskUse", "allow_disk_use", "allow_partial_results", "authorizedCollections", "background", "batchSize", "batch_size", "bypassDocumentValidation",
     "bypass_document_validation", "check_exists", "comment", "maxTimeMS", "max_time_ms", "nameOnly", "no_cursor_timeout", "oplog_replay",
@@ -90,9 +90,9 @@ _WITHOUT_EFFECT = frozenset({
 def arguments_of(
     method: str, answerable: frozenset[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments that mongomock is called with, or `UnsupportedByStandIn` where it would ignore one."""
+    """Return mongomock's arguments, or raise `UnsupportedByStandIn` if it would ignore one."""
     arguments = bind(method, args, kwargs)
-    # An empty value asks for nothing.
+    # An empty value has no effect.
     ignored_names = [
         name for name, value in arguments.items() if name not in answerable and name not in _WITHOUT_EFFECT and value
     ]
@@ -106,7 +106,7 @@ def arguments_of(
 
 Document: TypeAlias = Mapping[str, Any]
 
-# What mongomock does, and how a part of a filter, an update or a pipeline is recognized for which MongoDB does something else.
+# For each known difference: what mongomock does, and how to recognize the part of a filter, update, or pipeline.
 DIFFERENCES: Mapping[str, Callable[[str, Any], bool]] = {
     "does not know $mod, $mul and $bit": lambda name, _: name in ("$mod", "$mul", "$bit"),
     "takes $not of a list for false": lambda name, value: name == "$not" and isinstance(value, list),
@@ -148,7 +148,7 @@ _OF_ARRAYS = ("$push", "$addToSet", "$pull", "$pullAll", "$pop")
 
 
 def _check_paths(document: Document, update: Document) -> None:
-    """Raise MongoDB's errors for paths at which mongomock fails, or writes nothing, or writes twice."""
+    """Raise MongoDB's errors for paths at which mongomock fails, writes nothing, or writes twice."""
     for one, other in combinations(sorted(path for fields in update.values() for path in fields), 2):
         if f"{other}.".startswith(f"{one}."):
             raise _write_error(40, f"Updating the path '{other}' would create a conflict at '{one}'")
@@ -170,7 +170,7 @@ def _write_error(code: int, text: str) -> WriteError:
 
 
 def _after_stage(document: dict[str, Any], stage: Document, database: Any) -> dict[str, Any]:
-    """Return the document after one stage of an update that is a pipeline."""
+    """Return the document after one stage of an update pipeline."""
     (result,) = process_pipeline([deepcopy(document)], database, [stage], None)
     for path, expression in (stage.get("$set") or stage.get("$addFields") or {}).items():
         if isinstance(expression, Mapping) and not is_condition(expression):
@@ -208,7 +208,7 @@ def _check_size(document: Document) -> None:
 
 @contextmanager
 def _failing_as_a_stand_in(what: str) -> Generator[None, None, None]:
-    """Raise `UnsupportedByStandIn` for an error of mongomock's own, which MongoDB doesn't raise."""
+    """Raise `UnsupportedByStandIn` for an error of mongomock that MongoDB doesn't raise."""
     try:
         yield
     except (PyMongoError, BSONError, ValueError, OverflowError, UnsupportedByStandIn):  # as the driver raises them
@@ -218,7 +218,7 @@ def _failing_as_a_stand_in(what: str) -> Generator[None, None, None]:
 
 
 class _Operations(BulkOperationBuilder):
-    """mongomock's own, without the options that today's pymongo passes to it."""
+    """mongomock's own class, without the options that current pymongo versions pass."""
 
     def add_update(self, *args: Any, **options: Any) -> None:
         _refuse_options(options)
@@ -240,7 +240,7 @@ def _refuse_options(options: Mapping[str, Any]) -> None:
 
 
 def bulk_write(collection: Any, requests: Sequence[Any], *, ordered: bool = True) -> BulkWriteResult:
-    """Do the operations on mongomock, whose own method does not fit today's pymongo."""
+    """Do the operations on mongomock, whose own method doesn't support current pymongo versions."""
     _refuse_options({"ordered=False": not ordered})
     operations = _Operations(collection, ordered=True)
     for request in requests:
@@ -250,7 +250,7 @@ def bulk_write(collection: Any, requests: Sequence[Any], *, ordered: bool = True
 
 # --- the classes ------------------------------------------------------------------------------------------------------
 
-# mongomock says little of its types.
+# mongomock has few types.
 # mypy: allow-untyped-calls
 # mypy: disable-error-code="override"
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -294,7 +294,7 @@ class StandInDatabase(Database):
         return pymongo.WriteConcern()
 
     def command(self, command: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Answer `buildInfo` too, which Beanie asks for before it begins."""
+        """Support `buildInfo` too, which Beanie requests when it starts."""
         if "buildInfo" in (command, *(command if isinstance(command, Mapping) else ())):
             return {**self.client.server_info(), "ok": 1.0}
         return cast("dict[str, Any]", super().command(command, *args, **kwargs))
@@ -318,7 +318,7 @@ def _stand_in(plain: Any) -> StandInCollection:
 
 
 class _NoOpContext:
-    """A `with` block at whose end there is nothing to close."""
+    """A `with` block that closes nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -328,7 +328,7 @@ class _NoOpContext:
 
 
 class StandInCollection(_NoOpContext, Collection):
-    """A mongomock collection that answers as MongoDB does, or refuses to answer."""
+    """A mongomock collection that behaves like MongoDB, or refuses the call."""
 
     @property
     def lock(self) -> Any:
@@ -351,7 +351,7 @@ class StandInCollection(_NoOpContext, Collection):
         return _as_pymongo_has_it(super().replace_one(*args, **kwargs))
 
     def create_indexes(self, indexes: Any) -> list[str]:
-        """Create each index alone, because mongomock ignores some options of an index that is created with others."""
+        """Create each index separately, because mongomock ignores some options if several are created at once."""
         documents = [dict(index.document) for index in indexes]
         return [self.create_index(list(document.pop("key").items()), **document) for document in documents]
 
@@ -363,7 +363,7 @@ class StandInCollection(_NoOpContext, Collection):
         return super()._iter_documents(filter)
 
     def _get_dataset(self, *args: Any) -> Any:
-        # A cursor reads after the call that made it has returned.
+        # A cursor reads after the call that created it has returned.
         with self.lock, _failing_as_a_stand_in("a read"):
             return list(super()._get_dataset(*args))
 
@@ -375,7 +375,7 @@ class StandInCollection(_NoOpContext, Collection):
         return super()._update(spec, document, upsert, *args, **kwargs)
 
     def _insert(self, data: Any, *args: Any, **kwargs: Any) -> Any:
-        """Insert a document, and report a taken `_id` as the server does: Beanie reads the details to recognize a stale revision."""
+        """Insert a document, and report an existing `_id` like the server: Beanie reads the details to recognize a stale revision."""
         try:
             return super()._insert(data, *args, **kwargs)
         except DuplicateKeyError as error:
@@ -404,13 +404,13 @@ class StandInCollection(_NoOpContext, Collection):
 
     def _find_and_modify(self, query: Any, projection: Any = None, *args: Any, **kwargs: Any) -> Any:
         _refuse_computed_fields(projection)  # before anything is written
-        # mongomock finds the document again by its _id, which a projection may have taken away.
+        # mongomock finds the document again by its _id, which a projection can remove.
         document = super()._find_and_modify(query, None, *args, **kwargs)
         return None if document is None else self._copy_only_fields(document, projection, dict)
 
 
 def _as_pymongo_has_it(result: UpdateResult) -> UpdateResult:
-    """Return the result without mongomock's `"upserted": None`, which pymongo takes for an insert."""
+    """Return the result without mongomock's `"upserted": None`, which pymongo treats as an insert."""
     raw = {name: value for name, value in (result.raw_result or {}).items() if (name, value) != ("upserted", None)}
     return UpdateResult(raw, acknowledged=True)
 
@@ -436,7 +436,7 @@ def _refuse_method(method: str) -> Callable[..., NoReturn]:
 
 
 def _restrict(stand_in: Any, real: Any, answerable: Mapping[str, frozenset[str]]) -> None:
-    """Let the class answer the methods that mongomock can, and refuse all other public ones of its own and of pymongo's class."""
+    """Support the methods that mongomock supports, and refuse all other public methods of mongomock's and pymongo's classes."""
     for name in sorted({*dir(stand_in), *dir(real)}):
         if not name.startswith("_") and name not in ATTRIBUTES and name != "lock":
             method = _answer(name, answerable[name], getattr(stand_in, name)) if name in answerable else _refuse_method(name)
@@ -449,7 +449,7 @@ _restrict(StandInDatabase, pymongo.database.Database, DATABASE_ARGUMENTS)
 
 # --- the same, awaited ------------------------------------------------------------------------------------------------
 #
-# A stand-in collection for code that is written for pymongo's AsyncCollection.
+# A stand-in for pymongo's AsyncCollection.
 
 
 class _AsyncStandIn(_NoOpContext):
@@ -484,7 +484,7 @@ class AsyncStandInDatabase(_AsyncStandIn):
 
 
 class AsyncStandInCursor:
-    """The found documents, to be read with `async for` or `to_list`."""
+    """The results of a query, for `async for` or `to_list`."""
 
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
@@ -508,7 +508,7 @@ class AsyncStandInCursor:
 
 
 def _as_async(value: Any) -> Any:
-    """Return the asynchronous form of a stand-in or of a cursor, and any other value as it is."""
+    """Return the asynchronous form of a stand-in or cursor, and any other value unchanged."""
     match value:
         case StandInCollection():
             return AsyncStandInCollection(value)

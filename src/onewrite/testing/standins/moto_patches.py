@@ -1,8 +1,8 @@
-"""Patches moto so that guarded writes run on it, and refuses requests that moto is known to answer wrongly.
+"""Patches moto so that guarded writes run on it, and refuses requests whose results are known to be wrong.
 
-Every request to DynamoDB goes through one method of moto's, whichever client sends it. There a lock makes it atomic, because moto
-checks a condition and then writes, and another thread could write in between. A response has no date, since a test may give its stores
-another clock.
+Every client's requests to DynamoDB go through one method of moto. There, a lock makes a request atomic, because moto first checks a
+condition and then writes, so a different thread could write in between. A response has no date, because a test can pass its own
+clock to stores.
 
 docs/standins.md lists all known differences between moto and DynamoDB.
 """
@@ -46,7 +46,7 @@ from onewrite.testing.errors import UnsupportedByStandIn
 
 # --- patches ----------------------------------------------------------------------------------------------------------
 #
-# A patch takes the place of a method of moto's, and is given that method as its first argument.
+# A patch replaces a method of moto, and gets that method as its first argument.
 
 Patch: TypeAlias = Callable[..., Any]
 Original: TypeAlias = Callable[..., Any]
@@ -84,8 +84,8 @@ def _patches() -> Iterator[tuple[Any, str, Patch]]:
 
 def _atomic(original: Original, handler: Any) -> Any:
     _refuse_differences(handler._get_action(), handler.params)
-    handler.response_headers.pop("date", None)  # see the docstring of this module
-    # moto adds numbers in the decimal context of the thread, which would round them. This one refuses to.
+    handler.response_headers.pop("date", None)  # see the module's docstring
+    # moto adds numbers in the thread's decimal context, which would round them. This context refuses to round.
     with _lock, localcontext(DYNAMODB_CONTEXT):
         try:
             return original(handler)
@@ -101,7 +101,7 @@ def _atomic(original: Original, handler: Any) -> Any:
 
 Request: TypeAlias = Mapping[str, Any]
 
-# What moto does, and how a request is recognized for which DynamoDB does something else.
+# For each known difference: what moto does, and how to recognize the request.
 DIFFERENCES: Mapping[str, Callable[[str, Request], bool]] = {
     "answers a failed condition in PartiQL with success": lambda action, _: "Execute" in action,
     "ignores AttributesToGet": lambda _, request: "AttributesToGet" in request,
@@ -129,7 +129,7 @@ def _refuse_differences(action: str, body: Request) -> None:
 
 
 def _requests(body: Mapping[str, Any]) -> Iterator[Request]:
-    """Yield the request itself, and each one in a transaction or in a batch of reads."""
+    """Yield the request itself, and each request in a transaction or a batch of reads."""
     yield body
     for action in body.get("TransactItems") or ():
         yield from action.values()
@@ -151,7 +151,7 @@ def _refuse_wrong_keys(original: Original, backend: Any, table: Any, keys: Mappi
 
 
 def _once_per_token(actions_by_token: dict[str, Any], original: Original, handler: Any) -> Any:
-    """Do a transaction once per token. DynamoDB remembers a token for ten minutes; here it is remembered until the last table is closed."""
+    """Do a transaction once per token. DynamoDB remembers a token for ten minutes, moto's patch until the last table is closed."""
     token, actions = handler.body.get("ClientRequestToken"), handler.body["TransactItems"]
     if token in actions_by_token:
         if actions_by_token[token] != actions:
@@ -175,7 +175,7 @@ def _all_or_nothing(
         _put_back(backend, table_name, key, before)
         raise
     if before is None and update_expression and dict(read_update(update_expression).clauses).keys() == {"REMOVE"}:
-        _put_back(backend, table_name, key, None)  # DynamoDB creates no item
+        _put_back(backend, table_name, key, None)  # DynamoDB doesn't create the item
     return item
 
 
@@ -197,7 +197,7 @@ def _put_back(backend: Any, table_name: str, key: Any, item: Any) -> None:
 
 
 def _refuse_scalars(original: Original, value: Any, key: Any, new_value: Any) -> Any:
-    """Refuse a write below a scalar, or to a name in a list, which moto ignores and answers with success."""
+    """Refuse a write below a scalar, or to a name in a list. moto ignores such a write and reports success."""
     if value.type not in ("L", "M") or (value.type == "L" and not str(key).isdigit()):
         raise InvalidUpdateExpressionInvalidDocumentPath
     return original(value, key, new_value)
@@ -205,7 +205,7 @@ def _refuse_scalars(original: Original, value: Any, key: Any, new_value: Any) ->
 
 # --- conditions -----------------------------------------------------------------------------------------------------
 #
-# Conditions as DynamoDB evaluates them. Values of different types are not equal, and a missing attribute equals nothing.
+# Conditions as DynamoDB evaluates them: values of different types aren't equal, and a missing attribute equals no value.
 
 Item: TypeAlias = Any
 Operand: TypeAlias = Any
@@ -227,7 +227,7 @@ def _conditions() -> Iterator[tuple[Any, str, Callable[[Original, Any, Item], An
 
 
 def _kind(operand: Operand, item: Item) -> str | None:
-    """Return the type of an operand. None if it is missing."""
+    """Return the type of an operand, or None if it's missing."""
     if isinstance(operand, FuncSize):
         return None if _size(operand, item) is None else "N"
     return cast("str | None", operand.get_type(item))

@@ -1,8 +1,8 @@
 """Opens the stand-ins that tests use: a table on moto, a collection on mongomock.
 
-Neither library is atomic under threads, and both answer some requests differently from the engine. Here a lock makes every call atomic,
-updates are all or nothing, and calls that are known to be answered wrongly raise `UnsupportedByStandIn`. docs/standins.md lists the differences
-that stay. What a stand-in cannot show at all, for example a lost answer or a failover, needs a server: see `servers`.
+Neither library is atomic under threads, and both respond to some requests differently from the engine. Here, a lock makes every call
+atomic, updates are all or nothing, and calls whose results are known to be wrong raise `UnsupportedByStandIn`. docs/standins.md lists
+the remaining differences. Lost responses and failovers need a server: see `servers`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _CREDENTIALS = {
 _REDIRECTING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL")
 
 
-MakeTable: TypeAlias = Callable[..., Any]  # with the arguments of `moto_table`
-MakeCollection: TypeAlias = Callable[..., Any]  # with those of `mongomock_collection`
+MakeTable: TypeAlias = Callable[..., Any]  # its arguments are those of `moto_table`
+MakeCollection: TypeAlias = Callable[..., Any]  # its arguments are those of `mongomock_collection`
 
 
 def moto_table(
@@ -44,27 +44,27 @@ def moto_table(
     types: Mapping[str, str] | None = None,
     **native: Any,
 ) -> Any:
-    """Return an empty boto3 Table on moto, which is there until its `with` block ends.
+    """Return an empty boto3 Table on moto, which exists until its `with` block ends.
 
-    Without a block the table is there as long as you use it or its client, and that of the fixture `moto_table` until the test ends.
-    Every client that is made meanwhile can use it, for example `boto3.client("dynamodb")`. You need neither credentials nor a region.
+    Without a block, the table exists as long as you use it or its client. A table of the fixture `moto_table` exists until the test ends.
+    Every client that is created meanwhile can use it, such as `boto3.client("dynamodb")`. You need neither credentials nor a region.
 
-    `key` is the name of the partition key, and `sort_key` that of the sort key, if the table has one. Both are strings unless `types` says
-    otherwise, as in `moto_table("lines", "orderId", sort_key="line", types={"line": "N"})`. Other arguments of `create_table`, such as
-    `GlobalSecondaryIndexes`, are handed on. Several tables may be open at once. A second table of one name replaces the first.
+    `key` is the name of the partition key, and `sort_key` the name of the sort key, if the table has one. Both are strings unless `types`
+    contains a different type, as in `moto_table("lines", "orderId", sort_key="line", types={"line": "N"})`. Other arguments of `create_table`, such as
+    `GlobalSecondaryIndexes`, are passed on. Several tables can be open at once. A second table of the same name replaces the first.
     """
     with ExitStack() as stack:
         make = stack.enter_context(moto_tables())
         table = make(name, key, sort_key=sort_key, types=types, **native)
         close = stack.pop_all().close
     table.close_stand_in = close
-    weakref.finalize(table.meta.client, close)  # a guarded store keeps the client, and perhaps no one keeps the Table
+    weakref.finalize(table.meta.client, close)  # a guarded store keeps the client, but possibly not the Table
     return table
 
 
 @contextmanager
 def moto_tables() -> Generator[MakeTable, None, None]:
-    """Make tables that are all removed when the block ends. To make one again takes less time than to write to it."""
+    """Create tables that are removed when the block ends. Creating one again is faster than a write to it."""
     with _shared_mock.open() as account:
         names: set[str] = set()
 
@@ -99,7 +99,7 @@ class _Account:
         self._table_class: Any = None
 
     def put(self, request: Mapping[str, Any]) -> Any:
-        """Return an empty table. It replaces one of the same name."""
+        """Return an empty table, which replaces an existing one of this name."""
         name = request["TableName"]
         definition = dumps([self._region, request], sort_keys=True, default=repr)
         if definition not in self._empty:
@@ -108,7 +108,7 @@ class _Account:
             self._empty[definition] = self._tables[name]
         self._tables[name] = deepcopy(self._empty[definition])
         if self._table_class is None:
-            kind = cast("Any", type(self._resource.Table(name)))  # boto3 builds a new class at each call
+            kind = cast("Any", type(self._resource.Table(name)))  # boto3 creates a new class for each call
 
             def enter(table: Any) -> Any:
                 return table
@@ -134,7 +134,7 @@ class _Account:
 
 
 class _SharedMock:
-    """One mock for all tables that are open. It ends when the last of them is closed."""
+    """The mock of all open tables. It ends when the last of them is closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -193,11 +193,11 @@ def _dummy_account() -> Generator[str, None, None]:
 
 
 def mongomock_collection(name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any:
-    """Return an empty collection on mongomock. It needs no `with` block, and may have one.
+    """Return an empty collection on mongomock. A `with` block is optional.
 
     With `asynchronous=True` its methods are awaited, like those of pymongo's AsyncCollection.
 
-    Each collection has a server of its own. Use `collection.database` for other collections on the same server.
+    Each collection has its own server. Use `collection.database` for other collections on the same server.
     """
     check_name("name", name, '"orders", the name of the collection')
     check_name("database", database, '"test", the name of the database')

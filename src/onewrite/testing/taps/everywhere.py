@@ -1,8 +1,8 @@
-"""Taps on the drivers' own classes, so requests of every client and collection in the process can be heard.
+"""Taps on the drivers' own classes, which intercept the requests of every client and collection in the process.
 
-Code is heard while a listener is set in its context, as it is while a handler runs. All else passes untouched: what the explorer
-itself sends, what `world` sends, and threads that have nothing to do with the handler. Threads do not inherit contexts. So a
-thread that is started by code that is heard, and a function that such code gives to a pool of threads, is heard too.
+Code is intercepted while a listener is set in its context, as it is while a handler runs. The explorer's own requests, those of
+`world`, and unrelated threads pass untouched. Threads don't inherit contexts, so the taps set the listener in a thread that
+intercepted code starts, and around a function that it submits to a thread pool.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, Protocol, TypeAlias, cast
 from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
 
 Function: TypeAlias = Callable[..., Any]
-Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, a function's name, and what wraps it
+Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, a function's name, and its wrapper
 
-# The classes of each module, with the methods that are tapped, or with a set of those that send nothing. All requests of a client of
-# botocore go through one method. Of the clients of MongoDB only the sessions are tapped.
+# The classes of each module, with the methods that are tapped, or with a set of the methods that send nothing. All requests of a
+# botocore client go through one method. Of MongoDB's clients, only the sessions are tapped.
 _CLASSES: dict[str, dict[str, tuple[str] | frozenset[str]]] = {
     "botocore.client": {"BaseClient": ("_make_api_call",)},
     "aiobotocore.client": {"AioBaseClient": ("_make_api_call",)},
@@ -46,34 +46,34 @@ _CLASSES: dict[str, dict[str, tuple[str] | frozenset[str]]] = {
 
 
 class Listener(Protocol):
-    """Answers what is called on a client, a collection or a database. The answer is awaited if the method is asynchronous."""
+    """Responds to the calls on a client, collection, or database. The response is awaited if the method is asynchronous."""
 
     closed: bool
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
     def running(self, loop: Any, /) -> AbstractContextManager[None]:
-        """Return the context in which an event loop must run."""
+        """Return the context for an event loop."""
         ...
 
     def note(self, result: object, /) -> None:
-        """Note an outcome that a guarded store has returned."""
+        """Record an outcome that a guarded store returned."""
         ...
 
     def pass_time(self, seconds: float, /) -> bool:
-        """Whether the code is part of a delivery, whose clock then goes on so far."""
+        """Advance the delivery's clock by this time, and return whether the code is part of a delivery."""
         ...
 
     def note_hash(self, place: tuple[str, int], /) -> None:
-        """Note the place of code that asks for the hash of a string."""
+        """Record the line of code that computes the hash of a string."""
         ...
 
     def note_step(self, name: str, /) -> None:
-        """Note the name of a step that a guarded store is about to begin."""
+        """Record the name of a step that a guarded store is about to begin."""
         ...
 
     def note_failure(self, error: BaseException, /) -> None:
-        """Note an exception of a decorated handler."""
+        """Record an exception of a decorated handler."""
         ...
 
 
@@ -82,7 +82,7 @@ current_listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.lis
 
 @contextmanager
 def heard_by(listener: Listener | None) -> Generator[None, None, None]:
-    """Let this listener hear the calls in the block. With None, all calls pass."""
+    """Send the calls in the block to this listener. With None, all calls pass."""
     token = current_listener.set(listener)
     try:
         yield
@@ -96,12 +96,12 @@ def _listener() -> Listener | None:
 
 
 class _Taps:
-    """The taps on the drivers that have been imported. They are there while somebody uses them."""
+    """The taps on the imported drivers. They exist while an exploration uses them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._originals: dict[str, list[tuple[Any, str, Any]]] = {}  # what a module's classes had before
+        self._originals: dict[str, list[tuple[Any, str, Any]]] = {}  # the original functions of a module's classes
 
     @contextmanager
     def on(self) -> Generator[None, None, None]:
@@ -117,11 +117,11 @@ class _Taps:
                     self._take_off()
 
     def extend(self) -> bool:
-        """Tap the drivers that have been imported since the last time, and return whether there were any."""
+        """Tap the drivers that were imported since the last call, and return whether there were any."""
         modules = dict.fromkeys([*(module for module, *_ in _PATCHES), *_CLASSES])
         missing = [module for module in modules if module in sys.modules and module not in self._originals]
         if not self._users:
-            return False  # nobody would take them off
+            return False  # they would never be removed
         if missing:
             with self._lock:
                 for module in missing:
@@ -140,7 +140,7 @@ taps = _Taps()
 
 @cache
 def send_lean_requests_by_tapped_clients() -> None:
-    """Let no lean client pass by the tap on its client, nor refuse it. It stays like this, and changes nothing for other clients."""
+    """Make lean clients send through tapped clients, and accept them. This lasts, and changes nothing for other clients."""
     lean, refusals = cast("list[Any]", [import_module(f"onewrite.lean.{name}") for name in ("client", "refusals")])
     look = cast("Any", vars(lean)["_Look"])
     by_client, read_functions = cast("Function", look.by_client), refusals.read_functions
@@ -162,7 +162,7 @@ def send_lean_requests_by_tapped_clients() -> None:
 
 
 def _put_on(module: str) -> Iterator[tuple[Any, str, Any]]:
-    """Tap a module, and yield what it had before."""
+    """Tap a module, and yield its original functions."""
     if module == "botocore.client":
         send_lean_requests_by_tapped_clients()
     for owner, name, wrapper in [*_patches(module)]:
@@ -183,7 +183,7 @@ def _patches(module: str) -> Iterator[Patch]:
 
 
 def _hear_method(name: str, original: Function) -> Function:
-    """Return a method that a listener answers, if there is one."""
+    """Return a method that calls the listener, if there is one."""
 
     @wraps(original)
     def method(owner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -211,7 +211,7 @@ def _hear_thread(original: Function) -> Function:
 def _hear_pool(original: Function) -> Function:
     @wraps(original)
     def submit(pool: Any, function: Function, /, *args: Any, **kwargs: Any) -> Any:
-        # The thread that runs it may have been started by code that is heard while this is not, or the other way round.
+        # A pool thread can outlive the code that started it, so use the listener of the code that submitted the function.
         return original(pool, partial(_run_heard, _listener(), function), *args, **kwargs)
 
     return submit
@@ -231,7 +231,7 @@ def _hear_loop(original: Function) -> Function:
 
 
 def _renew_context(original: Function) -> Function:
-    """Run in a new context: a runner that is used again would run in that of its first use, a delivery that has ended."""
+    """Run in a new context. A runner that is reused would run in the context of its first use, a delivery that has ended."""
 
     @wraps(original)
     def run(runner: Any, coro: Any, *, context: Context | None = None) -> Any:
@@ -241,7 +241,7 @@ def _renew_context(original: Function) -> Function:
 
 
 def _skip_sleep(original: Function) -> Function:
-    """Move the clock of the stores on instead of sleeping in a delivery. Other threads sleep."""
+    """Advance the stores' clock instead of sleeping in a delivery. Other threads sleep."""
 
     @wraps(original)
     def sleep(seconds: float) -> None:
@@ -253,7 +253,7 @@ def _skip_sleep(original: Function) -> Function:
 
 
 def _note_hash(original: Function) -> Function:
-    """Note a hash of a string, which differs between processes."""
+    """Record a string's hash, which differs between processes."""
 
     @wraps(original)
     def hash_of(value: object, /) -> Any:
@@ -269,7 +269,7 @@ def _note_hash(original: Function) -> Function:
 
 
 def _order_tasks(original: Function) -> Function:
-    """Make the tasks in the order of the call. asyncio makes them in the order of a set, which depends on addresses."""
+    """Create the tasks in the order of the arguments. asyncio creates them in a set's order, which depends on addresses."""
 
     @wraps(original)
     def as_completed(awaitables: Any, **options: Any) -> Any:
@@ -282,12 +282,12 @@ def _order_tasks(original: Function) -> Function:
 
 
 def _note_result(original: Function) -> Function:
-    """Note what a guarded store returns, because the handler may not return it."""
+    """Record what a guarded store returns, because the handler might not return it."""
 
     @wraps(original)
     def drive(steps: Any, perform: Any, *context: Any) -> Any:
         result = original(steps, perform, *context)
-        if not context:  # that of a store: its client
+        if not context:  # the store's client
             return result
         return _note_awaited(result) if inspect.isawaitable(result) else _note(result)
 
@@ -317,7 +317,7 @@ def _note_step(original: Function) -> Function:
 
 
 def _note_failures(original: Function) -> Function:
-    """Note the exceptions of a decorated handler, which its response doesn't show."""
+    """Record the exceptions of a decorated handler, because its response doesn't show them."""
 
     @wraps(original)
     def log_batch(handler: str, source: Any, report: Any, as_failure: Function) -> None:
@@ -336,17 +336,17 @@ def _run_heard(listener: Listener | None, function: Function, /, *args: Any, **k
         return function(*args, **kwargs)
 
 
-# A module, the class in it if there is one, a function's name, and what wraps the function.
+# A module, its class if there is one, a function's name, and the function's wrapper.
 _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("threading", "Thread", "start", _hear_thread),
     ("time", "", "sleep", _skip_sleep),
     ("builtins", "", "hash", _note_hash),
     ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _hear_pool),
-    ("asyncio.base_events", "BaseEventLoop", "run_forever", _hear_loop),  # which all call that run a loop
+    ("asyncio.base_events", "BaseEventLoop", "run_forever", _hear_loop),  # all functions that run a loop call it
     ("asyncio.runners", "Runner", "run", _renew_context),
     ("asyncio", "", "as_completed", _order_tasks),
     ("asyncio.tasks", "", "as_completed", _order_tasks),
-    ("onewrite.core.flow", "", "drive", _note_result),  # `run` and `arun` find these there
+    ("onewrite.core.flow", "", "drive", _note_result),  # where `run` and `arun` find them
     ("onewrite.core.flow", "", "adrive", _note_result),
     ("onewrite.core.steps", "", "StepRequest", _note_step),
     ("onewrite.batch.handler", "", "log_batch", _note_failures),
