@@ -1,6 +1,6 @@
-"""For the tests of message handlers: an explorer of deliveries, faults, stand-ins, servers and events.
+"""Tools for testing message handlers: the explorer, faults, stand-ins, engines, and events.
 
-Each name is imported when it is first used. So a test needs only the packages of what it uses, and waits for no others.
+Each name is imported when it's first used, so a test needs only the packages of the tools that it uses.
 """
 
 from importlib import import_module

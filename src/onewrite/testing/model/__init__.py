@@ -1,9 +1,9 @@
-"""A store whose answers are remembered, so an exploration asks the real store each thing only once.
+"""A store that remembers responses, so an exploration sends each request only once to the real store.
 
 Read the modules in this order:
 
-- `machine`: answers requests from memory where it can, and from the real store where it must; what DynamoDB's tokens and MongoDB's
-  transactions do to an answer.
-- `databases`: which database each store reaches, and which store performs what clients of the handler's own send.
-- `contents`: reads what a table or collection holds, and puts it back; a form of values by which equal ones are found again.
+- `machine`: answers requests from memory if possible, otherwise from the real store. It also models DynamoDB's request tokens and
+  MongoDB's transactions.
+- `databases`: the database of each store, and the store that performs the requests of the handler's own clients.
+- `contents`: reads and restores the contents of a table or collection, and has a canonical form of values.
 """

@@ -1,4 +1,4 @@
-"""Reads what a table or a collection holds, and puts it back. It talks to the store itself, not to a tap."""
+"""Reads and restores the contents of a table or a collection. It uses the store itself, not a tap."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from onewrite.testing.taps.traffic import Request, StoreCalls
 
 # --- canonical forms --------------------------------------------------------------------------------------------------
 #
-# A canonical form of values, by which equal values are found again: hashable, and the same in every run.
+# A canonical form of values: hashable, and the same in every run.
 
 _LEAVES = frozenset({int, bool, bytes, type(None)})
 
 
 class NotCanonicalError(Exception):
-    """The value has a state of its own, such as the position of a cursor, which no canonical form captures."""
+    """Raised for a value with internal state, such as a cursor's position. It has no canonical form."""
 
 
 def canonical(value: object, *, ordered: bool) -> Hashable:
-    """Return the canonical form. `ordered`: the order of the names in a mapping counts, as it does in a MongoDB document."""
+    """Return the canonical form. `ordered`: the order of the names in a mapping matters, as in a MongoDB document."""
     try:
         return _canonical(value, ordered)
     except (TypeError, RecursionError, AttributeError) as error:
@@ -58,7 +58,7 @@ def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # privat
 
 
 def _reduction(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # private, and called for each value
-    """Return the parts that pickle makes of an object. The form of a class or a function is its name."""
+    """Return the parts that pickle uses for an object. The form of a class or function is its name."""
     if hasattr(value, "__next__"):
         raise TypeError("it is consumed by reading")
     if callable(value) and hasattr(value, "__qualname__"):
@@ -78,9 +78,9 @@ def _name(value: Any) -> Hashable:
 
 # --- keys of requests -------------------------------------------------------------------------------------------------
 #
-# Numbers for requests, by which the same requests are found again.
+# Numbers for requests: equal requests have the same number.
 
-_MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so it does not grow with the exploration
+_MOST_PICKLES = 100_000  # of a cache that is cleared when it's full, so it doesn't grow with the exploration
 
 
 class Keys:
@@ -89,12 +89,12 @@ class Keys:
         self._keys_of_pickles: dict[bytes, int | None] = {}
 
     def key(self, request: Request) -> int | None:
-        """Return one number for equal requests, or None for a request without a canonical form.
+        """Return the same number for equal requests, or None for a request without a canonical form.
 
-        Equal pickles mean equal requests, and pickling is quick. So the canonical form is made only for new pickles.
+        Equal pickles mean equal requests, and pickling is fast, so only new pickles need a canonical form.
         """
         try:
-            target = request.store, request.tables, request.method  # the arguments of a collection do not name it
+            target = request.store, request.tables, request.method  # a collection's arguments don't contain its name
             pickle_bytes = pickle.dumps((target, dict(request.arguments), dict(request.options)))
         except Exception:
             return self._key_of_form(request)
@@ -105,7 +105,7 @@ class Keys:
         return self._keys_of_pickles[pickle_bytes]
 
     def _key_of_form(self, request: Request) -> int | None:
-        ordered = not request.method[0].isupper()  # a method of a collection, and no operation of AWS
+        ordered = not request.method[0].isupper()  # a method of a collection, not an operation of AWS
         try:
             arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
             target = request.store, request.tables, request.method
@@ -118,27 +118,27 @@ class Keys:
 # --- contents of tables -----------------------------------------------------------------------------------------------
 
 Entity: TypeAlias = Mapping[str, Any]
-Place: TypeAlias = tuple[str, str]  # a database by its name, and a table in it
+Place: TypeAlias = tuple[str, str]  # the names of a database and of its table
 
 _MISSING = "ResourceNotFoundException"
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of a table or a collection. A table that does not exist has no entities and no key."""
+    """The contents of a table or collection. A table that doesn't exist has no entities and no key."""
 
     key: tuple[str, ...]  # the names of the key's attributes
-    entities: Mapping[Hashable, Entity]  # by their name: the value of an item's key, the canonical form of a document's
-    forms: Mapping[Hashable, Hashable]  # the canonical form of each entity, by the same name
+    entities: Mapping[Hashable, Entity]  # by the value of an item's key, or by the canonical form of a document's `_id`
+    forms: Mapping[Hashable, Hashable]  # the canonical form of each entity, by the same key
     digest: bytes  # equal for equal entities
 
     def differing_keys(self, before: Contents) -> list[Hashable]:
-        """Return the keys of the entities that are not what they were before."""
+        """Return the keys of the entities that have changed."""
         return [key for key in {**before.forms, **self.forms} if before.forms.get(key) != self.forms.get(key)]
 
 
 def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Contents]:
-    """Return all entities of the table or collection. Pass the `key` if you know it, which spares a request."""
+    """Return all entities of the table or collection. Pass the `key` if you know it, to save a request."""
     if kind_of(store) == "collection":
         documents = yield partial(send, store, _request("find", {}, table))
         return _contents(("_id",), documents, ordered=True)
@@ -153,7 +153,7 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
 
 
 def restore(store: Store, table: str, present: Contents, target: Contents) -> StoreCalls[None]:
-    """Make the table hold the target. Only the entities that differ are deleted and written."""
+    """Restore the target in the table. Only entities that differ are deleted or written."""
     is_collection = kind_of(store) == "collection"
     if is_collection:
         remove, add, common = ("delete_one", "filter"), ("insert_one", "document"), dict[str, Any]()
@@ -170,7 +170,7 @@ def restore(store: Store, table: str, present: Contents, target: Contents) -> St
 
 
 def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Contents:
-    """Return the present contents, with the entities that have these keys as `changes` has them."""
+    """Return the current contents, with the entities of these keys replaced by those in `changes`."""
     entities, forms = dict(present.entities), dict(present.forms)
     for key in keys:
         entities.pop(key, None)
@@ -181,7 +181,7 @@ def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Con
 
 
 def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
-    """Return the tables that exist in the store: for a Table or a collection itself, for a client all."""
+    """Return the existing tables of the store: a Table or collection itself, or all tables of a client."""
     if kind_of(store) != "client":
         return (store.name,)
     tables: list[str] = []
@@ -196,8 +196,8 @@ def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
 
 def _contents(key: tuple[str, ...], members: list[Entity], *, ordered: bool) -> Contents:
     entities = {canonical(entity["_id"], ordered=True) if ordered else key_value(key, entity): entity for entity in members}
-    # MongoDB keeps the marks of a ledger in arrays, whose order means nothing to a ledger. So documents are equal that have got the same
-    # messages in different orders, and there are far fewer states.
+    # MongoDB stores a ledger's marks in arrays, whose order doesn't matter to the ledger. Documents that received the same messages in
+    # different orders are therefore equal, so there are far fewer states.
     forms = {
         name: canonical(
             {field: _as_sets(value) if ordered and is_ours(field) else value for field, value in entity.items()},

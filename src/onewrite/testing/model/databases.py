@@ -1,10 +1,10 @@
-"""Which database each store reaches, and which store performs what a sender outside of the world asks of it.
+"""The database of each store, and the store that performs the requests of a client from outside the world.
 
-Two stores that reach the same database share its contents. A client or collection that the world did not make is *adopted*: its
-requests are performed by a store of the world that reaches the same database and takes the same form of values, or by one that is
-made for this from a store of the world. So they go where the test has let them go, whatever the client itself is connected to, and
-an asynchronous client, which is bound to its event loop, sends nothing itself. A database that no store of the world reaches is
-refused: the explorer deletes and puts back what tables hold, and may do that only to what the test has given it.
+Two stores with the same database share its contents. A client or collection that the world didn't create is *adopted*: its requests
+are performed by a store of the world with the same database and form of values, or by a store that is created from one. Requests
+therefore reach only the test's databases, regardless of the client's own connection, and an asynchronous client, which is bound to
+its event loop, sends nothing itself. A database that no store of the world uses is refused: the explorer deletes and restores the
+contents of tables, and must do that only to databases of the test.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from onewrite.testing.taps.traffic import Request
 
 # --- worlds -----------------------------------------------------------------------------------------------------------
 #
-# What `world()` makes: its stores by their names, and whether each world is like the one before.
+# The stores of `world()` by their names, and the check that each world is like the last one.
 
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
 
 def stores_by_name(result: Store | Mapping[str, Store]) -> dict[str, Store]:
-    """Return the stores by their names. A store that is not in a dict has its own name."""
+    """Return the stores by their names. A store outside a dict has its own name."""
     stores = dict(cast("Mapping[str, Store]", result)) if isinstance(result, Mapping) else {_own_name(result): result}
     if not stores:
         raise ConfigurationError(
@@ -54,7 +54,7 @@ def _names(stores: Mapping[str, Store]) -> list[str]:
 
 
 def check_same(before: Mapping[Place, Contents], after: Mapping[Place, Contents]) -> None:
-    """Raise if a new world does not begin as the one before."""
+    """Raise if two worlds don't begin with the same contents."""
     for place, contents in before.items():
         if after[place].digest != contents.digest:
             raise ConfigurationError(
@@ -93,7 +93,7 @@ class Location(NamedTuple):
 
 
 class Databases:
-    """The stores of a world, and those that were adopted, by their names."""
+    """The stores of a world and the adopted ones, by their names."""
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.of_world = stores
@@ -103,15 +103,15 @@ class Databases:
         self._factories: dict[str, Callable[[], Store]] = {}
 
     def name(self, store: str) -> str | None:
-        """Return the name of the database that the store reaches; None for a service that keeps no tables."""
+        """Return the name of the store's database, or None for a service without tables."""
         return self._names.get(store)
 
     def keeper(self, database: str) -> Store:
-        """Return the store through which the contents of this database are read and put back."""
+        """Return the store that reads and restores the contents of this database."""
         return self.stores[self.keeper_name(database)]
 
     def places_of(self, request: Request) -> list[Place]:
-        """Return the tables that a request names. A request to a service other than a database names none."""
+        """Return the tables that a request names. A request to a service that isn't a database names none."""
         database = self.name(request.store)
         return [] if database is None else [(database, table) for table in request.tables]
 
@@ -119,7 +119,7 @@ class Databases:
         return next(store for store, name in self._names.items() if name == database)
 
     def renew(self, stores: Mapping[str, Store]) -> Self:
-        """Go over to the stores of a new world. What was adopted keeps its name."""
+        """Switch to the stores of a new world. Adopted stores keep their names."""
         before, after = _names(self.of_world), _names(stores)
         if before != after:
             raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
@@ -145,7 +145,7 @@ class Databases:
         return self._add(name, self._names[home], lambda: twin_of(client_of(self.stores[home]), plain=plain))
 
     def adopt_database(self, database: Any) -> str:
-        """Return the name of the store that performs the requests to a database of MongoDB and its collections."""
+        """Return the name of the store that performs the requests to a MongoDB database and its collections."""
         location = _location_of_database(database) or Location(memory=database)
         home = self._home_of(location, f"the database {database.name!r} of MongoDB at {location}")
         label = f"{self._names[home].rpartition('/')[0]}/{database.name}"
@@ -159,12 +159,12 @@ class Databases:
         return self._add(self._unused(database.name), label, open_store)
 
     def store_of_server(self, client: Any) -> str:
-        """Return the name of a store of the world on the server of this client of MongoDB."""
+        """Return the name of a store of the world on the server of this MongoDB client."""
         location = _location_of_server(client) or Location(memory=client)
         return self._home_of(location, f"MongoDB at {location}")
 
     def _home_of(self, location: Location, target: str) -> str:
-        """Return the store of the world that reaches this location."""
+        """Return the store of the world at this location."""
         for name, other in self._locations.items():
             if location.is_same(other):
                 return name
@@ -192,7 +192,7 @@ class Databases:
         return name
 
     def _name_of(self, store: Store, name: str) -> str:
-        """Return the name of a store's database: the name of the world's first store at its location, and for MongoDB its own too."""
+        """Return the name of a store's database: the name of the world's first store at its location, and for MongoDB the database's own name as well."""
         first = next(other for other, location in self._locations.items() if location.is_same(self._locations[name]))
         if kind_of(store) != "collection":
             return first
@@ -204,7 +204,7 @@ class Databases:
 
 
 def _location_of(store: Any) -> Location:
-    """Return the location of the data of a store, a client, or a collection. Each object of an unknown kind has a location of its own."""
+    """Return the location of the data of a store, client, or collection. An object of an unknown kind has its own location."""
     kind = cast("type[Any]", type(store))
     if hasattr(kind, "_make_api_call") or hasattr(kind, "meta"):
         meta = client_of(store).meta
@@ -220,7 +220,7 @@ def _location_of_server(client: Any) -> Location | None:
     if type(client).__module__.startswith("pymongo."):
         addresses = client.topology_description.server_descriptions()
         return Location(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))
-    memory = getattr(client, "_store", None)  # mongomock's; clients that are made with the same one share it
+    memory = getattr(client, "_store", None)  # mongomock's store, which several clients can share
     return None if memory is None else Location(memory=memory)
 
 

@@ -1,13 +1,12 @@
-"""A store as a state machine: a request that was seen before at the present state is answered from memory.
+"""A store as a state machine, which answers repeated requests from memory.
 
-An exploration performs one request at a time, so what a request answers and what becomes of the data depend on nothing but
-the data and the request. The machine remembers both. A request that is new at the present state is performed by the real
-store. If the real store holds something other than the present state, it is first brought there: the entities that differ
-are put back.
+An exploration performs one request at a time, so the response and the next state depend only on the current state and the request.
+The machine remembers both. The real store performs a request that is new in the current state. If the real store is in a different
+state, the entities that differ are restored first.
 
-A state consists of what the tables hold, of the tokens of DynamoDB's transactions, and of the requests that have changed
-more than that, such as the creation of an index. Such a change cannot be undone, so going back to before it takes a new world,
-in which the structural requests are performed again.
+A state consists of the contents of the tables, the tokens of DynamoDB's transactions, and the structural requests, which have changed
+more than contents, for example by creating an index. They can't be undone, so going back to before one takes a new world, in which
+the earlier structural requests are performed again.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from onewrite.testing.taps.traffic import (
 
 # --- states and transitions -------------------------------------------------------------------------------------------
 #
-# What a machine remembers: the states that it has been in, and what each request did at them.
+# A machine's memory: its states, and the effect of each request on them.
 
 Tokens: TypeAlias = frozenset[tuple[str, int | None]]  # each with the key of the request that it was given with
 
@@ -54,9 +53,7 @@ _DATA = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorldState:
-    """What the world holds: the contents of its tables, the requests that have changed more than contents, and the tokens of
-    transactions that DynamoDB remembers.
-    """
+    """A state of the world: the contents of its tables, the structural requests, and the transaction tokens that DynamoDB remembers."""
 
     contents: Mapping[Place, Contents]
     structure: tuple[Request, ...]
@@ -66,10 +63,10 @@ class WorldState:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The effect of a request at a state: the next state, and the response."""
+    """The effect of a request on a state: the next state, and the response."""
 
     state: WorldState
-    answer: Callable[[], Any]  # returns a new copy each time, or raises what the store raised
+    answer: Callable[[], Any]  # returns a new copy each time, or raises the store's exception
     ids: Sequence[Any] = ()  # those of the documents that it inserts
 
 
@@ -80,24 +77,24 @@ class Item(NamedTuple):
     key: Hashable
 
 
-# What these do and answer depends on nothing but their item, and on what has changed the structure of its table.
+# The effect and response of these requests depend only on their item and on the structure of its table.
 _OF_ONE_ITEM = frozenset({"GetItem", "PutItem", "UpdateItem", "DeleteItem"})
 
 
 def changes_structure(request: Request) -> bool:
-    """Whether it changes something that the contents of the tables don't show, such as an index."""
+    """Whether the request changes more than the contents of the tables, such as an index."""
     if request.method[0].isupper():
         return request.writes and request.method not in _DATA
     return request.method in INDEXING
 
 
 def reads_structure(request: Request) -> bool:
-    """Whether it reads only what the contents of the tables don't show."""
+    """Whether the request reads nothing from the contents of the tables."""
     return request.method in DESCRIBING or request.method == "DescribeTable"
 
 
 def copy_request(request: Request) -> Request:
-    """Return a copy that stays the same if the handler changes its objects, or the request itself if it can't be copied."""
+    """Return a copy that the handler can't change through its own objects, or the request itself if it can't be copied."""
     try:
         return replace(request, arguments=copy.deepcopy(dict(request.arguments)))
     except Exception:
@@ -117,8 +114,8 @@ def repeater_of(answer: object) -> Callable[[], Any] | None:
 def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> NoReturn:
     """Raise a copy of an exception.
 
-    boto3 makes the classes of its exceptions for each client, so they cannot be pickled, and not every class of exceptions
-    can be called with the `args` of its instances.
+    boto3 creates its exception classes per client, so they can't be pickled, and some exception classes don't accept the `args` of
+    their instances.
     """
     error = kind.__new__(kind, *args)
     error.args = args
@@ -132,7 +129,7 @@ def ids_in(arguments: Mapping[str, Any]) -> list[Any]:
 
 
 def fill_in_ids(arguments: Mapping[str, Any], ids: Sequence[Any]) -> None:
-    """Give the handler's documents the `_id` that pymongo gives them when it sends them."""
+    """Add the `_id` to the handler's documents that pymongo adds when it sends them."""
     for document, document_id in zip(_inserted(arguments), ids, strict=True):
         if document_id is not None:
             document.setdefault("_id", document_id)
@@ -147,13 +144,13 @@ def _inserted(arguments: Mapping[str, Any]) -> list[MutableMapping[str, Any]]:
 
 # --- tokens of DynamoDB -----------------------------------------------------------------------------------------------
 #
-# The tokens by which DynamoDB knows a transaction that it has already done. They are part of a state, as the items are.
+# The tokens by which DynamoDB recognizes a repeated transaction. They're part of a state, like the items.
 #
-# The store itself is sent no token of the handler's, since it would remember tokens where a state is left and come back to. When a token
-# is forgotten is for the explorer to say.
+# The real store gets no token of the handler, because it would remember the token after the machine went back to an earlier state. The
+# explorer decides when a token is forgotten.
 
 TOKEN = "ClientRequestToken"  # noqa: S105  # the name of an argument
-# botocore gives these a token of its own if they have none, and sends the same token when it sends the request again.
+# botocore adds a token if there is none, and sends the same token when it retries.
 TAKES_TOKEN = frozenset({"TransactWriteItems", "ExecuteTransaction"})
 
 _CONTENT = ("TransactItems", "TransactStatements")
@@ -163,18 +160,17 @@ _OTHER_CONTENT = "The request uses the same client token as a previous, but non-
 
 # --- transactions of MongoDB ------------------------------------------------------------------------------------------
 #
-# What transactions of MongoDB do, for stores that have none, and for a server whose own would wait in real time.
+# A model of MongoDB's transactions, for stores without transactions, and for servers whose transactions would wait in real time.
 #
-# Each open transaction has a state of its own, its view: what the stores held when its first operation came, and what it has written
-# since. Its operations are performed at that state, and by the store as plain requests. A commit puts what was written into
-# the present state. An operation or a commit gets WriteConflict, and the transaction is aborted, if another write has changed meanwhile
-# what the transaction writes.
+# Each open transaction has its own state, its view: the contents at its first operation, and its own writes. Its operations are
+# performed on that state, by the store as plain requests. A commit applies its writes to the current state. An operation or a commit
+# gets WriteConflict, and the transaction is aborted, if a concurrent write has changed the same data meanwhile.
 #
-# What a request writes is seen by what it changes, as on the server: an update that sets what is there already writes nothing.
+# A request writes what it changes, as on the server: an update that sets the existing value writes nothing.
 #
-# What differs from a server: There, the second of two transactions that write one document gets WriteConflict at once, and a plain write
-# waits. Here the first to commit or to write plainly wins, and the other one gets its WriteConflict at the commit. In a collection
-# with a unique index, two transactions that write are in conflict whatever they write.
+# Differences from a server: there, the second of two transactions that write one document gets WriteConflict at once, and a plain write
+# waits. Here, the first commit or plain write wins, and the other transaction gets WriteConflict at its commit. In a collection with a
+# unique index, any two transactions that write are in conflict.
 
 Name: TypeAlias = tuple[str, int]  # of a transaction
 FieldNames: TypeAlias = tuple[str, ...]  # of a unique index
@@ -187,7 +183,7 @@ _CONFLICT = (
 
 
 class WriteMark(NamedTuple):
-    """A document that was written, by its key; or without a key, a collection with a unique index."""
+    """A written document, by its key, or without a key a collection with a unique index."""
 
     place: Place
     key: Hashable = None
@@ -198,7 +194,7 @@ Marks: TypeAlias = frozenset[WriteMark]
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """`snapshot` is what it saw first, and `view` is what it sees now."""
+    """`snapshot` is the transaction's first state, and `view` its current one."""
 
     snapshot: WorldState
     view: WorldState
@@ -206,7 +202,7 @@ class OpenTransaction:
 
 
 class StateAndReply(NamedTuple):
-    """The effect of a request at a state: the next state, and the response or the error."""
+    """The effect of a request on a state: the next state, and the response or the error."""
 
     state: WorldState
     value: Any = None
@@ -236,7 +232,7 @@ class Transactions:
         )
 
     def end_all_of(self, owner: str) -> None:
-        """Abort the open transactions of an owner that has ended, as the server does."""
+        """Abort the open transactions of an owner that has ended, like the server."""
         for name in [name for name in self._open if name[0] == owner]:
             del self._open[name]
 
@@ -302,7 +298,7 @@ class Transactions:
     # ------------------------------------------------------------ what was written
 
     def _marks(self, before: WorldState, after: WorldState, places: Iterable[Place]) -> StoreCalls[Marks]:
-        """Return the marks of the differences between two states in these places."""
+        """Return the written documents between two states, in these tables."""
         marks: set[WriteMark] = set()
         for place in places if before is not after else ():
             one, other = self._machine.contents_at(before, place), self._machine.contents_at(after, place)
@@ -331,7 +327,7 @@ Position: TypeAlias = tuple[WorldState, tuple[WorldState, ...]]
 
 
 class Machine:
-    """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back."""
+    """`world` creates the store, or a dict of stores. It's called once, and again if only a new world can restore a state."""
 
     def __init__(self, world: World, databases: Databases | None = None, opening_requests: tuple[Request, ...] = ()) -> None:
         self._world = world
@@ -340,16 +336,16 @@ class Machine:
         self.databases = Databases(stores) if databases is None else databases.renew(stores)
         self._opening_requests = opening_requests  # the structural requests with which each trial begins
         self.is_async = are_async(stores.values())
-        self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
+        self._initial: dict[Place, Contents] = {}  # the initial contents of every table that was ever touched
         self._states: dict[Hashable, WorldState] = {}
-        # What a request did to its item, by its own key, the structure and the item before: so it is performed once, whatever the others are.
+        # The effect of a request on its item, by the request, the structure, and the item before. It's performed once for all other items.
         self._item_transitions: dict[Hashable, Transition] = {}
-        self._races: dict[Hashable, Transition] = {}  # what upserts did that looked at an earlier state
-        # What everybody sees: nothing until `_begin` has read the stores.
+        self._races: dict[Hashable, Transition] = {}  # the effects of upserts that found nothing at an earlier state
+        # The current state. It's empty until `_begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
-        self._real: WorldState | None = None  # what the real stores hold; None if that is not known
-        self._structure_changes = False  # some request has changed more than contents
-        self.earlier: tuple[WorldState, ...] = ()  # the states since the last reset that are no longer present
+        self._real: WorldState | None = None  # the state of the real stores; None if it isn't known
+        self._structure_changes = False  # a request has changed more than contents
+        self.earlier: tuple[WorldState, ...] = ()  # the earlier states since the last reset
         self.transactions = Transactions(self)
         self.key = Keys().key
         if not self.is_async:
@@ -357,26 +353,26 @@ class Machine:
 
     @property
     def state(self) -> Hashable:
-        """Return the present state with the open transactions. Two of them are equal if the stores hold the same data."""
+        """Return the current state with the open transactions. Two are equal if the stores contain the same data."""
         transactions = self.transactions.form
         return self.present if transactions is None else (self.present, transactions)
 
     def stores(self, gate: Gate) -> Any:
-        """Return the stores of `world` behind a gate. They stay usable when the machine makes a new world."""
+        """Return the stores of `world` behind a gate. They remain usable if the machine creates a new world."""
         return tap(self._world_stores, gate, is_explored=True)
 
     @property
     def position(self) -> Position:
-        """Return the present state, and the earlier ones."""
+        """Return the current state and the earlier ones."""
         return self.present, self.earlier
 
     def go_to(self, position: Position) -> None:
-        """Go to where the stores have been since the last `reset`."""
+        """Go to an earlier state since the last `reset`."""
         self.present, self.earlier = position
 
     @contextmanager
     def looking_at(self, state: WorldState) -> Generator[None]:
-        """Answer as the store does at this state until the end of the block, and then come back."""
+        """Use this state until the end of the block, and then return to the current one."""
         position, self.present = self.position, state
         try:
             yield
@@ -384,12 +380,12 @@ class Machine:
             self.go_to(position)
 
     def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
-        """Return the attributes that are the key of each table in a store's database, as far as tables were read."""
+        """Return the key attributes of each table in a store's database that was read so far."""
         database = self.databases.name(store)
         return {place[1]: contents.key for place, contents in self._initial.items() if place[0] == database}
 
     def keys_held(self) -> frozenset[Key]:
-        """Return the keys of all entities that the stores hold now, as requests name them."""
+        """Return the keys of all current entities, in the form that requests use."""
         return frozenset(
             key
             for place in self._initial
@@ -405,36 +401,36 @@ class Machine:
         return aws.request_of("", "PutItem", arguments, {table: self._initial[place].key}).keys or ()
 
     def without_memory(self) -> Machine:
-        """Return a machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
+        """Return a machine without remembered requests. It replaces this one, and knows its adopted stores."""
         return Machine(self._world, self.databases, self._opening_requests)
 
     def begin_with(self, structure: tuple[Request, ...]) -> Any:
-        """Let every trial begin with these structural requests. Awaited if the stores are asynchronous."""
+        """Begin every trial with these structural requests. The result is awaited if the stores are asynchronous."""
         return self._make(self._begin_with(structure))
 
     def reset(self) -> None:
-        """Go back to the state in which the world began."""
+        """Go back to the initial state."""
         self.present = self._start
         self.earlier = ()
         self.transactions.clear()
 
     async def abegin(self) -> None:
-        """Read what asynchronous stores hold. Nothing can be performed before that."""
+        """Read the contents of asynchronous stores, before anything is performed."""
         await amake_calls(self._begin())
 
     def perform(self, request: Request, key: int | None = None) -> Any:
-        """Answer the request, or raise, as the store does at the present state, and go to the next state.
+        """Return or raise the store's response to the request in the current state, and go to the next state.
 
         Pass the `key` of the request if you have it. The response of asynchronous stores is awaited.
         """
         return self._make(self._answer(request, key))
 
     def may_race(self, before: WorldState, request: Request) -> Any:
-        """Whether an upsert that looks for its document at an earlier state inserts one, and now does something else."""
+        """Whether an upsert would insert a document at an earlier state, but not now."""
         return self._make(self._may_race(before, request))
 
     def race(self, before: WorldState, request: Request) -> Any:
-        """Insert what an upsert inserts at an earlier state. A unique index may refuse that."""
+        """Insert the document that an upsert inserts at an earlier state. A unique index can refuse it."""
         return self._make(self._race(before, request))
 
     def _may_race(self, before: WorldState, request: Request) -> StoreCalls[bool]:
@@ -452,7 +448,7 @@ class Machine:
         known = self.present, before, self.key(request)
         if known in self._races:
             return self._follow(request, self._races[known])
-        with self.looking_at(before):  # not from memory, because the driver gives each document an _id of its own
+        with self.looking_at(before):  # not from memory, because the driver adds a new _id to each document
             result = yield from self._perform(copy_request(request), None)
             (place,) = self.databases.places_of(request)
             (document,) = self._added(before, self.present, place)
@@ -470,7 +466,7 @@ class Machine:
         return [entity for name, entity in new.entities.items() if name not in old]
 
     def changes(self, before: WorldState, request: Request, after: WorldState) -> list[tuple[Entity, Entity]]:
-        """Return the entities that a request has changed between two states, before and after. An entity that doesn't exist is empty."""
+        """Return the entities that differ between two states, before and after. An entity that doesn't exist is empty."""
         pairs: list[tuple[Entity, Entity]] = []
         for place in self.databases.places_of(request) if before is not after else ():
             old, new = self.contents_at(before, place), self.contents_at(after, place)
@@ -478,7 +474,7 @@ class Machine:
         return pairs
 
     def forget_tokens(self, tokens: Collection[str] | None = None) -> None:
-        """Forget these tokens of DynamoDB's transactions, or all, as time passes."""
+        """Forget these tokens of DynamoDB's transactions, or all of them, as DynamoDB does after some time."""
         before = self.present.tokens
         rest = frozenset(token for token in before if tokens is not None and token[0] not in tokens)
         if rest != before:
@@ -488,7 +484,7 @@ class Machine:
         return (amake_calls if self.is_async else make_calls)(calls)
 
     def _answer(self, request: Request, key: int | None) -> StoreCalls[Any]:
-        """Answer the request, with regard to tokens and transactions."""
+        """Answer the request, with its token or its transaction."""
         if getattr(request.arguments.get("session"), "in_transaction", False):
             raise ConfigurationError(
                 "A transaction of this session cannot be explored, since its commit would not be seen: start the session in the "
@@ -501,10 +497,10 @@ class Machine:
         return (yield from self._answer_plain(request, key))
 
     def _answer_once(self, request: Request) -> StoreCalls[Any]:
-        """Answer a request with a token. A transaction that was cancelled is not remembered."""
+        """Answer a request with a token. The token of a canceled transaction isn't remembered."""
         arguments = {name: value for name, value in request.arguments.items() if name != TOKEN}
         token, content_keys = str(request.arguments[TOKEN]), dict(self.present.tokens)
-        # What must be the same whenever the token is used.
+        # The parts that must be the same each time the token is used.
         content = {name: value for name, value in arguments.items() if name in _CONTENT}
         key = self.key(replace(request, arguments=content))
         if token not in content_keys:
@@ -518,7 +514,7 @@ class Machine:
         return {"ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}}
 
     def _answer_plain(self, request: Request, key: int | None = None) -> StoreCalls[Any]:
-        """Answer a request whose response depends on nothing but the present state and itself."""
+        """Answer a request whose response depends only on the current state."""
         key = key or self.key(request)
         known = None if key is None else self.present.transitions.get(key) or self._transition_of_item(request, key)
         return (yield from self._perform(request, key)) if known is None else self._follow(request, known)
@@ -531,7 +527,7 @@ class Machine:
             self.present = state
 
     def at(self, state: WorldState, request: Request) -> StoreCalls[StateAndReply]:
-        """Return the effect of a plain request on another state, and leave the present state unchanged."""
+        """Return the effect of a plain request on a different state, without changing the current one."""
         with self.looking_at(state):
             try:
                 answer = yield from self._answer_plain(request)
@@ -547,7 +543,7 @@ class Machine:
         return reads_structure(request) and not self._structure_changes
 
     def _transition_of_item(self, request: Request, key: int) -> Transition | None:
-        """Return the effect of the request here if it has met its item like this before, while other items were different."""
+        """Return the effect of the request if it's known for this form of its item, even if other items were different then."""
         item = self._item_of(request)
         if item is None:
             return None
@@ -566,7 +562,7 @@ class Machine:
         return (*map(id, state.structure), self.contents_at(state, item.place).forms.get(item.key))
 
     def _item_of(self, request: Request) -> Item | None:
-        """Return the item of a request that is about one alone, of a table that was read before."""
+        """Return the item of a single-item request if its table has been read, otherwise None."""
         places = self.databases.places_of(request) if request.method in _OF_ONE_ITEM else []
         if len(places) != 1 or places[0] not in self._initial:
             return None
@@ -580,11 +576,11 @@ class Machine:
         return transition.answer()
 
     def _perform(self, request: Request, key: int | None) -> StoreCalls[Any]:
-        """Let the real store answer the request, and remember the response and the next state."""
+        """Send the request to the real store, and remember the response and the next state."""
         yield from self._bring_stores_here()
         yield from self._read_new_tables(request)
         before, own_request = self.present, copy_request(request)
-        self._real = None  # it is not known if the request or the reading after it fails
+        self._real = None  # unknown if the request or the read after it fails
         try:
             answer = yield partial(send, self.databases.stores, request)
         except Exception as error:
@@ -603,7 +599,7 @@ class Machine:
     # ------------------------------------------------------------ what the stores hold
 
     def _begin(self) -> StoreCalls[None]:
-        """Read what the stores hold in the beginning."""
+        """Read the initial contents of the stores."""
         initial: dict[Place, Contents] = {}
         for name, store in self.databases.of_world.items():
             for table in (yield from tables_of(store)):
@@ -622,7 +618,7 @@ class Machine:
         self._start = self.present = self._real
 
     def _read_new_tables(self, request: Request) -> StoreCalls[None]:
-        """Read the tables that no request has touched before. They still hold what they held in the beginning."""
+        """Read the tables that no request has touched before. They still have their initial contents."""
         for place in self.databases.places_of(request):
             if place not in self._initial:
                 self._initial[place] = yield from self._read(place, ())
@@ -658,7 +654,7 @@ class Machine:
     def state_of(
         self, contents: Mapping[Place, Contents], structure: tuple[Request, ...], tokens: Tokens = frozenset()
     ) -> WorldState:
-        """Return the one `WorldState` object for these contents, this structure and these tokens."""
+        """Return the `WorldState` object for these contents, structural requests, and tokens. Equal states are one object."""
         digests = tuple(sorted((place, table_contents.digest) for place, table_contents in contents.items()))
         changes = tuple([self.key(request) or id(request) for request in structure])
         return self._states.setdefault((digests, changes, tokens), WorldState(dict(contents), structure, tokens))
@@ -666,7 +662,7 @@ class Machine:
     # ------------------------------------------------------------ the way back to a state
 
     def _bring_stores_here(self) -> StoreCalls[None]:
-        """Make the real stores hold what the present state says."""
+        """Restore the current state in the real stores."""
         if self._real is self.present:
             return
         if self._real is None or self._real.structure != self.present.structure:
@@ -686,7 +682,7 @@ class Machine:
         self._real = self.present
 
     def _renew(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
-        """Make a new world, and perform these structural requests in it."""
+        """Create a new world, and perform these structural requests in it."""
         self.databases.renew(stores_by_name(self._world()))
         fresh = yield from self._read_all(())
         check_same(self._fresh.contents, fresh.contents)
