@@ -1,7 +1,7 @@
-"""Events that a write emits, and how an entity keeps them until a relay has published them. Pure.
+"""The events that a write emits, and their form in the entity until a relay has published them. This module does no I/O.
 
-What is stored is fixed by docs/format.md. An entity's events are a list beside the number of those that were sent before, so
-that each has a number without a read: that count and the place in the list give it.
+docs/format.md specifies the stored data. An entity has a list of its events and a count of the events sent before. The count and
+the place in the list number each event, without a read.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ from onewrite.message import Message
 T = TypeVar("T")
 
 _TEXT, _SIMPLE = frozenset({str}), frozenset({str, int, float, bool, type(None)})
-_NONCE_BYTES = 8  # two nonces of one entity are the same once in 2^64
+_NONCE_BYTES = 8  # two nonces of one entity are equal once in 2^64
 _MAX_SHARDS = 1000  # a sweep asks each shard once
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-# What may begin a URI reference: a scheme, or a first segment without a colon.
+# The beginning of a URI reference: a scheme, or a first segment without a colon.
 _REFERENCE = re.compile("(?:[A-Za-z][A-Za-z0-9.-]*:|(?![^/]*:))[A-Za-z0-9/._~:-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that others shall be told, emitted by the write that makes it true.
+    """An event for other services, emitted by the write that it describes.
 
-    `body` is anything that JSON can say. The id of the event comes from the message and from the event's place among the
-    events of its type in the write; `name` takes the place of both, where a handler may emit them in another order.
-    `cause` is the id of what led to it, if that is not the message itself. In a fold it is one of the messages, and says which of
-    them the event belongs to.
+    `body` is any JSON value. The event's ID is derived from the message, the type, and the event's place among the events of its type in
+    the write. `name` replaces the type and the place, if a handler can emit its events in a different order. `cause` is the ID of the
+    event's cause, if that isn't the message. In a fold, it's the message to which the event belongs.
     """
 
     type: str
@@ -52,7 +51,7 @@ class Event:
         for field_name, value in (("type", self.type), ("name", self.name), ("cause", cause)):
             if value is not None or field_name == "type":
                 _check_text(field_name, value)
-        if type(self.type) is not str:  # as a member of an Enum, whose text in an f-string is another one
+        if type(self.type) is not str:  # a member of an Enum has a different text in an f-string
             object.__setattr__(self, "type", str.__str__(self.type))
         if self.name is not None and type(self.name) is not str:
             object.__setattr__(self, "name", str.__str__(self.name))
@@ -60,11 +59,11 @@ class Event:
             raise InvalidUpdate(f"Event.type {self.type!r} has a control character, which no CloudEvent may have there.")
 
 
-Emit: TypeAlias = Sequence[Event] | None  # what the argument emit= of a write takes
+Emit: TypeAlias = Sequence[Event] | None  # the argument emit= of a write
 
 
 def copied_events(emit: Emit) -> Emit:
-    """Return the events of a write that is sent later. What is no list of events is refused then."""
+    """Return the events of a write that is sent later. It's checked then."""
     argument = cast("object", emit)
     if not isinstance(argument, list | tuple):
         return emit
@@ -75,10 +74,10 @@ def copied_events(emit: Emit) -> Emit:
 
 
 def as_json(value: object) -> object:
-    """Return what JSON has for a value of another type. A function for `Outbox(default=...)` can call it for the types that it does not know.
+    """Convert a value to JSON. A function for `Outbox(default=...)` can call it for the types that it doesn't convert itself.
 
-    Times become text in ISO 8601 and UUIDs text; dataclasses and pydantic's models become objects. A Decimal becomes a number
-    if it is whole, or if a float has the same value; another is refused, because readers would round it.
+    Times become strings in ISO 8601, UUIDs become strings, and dataclasses and pydantic models become objects. A Decimal becomes a number
+    if it's whole, or if a float has the same value. Other Decimals are refused, because readers would round them.
     """
     match value:
         case Decimal():
@@ -100,13 +99,13 @@ def as_json(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """Lets a store's writes emit events, which stand in the entity until a relay has published them.
+    """Lets a store's writes emit events, which are stored in the entity until a relay has published them.
 
-    `name` begins the source of every event, and stays as it is forever: consumers know the events by it. The entity remembers it,
-    and refuses another one. `index` names the sparse index of a DynamoDB table by which a sweep finds what is pending; without one it
-    reads the whole table. `shards` says over how many partitions of such an index writes are spread. `largest_event` is how many bytes
-    an event's body may have as JSON: what the broker takes, less two kilobytes for the rest, or more where keys, types or ids are
-    long. `default` converts what JSON does not know, as in `json.dumps`.
+    `name` begins the source of every event. Never change it: consumers recognize events by their source, and an entity refuses a different
+    name. `index` is the sparse index of a DynamoDB table in which a sweep finds pending entities. Without an index, a sweep reads the whole
+    table. `shards` is the number of partitions of the index over which writes are spread. `largest_event` is the maximum size of an event's
+    body in bytes of JSON: the broker's limit less two kilobytes, or less still if keys, types, or IDs are long. `default` converts
+    other types to JSON, as in `json.dumps`.
     """
 
     name: str
@@ -128,7 +127,7 @@ class Outbox:
         self._check_options()
         object.__setattr__(self, "name", plain(self.name))
         object.__setattr__(self, "label", outbox_label(self.name))
-        # json.dumps would make an encoder for each event.
+        # json.dumps would create an encoder for each event.
         encoder = json.JSONEncoder(default=self._convert, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         object.__setattr__(self, "encode", encoder.encode)
 
@@ -148,7 +147,7 @@ class Outbox:
 
 
 class Emission(NamedTuple):
-    """What one write adds to an entity's outbox. With no events the outbox is still the store's own."""
+    """The events that one write adds to an entity's outbox. Without events, the outbox is still checked to be the store's."""
 
     label: str
     events: tuple[dict[str, str], ...] = ()
@@ -163,16 +162,16 @@ def require_outboxes(outboxes: T | None) -> T:
 
 
 class Emitter(NamedTuple):
-    """What a store emits with. `prefix` begins what tells the events of one message apart."""
+    """A store's means to emit events. `prefix` begins the keys that distinguish the events of one message."""
 
     outbox: Outbox
     prefix: str
 
 
 def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
-    """Return the emitter of a store whose ledger is known by this attribute, if it has a ledger. Raise unless the store may have this outbox.
+    """Return the emitter of a store. `attribute` is that of its ledger, if it has one. Raise if the store can't have this outbox.
 
-    Two services that write to one entity keep two ledgers in it, and each may emit for one message.
+    Two services with ledgers in one entity can both emit events for one message.
     """
     if outbox is None:
         return None
@@ -187,13 +186,13 @@ def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
 
 
 def check_causes(messages: Sequence[Message], events: object) -> None:
-    """Raise unless each of the events has one of the messages for its cause."""
+    """Raise unless the cause of each event is one of the messages."""
     for event in _checked_events(events):
         _find_cause(event, messages)
 
 
 def _find_cause(event: Event, messages: Sequence[Message]) -> Message:
-    """Return the one of the messages that led to the event."""
+    """Return the message that caused the event."""
     matches = [message for message in messages if event.cause in (message, message.id)]
     if len(matches) == 1:
         return matches[0]
@@ -205,9 +204,9 @@ def _find_cause(event: Event, messages: Sequence[Message]) -> Message:
 
 
 def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument: object, now: float, call: str) -> Emission:
-    """Return the events of a write of these messages, as they are stored. Each has the id that a write of its message alone gives it.
+    """Return the events of a write of these messages, in their stored form. Each has the same ID as in a write of its message alone.
 
-    `argument`: the caller's `emit=`. `call`: a name that no other call has.
+    `argument`: the caller's `emit=`. `call`: the unique name of the call.
     """
     events = _checked_events(argument)
     if emitter is None:
@@ -218,7 +217,7 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
     causes = [*messages] * len(events) if len(messages) == 1 else [_find_cause(event, messages) for event in events]
     nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
     entries: list[dict[str, str]] = []
-    keys = _keys(causes, events) if len(events) > 1 else [_key(events[0], 0)]  # of one event, as nearly always
+    keys = _keys(causes, events) if len(events) > 1 else [_key(events[0], 0)]  # of one event, the usual case
     for message, key, event in zip(causes, keys, events, strict=True):
         cause = message if event.cause is None else event.cause
         entries.append(
@@ -235,17 +234,17 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
     return Emission(outbox.label, tuple(entries), at, shard)
 
 
-LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python has no dates
+LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, Python's last date
 
 
 def moment(now: float) -> str:
-    """Return a time as text that sorts as times do: 2026-11-22T08:00:00.000Z."""
+    """Return a time as text that sorts like the time: 2026-11-22T08:00:00.000Z."""
     second, millisecond = divmod(round(now * 1e6) // 1000, 1000)
     return f"{datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()}.{millisecond:03d}Z"
 
 
 def seconds(at: str) -> float:
-    """Return the time that `moment` has written, in seconds since 1970."""
+    """Parse the text of `moment` into seconds since 1970."""
     return datetime.fromisoformat(at).timestamp()
 
 
@@ -261,7 +260,7 @@ def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     """Return the keys that distinguish the events of one message: the name, or the type and the place among its type."""
     counts: dict[tuple[int, str], int] = {}
     keys: list[str] = []
-    # A message is found many times faster by its address than by its contents.
+    # Finding a message by its address is many times faster than by its contents.
     cause_ids = [id(message) for message in causes]
     for cause, event in zip(cause_ids, events, strict=True):
         place = counts.get((cause, event.type), 0)
@@ -283,7 +282,7 @@ def _body_text(outbox: Outbox, event: Event) -> str:
         _check_names(event.body)
         if not text.isascii():
             text.encode()
-            # SQS takes no such characters. They can only be inside of a text, where JSON has another way to write them.
+            # SQS refuses these characters. They only occur in strings, where JSON can escape them.
             text = text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
     except InvalidUpdate:
         raise
@@ -298,7 +297,7 @@ def _body_text(outbox: Outbox, event: Event) -> str:
 
 
 def _check_names(body: object) -> None:
-    """Raise where two keys of an object are one name in JSON, as 1 and "1" are: readers keep one of the values."""
+    """Raise if two keys of an object have the same name in JSON, such as 1 and "1": readers would keep only one value."""
     if isinstance(body, dict):
         members = cast("dict[object, object]", body)
         if not _TEXT.issuperset(map(type, members)):
@@ -325,8 +324,10 @@ def _check_keys(members: dict[object, object]) -> None:
 def _number(value: Decimal) -> int | float:
     if value.is_finite():
         number = float(value)
-        # abs() would round as the caller's context says.
-        if value == value.to_integral_value() and value.copy_abs() < 10**38:  # longer ones do not fit a database either
+        # abs() would round to the precision of the caller's context.
+        if (
+            value == value.to_integral_value() and value.copy_abs() < 10**38
+        ):  # longer numbers don't fit into a database either
             return int(value)
         if Decimal(repr(number)) == value:
             return number
@@ -354,7 +355,7 @@ _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def copy_value(value: Any) -> Any:
-    """Return a copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
+    """Return a deep copy. An object that can't be copied, such as one with a lock, stays the same."""
     if type(value) in _LEAVES:
         return value
     if type(value) is dict or type(value) is MappingProxyType:

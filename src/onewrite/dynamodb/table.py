@@ -50,10 +50,10 @@ VERBS = (
 
 
 class _Store:
-    """What both classes have in common: their parts, and the methods that send no request."""
+    """The constructor of both classes, and the methods that send no request."""
 
     _is_async: ClassVar[bool]
-    _runs: ClassVar[tuple[Run, Run]]  # for plain values, and for typed ones
+    _runs: ClassVar[tuple[Run, Run]]  # for plain values, and for typed values
 
     @overload
     def __init__(
@@ -110,50 +110,50 @@ class _Store:
         self._in: Callable[[Mapping[str, Any]], dict[str, Any]] = plain_arguments if typed else dict  # for plain values
 
     def _in_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a caller's function, which returns the arguments of a call or an awaitable of them, with plain values in these."""
+        """Wrap the caller's function so that the arguments it returns, directly or from an awaitable, have plain values."""
         return plain_result(function) if self._flows.typed else function
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        """Return the entity without its ledger, for an item that was read another way, in plain or typed values."""
+        """Remove the ledger from an item that you read by other means, with plain or typed values."""
         return self._flows.without_ledger(item)
 
     def explain(self, verb: str, /, *args: Any, **arguments: Any) -> dict[str, Any]:
         """Return the arguments of the first request that a method would send: `orders.explain("delete_item", message, Key=key)`.
 
-        Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes.
+        Nothing is sent. `verb` is the method's name, and the other arguments are the method's.
         """
         store = with_attributes(self, _target=SilentClient({}, is_async=self._flows.is_async))
         return first_request(store, VERBS, verb, args, arguments)
 
     @noted
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
-        """`update_item` for `transact`."""
+        """Prepare an `update_item` for `transact`."""
         return prepare(self._flows, "updating", self._in(native), emit)
 
     @noted
     def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
-        """`put_item` for `transact`."""
+        """Prepare a `put_item` for `transact`."""
         return prepare(self._flows, "putting", self._in(native), emit)
 
     @noted
     def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`."""
+        """Prepare a `record` for `transact`."""
         return prepare(self._flows, "recording", self._in(native), emit)
 
     @property
     def outboxes(self) -> Outboxes:
-        """What a relay asks of this table."""
+        """Return the outboxes of this table, which a relay reads and changes."""
         return require_outboxes(self._outboxes)
 
 
 class GuardedTable(_Store):
     """A DynamoDB table whose writes take effect once per message.
 
-    `table` is a boto3 Table, which supplies its name and its client, or a low-level client together with `table_name`, which is the faster
-    way. Both take and give plain Python values, and threads may share either. With `typed=True` a client takes and gives typed ones, such as
-    `{"S": "text"}`, in keys, items, expressions and entities. Every call is the native one with the message in front, and
-    is normally one request. A table without a ledger (None) takes part in a `transact` with `inbox=`, and can be read. With `lean=True` the first
-    try of a guarded write or a read does without botocore, and takes a quarter of the processor's time: see docs/lean.md.
+    `table` is a boto3 Table, or a low-level client together with `table_name`, which is faster. Both accept and return plain Python values,
+    and threads can share either. With `typed=True`, a client accepts and returns typed values, such as `{"S": "text"}`, in keys, items,
+    expressions, and entities. Each method takes the native arguments after the message, and normally sends one request. A table without a
+    ledger (None) can take part in a `transact` with `inbox=`, and can be read. With `lean=True`, the first attempt of a guarded write or
+    a read bypasses botocore and takes a quarter of the processor time: see docs/lean.md.
     """
 
     _is_async = False
@@ -163,19 +163,19 @@ class GuardedTable(_Store):
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
-        """Make the guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
+        """Update the item once per message. `Applied.entity` has the item that `ReturnValues` requests. `finishes` is the step that the write ends."""
         return self._run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
 
     @noted
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
-        """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
+        """Create the item. An existing item is never replaced: the outcome is then `Duplicate` or `Rejected`."""
         return self._run(self._flows.write(message, self._in(native), build_put, emit=emit), self._target)
 
     @noted
     def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
-        """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
+        """Delete the item, and leave a tombstone that refuses late messages. The table needs `tombstones=`.
 
-        With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
+        With `ReturnValues="ALL_OLD"`, `Applied.entity` is the deleted item.
         """
         return self._run(delete(self._flows, message, emit=emit, **self._in(native)), self._target)
 
@@ -183,15 +183,15 @@ class GuardedTable(_Store):
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
-        """Remember the message with no business change, in a new item if there is none."""
+        """Record the message without a business change, in a new item if there is none."""
         return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
 
     @noted
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
-        `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
-        record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
+        `function` takes the fresh messages, and returns the arguments of the `update_item` with their effect, or only a `Key` to record
+        them, and optionally `emit`. It's called again with fewer messages if some are duplicates, or if the write is too large.
         """
         return self._run(fold(self._flows, messages, self._in_result(function)), self._target)
 
@@ -206,10 +206,10 @@ class GuardedTable(_Store):
         after: Uncertain | None = None,
         **native: Unpack[BeginArguments],
     ) -> Answer:
-        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, for the time of `lease`.
 
-        `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
-        `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
+        `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
+        `timedelta(0)`. `after` permits a new attempt if an operator knows that the effect didn't happen.
         """
         flow = begin(self._flows, message, name, self._in(native), lease=lease, safe_for=safe_for, after=after)
         return self._run(flow, self._target)
@@ -233,19 +233,19 @@ class GuardedTable(_Store):
         return self._run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: the next `begin` or
-        write of the message ends what may stay of the step, and a delete does not wait for it.
+        """End the step's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin` or
+        write of the message removes the step, and a delete doesn't wait for it.
         """
         return self._run(release(self._flows, step, sent=sent), self._target)
 
     def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
-        """Return the steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`. One that
-        was released with `sent=False` is `Busy` until now: its message can be begun or written at once.
+        """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
+        `Busy` with a time in the past: its message can be begun or written at once.
         """
         return self._run(open_steps(self._flows, self._in(native)), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
-        """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
+        """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
         return self._run(look_up(self._flows, message, self._in(native)), self._target)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
@@ -254,7 +254,7 @@ class GuardedTable(_Store):
 
 
 class AsyncGuardedTable(_Store):
-    """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`. Await its methods, which are otherwise the same."""
+    """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`. It has the same methods. Await them."""
 
     _is_async = True
     _runs = cast("Run", arun), cast("Run", arun_typed)
@@ -276,9 +276,9 @@ class AsyncGuardedTable(_Store):
     ) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
-        `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
-        record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
-        It may be asynchronous.
+        `function` takes the fresh messages, and returns the arguments of the `update_item` with their effect, or only a `Key` to record
+        them, and optionally `emit`. It's called again with fewer messages if some are duplicates, or if the write is too large.
+        It can be asynchronous.
         """
         flow = fold(self._flows, messages, self._in_result(function))
         return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))

@@ -96,16 +96,16 @@ class _Store:
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     def without_ledger(self, document: Document) -> Entity:
-        """Return the entity without its ledger, for a document that was read another way."""
+        """Remove the ledger from a document that you read by other means."""
         return self._flows.without_ledger(document)
 
     def explain(self, verb: str, /, *args: Any, **arguments: Any) -> dict[str, Any]:
         """Return the arguments of the first request that a method would send: `stock.explain("delete_one", message, filter)`.
 
-        Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes. The indexes of the collection,
-        which a store may read before, are taken to fit.
+        Nothing is sent. `verb` is the method's name, and the other arguments are the method's. A store might first read the collection's
+        indexes. Here, they're assumed to fit.
         """
-        # The client answers as if the collection were missing. A copy of the flows keeps what they learn from that.
+        # This client responds as if the collection didn't exist. A copy of the flows keeps that knowledge from the real ones.
         unique_index = {"key": [(name, 1) for name in self._flows.fields], "unique": True}
         assumed: dict[str, Any] = {"index_information": {"key": unique_index}, "database.list_collection_names": []}
         client = SilentClient(assumed, is_async=self._is_async)
@@ -113,51 +113,50 @@ class _Store:
         return first_request(store, VERBS, verb, args, arguments)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
+        """Refuse the call: a new document would have no ledger."""
         raise _refusal("replace_one")
 
     def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
+        """Refuse the call: a new document would have no ledger."""
         raise _refusal("find_one_and_replace")
 
     def update_many(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a message is guarded in one entity."""
+        """Refuse the call: a message is guarded in one entity."""
         raise _refusal("update_many")
 
     @noted
     def updating(
         self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
     ) -> Prepared:
-        """`update_one` for `transact`."""
+        """Prepare an `update_one` for `transact`."""
         return prepare(self._flows, "updating", {"filter": filter, "update": update}, native, emit)
 
     @noted
     def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
-        """`insert_one` for `transact`."""
+        """Prepare an `insert_one` for `transact`."""
         return prepare(self._flows, "inserting", {"document": document}, native, emit)
 
     @noted
     def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`, in a document that is there."""
+        """Prepare a `record` for `transact`, in an existing document."""
         return prepare(self._flows, "recording", {"filter": filter}, native, emit)
 
     @property
     def outboxes(self) -> Outboxes:
-        """The outboxes of this collection, as a relay reads and changes them."""
+        """Return the outboxes of this collection, which a relay reads and changes."""
         return require_outboxes(self._outboxes)
 
 
 class GuardedCollection(_Store):
     """A MongoDB collection whose writes take effect once per message.
 
-    Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `key`,
-    as in `key=("email",)`, on which the collection needs a unique index. Whatever else it says is a business condition.
+    Each method takes pymongo's arguments after the message. The filter names one entity by `_id`, or by all fields of `key`, as in
+    `key=("email",)`, on which the collection needs a unique index. All other fields of the filter are a business condition.
 
-    Writes are acknowledged by a majority and journaled. Bound their waiting with `pymongo.timeout()`.
-    `durability="acknowledged"` keeps the collection's own write concern instead. With `w=1` that loses the messages that the
-    primary had acknowledged and not yet replicated when it failed: their effect and their mark vanish together, but the
-    broker has been told that they are done. A collection without a ledger (None) takes part in a `transact` with `inbox=`, and
-    can be read.
+    A majority acknowledges and journals each write. Limit the waiting time with `pymongo.timeout()`. `durability="acknowledged"` keeps
+    the collection's own write concern instead. With `w=1`, a failing primary loses the messages that it acknowledged but didn't replicate:
+    their effects and marks vanish together, but the broker has already deleted them. A collection without a ledger (None) can take part
+    in a `transact` with `inbox=`, and can be read.
     """
 
     _is_async, _run = False, staticmethod(run)
@@ -173,7 +172,7 @@ class GuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """Make the guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
+        """Update the document once per message. `update` is an operator document or a pipeline. `finishes` is the step that the write ends."""
         flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
         return self._run(flow, self._target)
 
@@ -188,7 +187,7 @@ class GuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
-        """Make the guarded write, with the document, before or after as natively, in `Applied.entity`."""
+        """Update the document once per message. `Applied.entity` is the document before or after the update, as in pymongo."""
         flow = self._flows.write(
             message, filter, update, writer="find_one_and_update", emit=emit, finishes=finishes, **native
         )
@@ -198,21 +197,21 @@ class GuardedCollection(_Store):
     def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
     ) -> Outcome:
-        """Create only: a document that is already there is `Duplicate` or `Rejected`."""
+        """Create the document. If it exists already, the outcome is `Duplicate` or `Rejected`."""
         return self._run(self._flows.insert_one(message, document, emit=emit, **native), self._target)
 
     @noted
     def delete_one(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
     ) -> Outcome:
-        """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
+        """Delete the document, and leave a tombstone that refuses late messages. The collection needs `tombstones=`."""
         return self._run(delete(self._flows, message, filter, writer="update_one", emit=emit, **native), self._target)
 
     @noted
     def find_one_and_delete(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
     ) -> Outcome:
-        """`delete_one`, with the document that was deleted in `Applied.entity`."""
+        """Delete the document like `delete_one`. `Applied.entity` is the deleted document."""
         return self._run(
             delete(self._flows, message, filter, writer="find_one_and_update", emit=emit, **native), self._target
         )
@@ -221,8 +220,8 @@ class GuardedCollection(_Store):
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
-        `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
-        effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them.
+        `function` takes the fresh messages, and returns the arguments of the `update_one` or `find_one_and_update` with their effect, or
+        only a `filter` to record them, and optionally `emit`. It's called again with fewer messages if some are duplicates.
         """
         return self._run(fold(self._flows, messages, function), self._target)
 
@@ -236,7 +235,7 @@ class GuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
+        """Record the message without a business change, in a new document if there is none. `upsert=False` prevents that."""
         return self._run(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
 
     @noted
@@ -251,10 +250,10 @@ class GuardedCollection(_Store):
         after: Uncertain | None = None,
         **native: Unpack[BeginArguments],
     ) -> Answer:
-        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, for the time of `lease`.
 
-        `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
-        `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
+        `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
+        `timedelta(0)`. `after` permits a new attempt if an operator knows that the effect didn't happen.
         """
         flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
         return self._run(flow, self._target)
@@ -279,19 +278,19 @@ class GuardedCollection(_Store):
         return self._run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: the next `begin` or
-        write of the message ends what may stay of the step, and a delete does not wait for it.
+        """End the step's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin` or
+        write of the message removes the step, and a delete doesn't wait for it.
         """
         return self._run(release(self._flows, step, sent=sent), self._target)
 
     def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
-        """Return the steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`. One that
-        was released with `sent=False` is `Busy` until now: its message can be begun or written at once.
+        """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
+        `Busy` with a time in the past: its message can be begun or written at once.
         """
         return self._run(open_steps(self._flows, {"filter": filter, **native}), self._target)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
-        """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
+        """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
         return self._run(look_up(self._flows, message, {"filter": filter, **native}), self._target)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
@@ -300,7 +299,7 @@ class GuardedCollection(_Store):
 
 
 class AsyncGuardedCollection(_Store):
-    """`GuardedCollection` for pymongo's `AsyncCollection`. Await its methods, which are otherwise the same."""
+    """`GuardedCollection` for pymongo's `AsyncCollection`. It has the same methods. Await them."""
 
     _is_async, _run = True, cast("Run", staticmethod(arun))
 
@@ -325,8 +324,8 @@ class AsyncGuardedCollection(_Store):
     ) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
-        `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
-        effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them. It may be asynchronous.
+        `function` takes the fresh messages, and returns the arguments of the `update_one` or `find_one_and_update` with their effect, or
+        only a `filter` to record them, and optionally `emit`. It's called again with fewer messages if some are duplicates. It can be asynchronous.
         """
         return await arun(fold(self._flows, messages, function), self._target)
 

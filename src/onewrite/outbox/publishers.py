@@ -1,7 +1,7 @@
-"""Publishers for Amazon's brokers: each sends a relay's events as CloudEvents, and returns those that were not accepted.
+"""Publishers for Amazon's brokers. Each sends a relay's events as CloudEvents, and returns the events that weren't accepted.
 
-The response to a batch shows that for each entry, even if the request itself has succeeded. Each publisher takes a boto3 client, for
-`Relay`, or one of aiobotocore, for `AsyncRelay`.
+The response to a batch reports each entry, even if the request itself succeeded. A publisher takes a boto3 client for `Relay`, or an
+aiobotocore client for `AsyncRelay`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from onewrite.errors import ConfigurationError
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
 Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]
-# Takes the events that were sent and the broker's response, and returns the events that were not accepted.
+# Takes the sent events and the broker's response, and returns the events that weren't accepted.
 ReadResponse: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
 
-MAX_ENTRIES = 10  # SQS, SNS and EventBridge all take ten in a request
-_MAX_TYPE_LENGTH = 128  # characters, says EventBridge
-MAX_REQUEST_BYTES = 256 * 1024  # bytes, which all of them take everywhere; some take more by now
-_ENTRY_OVERHEAD = 256  # bytes that the other parts of an entry have at most: the names of a bus, a source or an attribute
-_GROUP = re.compile(r"[!-~]{1,128}")  # what a FIFO group's name may be
+MAX_ENTRIES = 10  # SQS, SNS, and EventBridge accept ten in a request
+_MAX_TYPE_LENGTH = 128  # characters, EventBridge's limit
+MAX_REQUEST_BYTES = 256 * 1024  # bytes, which all three accept in every region
+_ENTRY_OVERHEAD = 256  # bytes: the maximum of an entry's other parts, such as the names of a bus, source, or attribute
+_GROUP = re.compile(r"[!-~]{1,128}")  # the valid names of a FIFO group
 
 
 def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
-    """Return a publisher to an SQS queue. On a FIFO queue the group is the event's source, and the deduplication id the event's id."""
+    """Return a publisher to an SQS queue. On a FIFO queue, the group is the event's source, and the deduplication ID is the event's ID."""
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
@@ -44,7 +44,7 @@ def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> 
 
 
 def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
-    """Return a publisher to an SNS topic, with the event's type as the attribute `type` for filters. A FIFO topic is as a FIFO queue."""
+    """Return a publisher to an SNS topic, with the event's type as the attribute `type` for filters. A FIFO topic works like a FIFO queue."""
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> 
 def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQUEST_BYTES) -> Publisher:
     """Return a publisher to an event bus, whose rules match `source` and the event's type as the detail-type. The detail is the CloudEvent.
 
-    EventBridge keeps no order: use a ledger in consumers that needs none.
+    EventBridge doesn't keep the order, so consumers need a ledger that accepts any order.
     """
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
@@ -74,7 +74,7 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQ
 
 
 class Publisher:
-    """Sends events in as many requests as the broker's limits need."""
+    """Sends events in requests within the broker's limits."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Publisher:
         self._is_asynchronous = is_asynchronous(client, method)
 
     def __call__(self, events: list[Outgoing]) -> Any:
-        """Return the events that were not accepted, or with an asynchronous client an awaitable of them."""
+        """Send the events, and return those that weren't accepted, or an awaitable of them with an asynchronous client."""
         sending = self._send(events)
         if self._is_asynchronous:
             return adrive(sending, make_async_executor(self._client))
@@ -128,14 +128,14 @@ class Publisher:
 def _order_fields(event: Outgoing, address: str) -> dict[str, str]:
     if not address.endswith(".fifo"):
         return {}
-    # A key may make a source too long for the name of a group, which then is a hash of it.
+    # A long key can make the source too long for a group's name. The name is then a hash of it.
     fits = _GROUP.fullmatch(event.source)
     group = event.source if fits else blake2b(event.source.encode(), digest_size=32).hexdigest()
     return {"MessageGroupId": group, "MessageDeduplicationId": event.id}
 
 
 def _failed_events(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
-    """Return the events that SQS or SNS did not accept. They name the entries that were accepted, and those that failed."""
+    """Return the events that SQS or SNS didn't accept. The response names the accepted and the failed entries."""
     accepted_entries, failed_entries = (
         {str(entry["Id"]): entry for entry in response.get(kind, [])} for kind in ("Successful", "Failed")
     )
@@ -148,7 +148,7 @@ def _failed_events(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
 
 
 def _failed_in_order(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
-    """Return the events that EventBridge did not accept. An entry that was accepted has an id, and a failed one an error code."""
+    """Return the events that EventBridge didn't accept. An accepted entry has an ID, and a failed one an error code."""
     entries: list[dict[str, Any]] = response.get("Entries", [])
     known_entries = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]
     _check_known(len(events), is_known=len(known_entries) == len(entries) == len(events))
@@ -160,7 +160,7 @@ def _failed_in_order(events: Sequence[Outgoing], response: Any) -> list[Outgoing
 
 
 def _check_known(count: int, *, is_known: bool) -> None:
-    """Raise unless the response names each event, and no other. A proxy or a wrong address may respond to anything with success."""
+    """Raise unless the response names exactly these events. A proxy or a wrong address can respond to any request with success."""
     if not is_known:
         raise ConnectionError(
             f"The response does not name each of the {count} events, so all of them will be published again. Check that the "

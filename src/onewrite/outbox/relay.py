@@ -1,7 +1,7 @@
-"""The relay: the flows of its store, the two classes that run them, blocking and asynchronous, and its Lambda function.
+"""The relay: its flows, the blocking and the asynchronous class that run them, and its Lambda function.
 
-A doorbell wakes a relay when events are emitted. The relay reads them in the entity, so a doorbell that is lost or rings
-twice does no harm: a sweep finds the events that no doorbell has reported.
+A doorbell wakes a relay when events are emitted. The relay reads the events from the entity, so a lost or repeated doorbell does no
+harm: a sweep finds the events that no doorbell has reported.
 """
 
 # ruff: noqa: N803  # `Key`, as natively
@@ -30,17 +30,17 @@ from onewrite.outbox.passes import FOR_EVER, FlushReport, OutboxState, StoredOut
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None
-# Takes the events of one call, and returns None, or the events that were not accepted.
+# Publishes the events of one call, and returns None, or the events that weren't accepted.
 Publish: TypeAlias = Callable[[list[Outgoing]], list[Outgoing] | None]
 AsyncPublish: TypeAlias = Callable[[list[Outgoing]], Awaitable[list[Outgoing] | None] | list[Outgoing] | None]
 OnPass: TypeAlias = Callable[[SweepReport], object]
 StreamHandler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
 _AT_ONCE = timedelta(0)
-_MIN_PAUSE = 0.1  # seconds after a failure, before it is doubled
-_MAX_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
+_MIN_PAUSE = 0.1  # seconds after the first failure; each further one doubles the pause
+_MAX_PAUSE = 60.0  # seconds between two passes while the broker or the database fails
 _MAX_DOUBLINGS = 6
-# Before the end of an invocation: enough for the call in progress, and for the clears after it.
+# Seconds before the end of an invocation: enough for the call in progress and the clears after it.
 _MARGIN = timedelta(seconds=2)
 
 
@@ -52,10 +52,10 @@ class EmittingStore(Protocol):
 
 
 class _RelayFlows(FollowedPasses):
-    """The flows of both classes, which differ in how they execute a step and in what wakes them."""
+    """The flows of both classes, which execute and wake them differently."""
 
     def _entity_named_by(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
-        """Return the entity that an operator names by its key, filter, or source."""
+        """Return the entity with this key, filter, or source."""
         if source is None:
             return self._boxes.entity(filter, key)
         if filter is not None or key is not None:
@@ -89,69 +89,69 @@ class _RelayFlows(FollowedPasses):
 class Relay(_RelayFlows):
     """Publishes the events of a store, in order within each entity, and clears what the broker has accepted.
 
-    Any number of relays may work on one store: an event may go out more than once, each time with the same number. `publish` gets a list of
-    at most `batch` events, no two of one entity. It returns None, or the list of those that were not accepted; where it
-    raises, nothing is known, and the events come again.
+    Any number of relays can work on one store: an event can be published more than once, each time with the same number. `publish` takes a
+    list of at most `batch` events, each of a different entity. It returns None, or the list of events that weren't accepted. If it raises,
+    the events are published again.
     """
 
     def __init__(
         self, store: EmittingStore, publish: Publish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
         super().__init__(outboxes_of(store, publish), publish, batch, clock)
-        self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
+        self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler can put into it at any time
 
     def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
-        """Publish the pending events of one entity, for example straight after the write. An error of `publish` is raised here."""
+        """Publish the pending events of one entity, for example right after the write. It raises the errors of `publish`."""
         return self._run(self._flush(self._boxes.entity(filter, Key)))
 
     def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the pending events of these entities, named by keys (plain, or typed as in a stream) or by filters.
 
-        It is for doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
-        the time `within` no more calls are made to the broker.
+        Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
+        time `within`, it makes no more calls to the broker.
         """
         return self._run(self._ring(self._entities_of(entities), within))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish the events that have been pending for so long, in all entities. After the time `within` no more calls are made to the broker."""
+        """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
         return self._run(self._sweep(older_than, within))
 
     def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
-        """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id.
+        """Replace a pending event by one of type onewrite.skipped, and return that. Return None if no pending event has this ID.
 
-        The entity is named by its key, its filter, or the source of its events.
+        Pass the entity's key, its filter, or the source of its events.
         """
         return self._run(self._skip(self._entity_named_by(filter, Key, source), id))
 
     def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
-        """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
+        """After a restore from a backup, number the entity's events from 1 again, under a new source. Return the source.
 
-        The entity is named by its key, its filter, or the source of its events. A `source` that it no longer has is refused.
+        Pass the entity's key, its filter, or the current source of its events.
         """
         return self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
     def look(self, source: str) -> OutboxState | None:
-        """Return the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
+        """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
         return self._run(self._look(self._boxes.read_source(source)))
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
-        """Return the entities whose oldest event has waited for longest, the oldest first."""
+        """Return the entities with pending events, the longest wait first."""
         return self._run(self._waiting(older_than, most))
 
     def broken(self, *, most: int = 100) -> list[Broken]:
-        """Return the entities whose outbox cannot be read, and why. Their events don't go out until you repair them."""
+        """Return the entities whose outbox can't be read, and why. Their events aren't published until you repair them."""
         return self._run(self._broken(most))
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
-        """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
+        """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass."""
         self._run(self._poll(poll, older_than, on_pass))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
-        """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` keeps the place in it."""
+        """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` stores the position in the stream."""
         self._run(self._follow_on(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
-        """End `run`, `follow` and `sweep` after the present call to the broker. A signal handler or another thread may call it."""
+        """End `run`, `follow`, and `sweep` after the current call to the broker. A signal handler or a different thread can call it."""
         self._is_stopped = True
         self._wake.put(None)
 
@@ -159,13 +159,13 @@ class Relay(_RelayFlows):
         return drive(steps, partial(execute, target=self._boxes.target, sleep=self._sleep))
 
     def _sleep(self, seconds: float) -> None:
-        if not self._is_stopped:  # another wait may have taken what `stop` has put there
+        if not self._is_stopped:  # a different wait might have taken the value of `stop`
             with suppress(Empty):
                 self._wake.get(timeout=seconds)
 
 
 class AsyncRelay(_RelayFlows):
-    """`Relay` for an asynchronous store. `publish` may be a plain function or an asynchronous one."""
+    """`Relay` for an asynchronous store. `publish` can be a plain or an asynchronous function."""
 
     def __init__(
         self, store: EmittingStore, publish: AsyncPublish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
@@ -174,57 +174,57 @@ class AsyncRelay(_RelayFlows):
         self._wake = asyncio.Event()
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
-        """Publish the pending events of one entity, for example straight after the write. An error of `publish` is raised here."""
+        """Publish the pending events of one entity, for example right after the write. It raises the errors of `publish`."""
         return await self._run(self._flush(self._boxes.entity(filter, Key)))
 
     async def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the pending events of these entities, named by keys (plain, or typed as in a stream) or by filters.
 
-        It is for doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
-        the time `within` no more calls are made to the broker.
+        Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
+        time `within`, it makes no more calls to the broker.
         """
         return await self._run(self._ring(self._entities_of(entities), within))
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish the events that have been pending for so long, in all entities. After the time `within` no more calls are made to the broker."""
+        """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
         return await self._run(self._sweep(older_than, within))
 
     async def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
-        """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id.
+        """Replace a pending event by one of type onewrite.skipped, and return that. Return None if no pending event has this ID.
 
-        The entity is named by its key, its filter, or the source of its events.
+        Pass the entity's key, its filter, or the source of its events.
         """
         return await self._run(self._skip(self._entity_named_by(filter, Key, source), id))
 
     async def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
-        """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
+        """After a restore from a backup, number the entity's events from 1 again, under a new source. Return the source.
 
-        The entity is named by its key, its filter, or the source of its events. A `source` that it no longer has is refused.
+        Pass the entity's key, its filter, or the current source of its events.
         """
         return await self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
     async def look(self, source: str) -> OutboxState | None:
-        """Return the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
+        """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
         return await self._run(self._look(self._boxes.read_source(source)))
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
-        """Return the entities whose oldest event has waited for longest, the oldest first."""
+        """Return the entities with pending events, the longest wait first."""
         return await self._run(self._waiting(older_than, most))
 
     async def broken(self, *, most: int = 100) -> list[Broken]:
-        """Return the entities whose outbox cannot be read, and why. Their events don't go out until you repair them."""
+        """Return the entities whose outbox can't be read, and why. Their events aren't published until you repair them."""
         return await self._run(self._broken(most))
 
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
-        """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
+        """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass."""
         await self._run(self._poll(poll, older_than, on_pass))
 
     async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
-        """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` keeps the place in it."""
+        """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` stores the position in the stream."""
         await self._run(self._follow_on(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
-        """End `run`, `follow` and `sweep` after the present call to the broker. Call it in the event loop's thread."""
+        """End `run`, `follow`, and `sweep` after the current call to the broker. Call it in the event loop's thread."""
         self._is_stopped = True
         self._wake.set()
 
@@ -246,18 +246,18 @@ async def _publish_and_await(publish: AsyncPublish, events: list[Outgoing]) -> A
         raise RuntimeError(f"publish raised {error!r}") from error
 
 
-# A relay, or an asynchronous function that makes one where its client must be made in the event loop.
+# A relay, or an asynchronous function that creates one, if its client must be created in the event loop.
 HandledRelay: TypeAlias = Relay | AsyncRelay | Callable[[], Awaitable[AsyncRelay]]
 
 
 def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> StreamHandler:
     """A Lambda function for the stream of the relay's DynamoDB table, and for a schedule.
 
-    An event with records makes a pass over the items of which they tell. Its answer is success, whatever the broker and the
-    database say: an event that is refused stays in its entity, and must not hold up the shard. Any other event, as a schedule sends
-    it, makes a sweep, and what the database raises there is raised. No call to the broker is begun in the last two seconds.
+    For stream records, it publishes the events of the items that they name, and always succeeds: a refused event stays in its entity,
+    and must not block the shard. For any other event, such as a schedule's, it makes a sweep, and raises the database's errors. In the
+    last two seconds, it begins no call to the broker.
 
-    With an `AsyncRelay`, or an asynchronous function that makes one at the first invocation, all invocations have one event loop.
+    With an `AsyncRelay`, or an asynchronous function that creates one at the first invocation, all invocations share one event loop.
     """
     if isinstance(relay, type) or not (isinstance(relay, Relay | AsyncRelay) or callable(relay)):
         raise ConfigurationError(
@@ -298,16 +298,16 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
 
 
 def _pass_of(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
-    """Make the pass, or return an awaitable of it if the relay is asynchronous."""
+    """Make the pass, or return an awaitable of it for an asynchronous relay."""
     if "Records" not in event:
         return relay.sweep(within=within)
     return relay.ring(changed_keys(event["Records"]), within=within)
 
 
 def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the keys of the items that may have pending events, each once. They are typed, as a stream has them.
+    """Return the typed keys of the items that can have pending events, each once.
 
-    An item whose image has no events is left out: later events have their own record.
+    An item whose image has no events is left out, because later events have their own record.
     """
     keys: dict[str, dict[str, Any]] = {}
     for record in records:
@@ -323,7 +323,7 @@ def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def outboxes_of(store: object, publish: object) -> StoredOutboxes:
-    """Return the outboxes of the store that a relay is made of."""
+    """Return the outboxes of the relay's store."""
     if isinstance(store, type) or not hasattr(type(store), "outboxes"):
         raise ConfigurationError(
             f"Relay({store!r}, ...): give the guarded store first, as in Relay(GuardedTable(table, SeenIds(), outbox=Outbox('shop/orders')), "
@@ -337,7 +337,7 @@ def outboxes_of(store: object, publish: object) -> StoredOutboxes:
 
 
 def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> int:
-    """Log a pass, and return how many in a row have failed. A hook that fails doesn't stop the relay."""
+    """Log a pass, and return the number of failures in a row. A failing hook doesn't stop the relay."""
     for event in report.refused:
         text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."
         log(WARNING, text, event.id, event.source)
@@ -356,7 +356,7 @@ def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> i
 
 
 def pause(failures: int, poll: float, share: float) -> float:
-    """Return the seconds before the next pass. They double with each failure in a row; `share` keeps relays apart."""
+    """Return the seconds before the next pass. They double with each failure in a row. `share` spreads the passes of several relays."""
     shortest = max(poll, _MIN_PAUSE) if failures else poll
     longest = min(shortest * (1 << min(failures, _MAX_DOUBLINGS)), max(poll, _MAX_PAUSE))
     return longest * (0.5 + share / 2)
