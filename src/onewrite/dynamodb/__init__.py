@@ -3,7 +3,7 @@
 from onewrite.core.extras import installed_by
 
 with installed_by("dynamodb", "onewrite.dynamodb"):
-    # First, because it is what to install: botocore comes with it.
+    # Import boto3 first, because the error then names the package to install. boto3 installs botocore.
     import boto3.dynamodb.types  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from onewrite.dynamodb.table import AsyncGuardedTable, GuardedTable

@@ -3,7 +3,7 @@
 from onewrite.core.extras import installed_by
 
 with installed_by("mongodb", "onewrite.mongodb"):
-    # First, because its name says that nothing of pymongo is there.
+    # Import bson first: if pymongo isn't installed, this import fails.
     import bson  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from onewrite.mongodb.collection import AsyncGuardedCollection, GuardedCollection

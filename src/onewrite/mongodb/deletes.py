@@ -1,4 +1,4 @@
-"""Deletes from a collection: one update makes a tombstone of the document."""
+"""Deletes from a collection: one update turns the document into a tombstone."""
 
 from __future__ import annotations
 
@@ -39,24 +39,27 @@ def delete(
     write = write._replace(burial=Burial(tombstone))
     options = {name: value for name, value in native.items() if name != "filter"}
     request = build_update(write, native["filter"], [burial(terms, tombstone, expires)], options)
-    # A tombstone is created for a missing document too, and refuses messages that arrive late: but not if the filter has conditions.
+    # A missing document gets a tombstone too, which refuses late messages, unless the filter has conditions.
     creates = not request.conditional and not in_transaction(options) and not write.entry.has_predecessor
     if not flows.unique_indexes_fit:
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)
-        flows.unique_indexes_fit = id_index(indexes) is not None  # else the collection is not there yet
+        flows.unique_indexes_fit = id_index(indexes) is not None  # otherwise, the collection doesn't exist yet
     return (yield from send_write(CollectionAttempt(flows, request, writer, creates), missing_ok=missing_ok))
 
 
 # --- the pipelines -------------------------------------------------------------------------------------------------
 
-# A tombstone keeps what names the document, and the ledgers and outboxes of all stores.
+# A tombstone keeps the fields that identify the document, and the ledgers and outboxes of all stores.
 
 _FIELDS = {"$objectToArray": "$$ROOT"}
 
 
 def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
-    """Return the stage that makes a tombstone of a document. `expires`: from when on, if no event is pending; None: one will be."""
+    """Return the stage that turns a document into a tombstone.
+
+    The tombstone gets the time `expires` if no event is pending. Pass None if the delete itself emits events.
+    """
     parts = [_lasting_fields(terms, tombstone.key), _literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:
         parts.append(_expiry(tombstone, expires))
@@ -64,7 +67,7 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
 
 
 def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
-    """Return the stage that removes all pending events from a tombstone's outbox. `counts`: the fields that count the sent events."""
+    """Return the stage that removes all pending events from a tombstone's outbox. `counts` are the fields that count the sent events."""
     rest = _fields_where({"$not": {"$or": _match_names([OUTBOX.events, OUTBOX.due, *counts])}})
     return _build_document([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
@@ -78,7 +81,7 @@ def _literal(fields: Document) -> dict[str, Any]:
 
 
 def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
-    """Return when the database may remove the tombstone, if nothing is pending."""
+    """Return the expression for the tombstone's expiry time, which stays unset while events are pending."""
     empty: list[Any] = []
     is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
     return {"$cond": [is_pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
@@ -86,7 +89,7 @@ def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields that stay: the key, the set of the store's own ledger, and all that is ours."""
+    """Return the expression for the fields that stay: the key, the sets of the store's ledger, and all onewrite fields."""
     return _fields_where({"$or": [_match_name(f"\0{OURS}"), *_match_names([*key, *sorted(terms.plain_sets)])]})
 
 
@@ -95,9 +98,10 @@ def _match_names(names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _match_name(text: str) -> dict[str, Any]:
-    """Return the condition that a field's name contains this text. "\\0" is its start and its end, because no name contains that.
+    """Return the condition that a field's name contains this text, in which "\\0" marks the start or end of the name.
 
-    $split finds bytes. A collation changes a comparison of strings, and a regular expression fails for a name that isn't valid UTF-8.
+    No name contains "\\0". $split compares bytes; a collation would change a string comparison, and a regular expression fails
+    for a name that isn't valid UTF-8.
     """
     return {"$gt": [{"$size": {"$split": [{"$concat": ["\0", "$$field.k", "\0"]}, text]}}, 1]}
 

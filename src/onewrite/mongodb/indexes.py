@@ -1,4 +1,4 @@
-"""Checks of a collection's indexes and collation: no two entities can count as one, and no entity as two. Pure."""
+"""Checks that a collection's indexes and collation can't confuse two entities, or split one entity into two. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from onewrite.mongodb.layout import Document
 
 
 def keeps_text(entry: Entry) -> bool:
-    """Whether the ledger keeps text, of which a collation may take two for one."""
+    """Whether the ledger contains strings, which a collation can treat as equal although they differ."""
     return type(entry.own.mark) is str or any(type(change.mark) is str for change in entry.more + entry.also)
 
 
 def id_index(indexes: Document) -> Document | None:
-    """Return the index on `_id`, which every collection has but those that do not keep `_id` unique. Its collation is the collection's."""
+    """Return the index on `_id`, or None if the collection doesn't keep `_id` unique. The index has the collection's collation."""
     for index in indexes.values():
         if list(index["key"]) == [("_id", 1)]:
             return cast("Document", index)
@@ -29,7 +29,7 @@ def id_index(indexes: Document) -> Document | None:
 
 
 def check_ids_are_unique(indexes: Document) -> None:
-    """Refuse an existing collection without an index on `_id`."""
+    """Raise if an existing collection has no index on `_id`."""
     if id_index(indexes) is None:
         raise ConfigurationError(
             "This collection does not keep _id unique (it holds time series, or has no index on _id): a message inserted twice "
@@ -38,7 +38,7 @@ def check_ids_are_unique(indexes: Document) -> None:
 
 
 def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> None:
-    """Refuse a collection in which one entity, named by `fields`, may be two, or two be one."""
+    """Raise if `fields` might not identify exactly one entity in this collection."""
     collation = cast("Document", (id_index(indexes) or {}).get("collation") or {})
     if collation.get("locale", "simple") != "simple" and (text or fields):
         raise ConfigurationError(
@@ -48,7 +48,7 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
         )
     for index in indexes.values():
         keys = {name for name, _ in index["key"]}
-        # Of an array's elements one may have the first value and another the second: no entry of the index has both.
+        # If two fields are inside one array, different elements can have their values. No index entry then contains both values.
         is_proof = len({name.partition(".")[0] for name in keys}) == len(keys) and "partialFilterExpression" not in index
         if index.get("unique") and keys <= {*fields} and is_proof:
             return
@@ -59,12 +59,15 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
         )
 
 
-# A collation never takes two values of these types for one.
+# No collation treats different values of these types as equal.
 _NO_TEXT = (int, float, bytes, datetime, UUID, ObjectId, Decimal128, Timestamp, NoneType)
 
 
 def check_collation(collation: object, key: Document, *, text: bool) -> None:
-    """Refuse a call's own collation under which the name of an entity equals another. `text`: does its ledger keep text?"""
+    """Raise if, under the call's collation, different entities or marks could be equal.
+
+    Pass `text=True` if the ledger contains strings.
+    """
     options = cast("Document", collation if isinstance(collation, Mapping) else getattr(collation, "document", {}))
     if collation is None or options.get("locale") == "simple":
         return
@@ -85,12 +88,12 @@ def has_text(value: object) -> bool:
 
 
 def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:
-    """Refuse a collection in which two tombstones would have the same key in a unique index: null, for what they do not have."""
+    """Raise if two tombstones would have the same key in a unique index: both have null for the index's missing fields."""
     key_fields = {"_id", *[field.partition(".")[0] for field in fields]}
     for name, index in indexes.items():
         keys = [key for key, _ in index["key"]]
         other_keys = [key for key in keys if key.partition(".")[0] not in key_fields]
-        is_alone = "_id" in keys or (fields and {*fields} <= {*keys})  # what names the entity is part of the key
+        is_alone = "_id" in keys or (fields and {*fields} <= {*keys})  # the entity's key is part of the index key
         is_left_out = "partialFilterExpression" in index or (index.get("sparse") and other_keys == keys)
         if index.get("unique") and other_keys and not is_alone and not is_left_out:
             partial = {key: {"$exists": True} for key in other_keys}

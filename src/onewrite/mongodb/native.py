@@ -14,7 +14,7 @@ Sort: TypeAlias = Hint
 
 
 class _EveryOperation(TypedDict, total=False):
-    """The arguments of every call, also of one in a transaction."""
+    """The arguments of every call, including a call in a transaction."""
 
     comment: Any
 
@@ -26,7 +26,7 @@ class InsertingArguments(_EveryOperation, total=False):
 
 
 class RecordingArguments(InsertingArguments, total=False):
-    """The arguments of `recording` after the filter. `missing_ok` is ours: a missing entity settles the message."""
+    """The arguments of `recording` after the filter. With onewrite's own `missing_ok`, a missing entity settles the message."""
 
     missing_ok: bool
     collation: Collation | Mapping[str, Any] | None
@@ -41,7 +41,7 @@ class UpdatingArguments(RecordingArguments, total=False):
 
 
 class _EveryCall(_EveryOperation, total=False):
-    """The arguments of every call outside of a transaction that onewrite makes."""
+    """The arguments of every call outside of `transact`."""
 
     session: ClientSession | AsyncClientSession | None
 
@@ -53,7 +53,7 @@ class SeenArguments(_EveryCall, total=False):
 
 
 class BeginArguments(_EveryCall, total=False):
-    """The arguments of `begin` and `perform` after the filter and those of the step."""
+    """The arguments of `begin` and `perform` after the filter and the step's arguments."""
 
     missing_ok: bool
 
@@ -65,7 +65,7 @@ class InsertOneArguments(_EveryCall, total=False):
 
 
 class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
-    """The arguments of `update_one` after the filter and the update, and those of `record`."""
+    """The arguments of `update_one` after the filter and the update, and of `record` after the filter."""
 
     missing_ok: bool
     upsert: bool
@@ -102,7 +102,7 @@ class FindOneAndUpdateArguments(SeenArguments, total=False):
     hint: Hint | None
     let: Mapping[str, Any] | None
     maxTimeMS: int
-    bypassDocumentValidation: bool  # pymongo passes these two on as they are
+    bypassDocumentValidation: bool  # pymongo sends these two options unchanged
 
 
 class FindOneArguments(SeenArguments, total=False):

@@ -1,7 +1,7 @@
 """Several guarded writes as one: all of them or none, with one outcome.
 
-The transaction reads a snapshot and is committed by a majority. A write that matches nothing, or that would create a document which exists,
-ends it. The reason is then read outside of the transaction, from data that a majority has.
+The transaction reads a snapshot, and its commit waits for a majority. A write that matches nothing, or an insert whose document
+exists, ends the transaction. onewrite then reads the reason outside of the transaction, from majority-committed data.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ARGUMENTS = {
 }
 _REASONS = {
     "session": "transact begins a session of its own, so it can begin again after a conflict.",
-    # CVE-2025-10060: an upsert that is sent again within a transaction can end the server.
+    # CVE-2025-10060: an upsert that is retried within a transaction can crash the server.
     "upsert": "servers have crashed on upserts in transactions. Create what may be missing by inserting(...), in a transaction that "
     "may find it there.",
 }
@@ -69,10 +69,11 @@ def transact(
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
-    """Make all of these guarded writes, or none: `transact(message, [accounts.updating({"_id": a}, ...), ...])`.
+    """Make several guarded writes, or none of them: `transact(message, [accounts.updating({"_id": a}, ...), ...])`.
 
-    Each participant is guarded by its own ledger. If any holds the message, the answer is `Duplicate`, and nothing is written.
-    Any other refusal says in `participant` whose it is. A conflict with another transaction is tried again, `deadline` long.
+    Each participant has its own ledger. If any ledger contains the message, the outcome is `Duplicate`, and nothing is written.
+    For any other refusal, `participant` is the index of the refusing write. onewrite retries conflicts with other
+    transactions until `deadline`.
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
     if transaction.is_single:
@@ -89,12 +90,12 @@ async def atransact(
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
-    """`transact` for the writes of an `AsyncGuardedCollection`."""
+    """Make several writes of an `AsyncGuardedCollection`, or none of them, like `transact`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
     if transaction.is_single:
         return await arun(transaction.send_alone(), transaction.store.target)
     new_session = transaction.new_session()
-    async with await new_session if isawaitable(new_session) else new_session as session:  # Motor's is awaited
+    async with await new_session if isawaitable(new_session) else new_session as session:  # Motor returns an awaitable
         return await arun(transaction.in_session(session, deadline), None)
 
 
@@ -105,17 +106,17 @@ let_flow_refuse(transact, atransact)
 
 
 class Prepared(PreparedWrite[Flows]):
-    """A guarded write that is not sent yet. Pass it to `transact`, together with others."""
+    """A guarded write that hasn't been sent. Pass it to `transact`, together with other writes."""
 
     __slots__ = ()
 
     @property
     def entity(self) -> Document:
-        """The fields that name the document."""
+        """The fields that identify the document."""
         return {"_id": self.native["document"]["_id"]} if self.creates else self.store.read_key(self.native)
 
     def make_attempt(self, write: Write) -> CollectionAttempt | InsertAttempt:
-        """Return the write with these parts, ready to be sent alone."""
+        """Return the write with these parts, ready to be sent on its own."""
         if not self.creates:
             return self.store.attempt(write, self.native)
         options = {option: value for option, value in self.native.items() if option != "document"}
@@ -125,7 +126,10 @@ class Prepared(PreparedWrite[Flows]):
 
 
 def prepare(flows: Flows, method: str, named: Document, options: Mapping[str, Any], emit: Emit) -> Prepared:
-    """Return the write, with all that its transaction needs. `named`: the arguments that are not options, the one that names the document first."""
+    """Return the prepared write.
+
+    `named` contains the arguments that aren't options. Its first entry must be the filter or the new document.
+    """
     options, missing_ok = split_missing_ok(options)
     check_prepared(method, options, _ARGUMENTS[method], _REASONS)
     document = cast("object", next(iter(named.values())))
@@ -159,7 +163,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         """Send the write, and return whether it was done."""
         attempt = self.attempt
         if isinstance(attempt, InsertAttempt):
-            if self.write.entry.has_predecessor:  # such a message creates nothing
+            if self.write.entry.has_predecessor:  # a message with a predecessor never creates an entity
                 return False
             options = {**attempt.native, "session": session}
             yield Do(self.target.insert_one, (attempt.new_document,), options, sends=True)
@@ -170,15 +174,15 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         return bool(reply.matched_count == 1)
 
     def has_met(self, error: Exception) -> bool:
-        """Whether an insert has met its own entity. A unique index of the caller's is the caller's business."""
+        """Whether the error means that the inserted entity exists. Conflicts in other unique indexes are left to the caller."""
         return isinstance(self.attempt, InsertAttempt) and is_entity_taken(error, self.entity)
 
     def look(self) -> Flow[Document | None]:
-        """Return the entity as a majority has it, outside of any transaction."""
+        """Read the majority-committed entity, outside of any transaction."""
         return (yield from redirect_calls(self.target, self.flows.look(self.entity, self.native)))
 
     def holds(self) -> Flow[bool]:
-        """Whether the caller's own condition holds by now. Then its document was created between the write and the read."""
+        """Whether the caller's condition holds now. If so, the document was created between the write and the read."""
         if isinstance(self.attempt, InsertAttempt):
             return False
         return (yield from redirect_calls(self.target, self.flows.holds(self.attempt.request)))
@@ -193,13 +197,14 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
     def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
         if not self.write.entry.also:
             return None
-        image = self.flows.read_image((yield from self.look()))  # which a majority has
+        image = self.flows.read_image((yield from self.look()))  # majority-committed
         return (yield from redirect_calls(self.target, pass_over(self.attempt, image)))
 
     def judge_document(self, document: Document | None, *, first: bool) -> Outcome | None:
-        """Return why it was refused, given the entity. None: nothing is in the way any more, and it is to be sent again.
+        """Return why the write was refused, or None if the reason no longer exists, so the write can be sent again.
 
-        That is so where an entity was deleted meanwhile, where a gap was filled before the look, or where the inbox has forgotten the message.
+        The reason no longer exists if the entity was deleted in the meantime, if a gap was filled before the read, or if the
+        inbox has forgotten the message.
         """
         if self.place is None:
             return None if document is None else self._judge_inbox(document)
@@ -219,7 +224,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         return Applied(message, retried=True) if document.get(TOKEN) == self.write.token else Duplicate(message)
 
     def failure(self, error: Exception) -> Flow[Exception]:
-        """Return what the failure of the write means for its ledger, or the failure itself."""
+        """Return the error that explains the failure, or the failure itself."""
         attempt = self.attempt
         if isinstance(attempt, InsertAttempt):
             if not self.flows.exceeds_limit(attempt.new_document):
@@ -242,7 +247,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
 
 
 class _Refusal(NamedTuple):
-    """A write that was not done, so nothing was."""
+    """The write that was refused, which ended the transaction."""
 
     action: _Action
     error: DuplicateKeyError | InvalidBSON | None
@@ -258,7 +263,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
     def open_inbox(self, inbox: Inbox) -> Flows:
         if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
             raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
-        collection = with_codec(inbox.store, UUIDS)  # its texts and its tokens are read as they are stored
+        collection = with_codec(inbox.store, UUIDS)  # reads strings and tokens as they are stored
         clock = inbox.clock or self.store.clock
         return Flows(collection, None, clock, (), "majority", is_async=self.store.is_async)
 
@@ -269,7 +274,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         return InsertAttempt(cast("Flows", self.inbox_store), write, document, document, {})
 
     def check(self) -> None:
-        """Refuse stores of several clients, and two writes of one document."""
+        """Raise if the stores have different clients, or if two writes change the same document."""
         stores = [*[write.store for write in self.participants], *filter(None, [self.inbox_store])]
         client, *other_clients = [_read_client(store.target) for store in stores]
         if not all(_is_same(client, other_client) for other_client in other_clients):
@@ -301,12 +306,12 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         return (yield from self.flow(Backoff(deadline, random_share, self.store.clock)))
 
     def make(self, actions: Sequence[_Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
-        """Make the transaction, again and again while another is in the way."""
+        """Execute the transaction, and retry it while it conflicts with other transactions."""
         session, concerns = self._session, [write.store.target.write_concern for write in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
         options = {
             "read_concern": ReadConcern("snapshot"),
-            "write_concern": (majority or concerns)[0],  # as durable as the most durable of its stores
+            "write_concern": (majority or concerns)[0],  # the most durable concern of the stores
             "read_preference": ReadPreference.PRIMARY,
         }
         while True:
@@ -325,17 +330,21 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             yield Wait(wait)
 
     def findings(self, actions: Sequence[_Action], refusal: _Refusal, round_number: int) -> Flow[Findings]:
-        """Find out why a write was refused. The writes before it have passed. Later ones were not tried: they count if they hold the message, or weigh more."""
+        """Find out why a write was refused.
+
+        The writes before it were accepted. Later writes weren't sent, but their outcomes count if their ledger contains the
+        message, or if their outcome takes precedence.
+        """
         later_actions = actions[actions.index(refusal.action) :]
         result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
         if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes):
             for action in later_actions:
                 yield from redirect_calls(action.target, action.flows.wait_for_majority(action.entity, {}))
-            # What is held back by a first look fits the second, which is the one that counts.
+            # A majority now has the documents that refused the writes, so this second read decides.
             result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
         is_token_found = any(isinstance(outcome, Applied) for outcome in result.outcomes)
         if is_token_found and not (yield from _show_effects(actions)):
-            return Findings([Duplicate(self.message)])  # another call's token is the same by chance
+            return Findings([Duplicate(self.message)])  # a different call has the same token by chance
         return result
 
     def _look_at(self, actions: Sequence[_Action], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
@@ -355,7 +364,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
     def give_up(self, actions: Sequence[_Action], refusal: _Refusal) -> Flow[Outcome]:
         if refusal.error is not None:
             raise refusal.error
-        # Something keeps a write out that no look finds, as a hint may.
+        # The reads found no reason for the refusal. For example, the index in a hint might leave out the document.
         yield from _check_distinct(actions, refusal.action)
         return Rejected(self.message, settled=False, participant=refusal.action.place)
 
@@ -364,7 +373,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
 
 
 def _write(session: Any, actions: Sequence[_Action]) -> Flow[_Refusal | None]:
-    """Make the writes, until one is refused."""
+    """Send the writes until one is refused."""
     for action in actions:
         try:
             is_done = yield from action.send(session)
@@ -385,7 +394,7 @@ def _write(session: Any, actions: Sequence[_Action]) -> Flow[_Refusal | None]:
 
 
 def _commit(session: Any, backoff: Backoff) -> Flow[None]:
-    """Commit, until it is known what became of it. To commit twice is to commit once."""
+    """Commit, and retry while the result is unknown. Committing twice has no further effect."""
     while True:
         try:
             yield Do(session.commit_transaction, sends=True)
@@ -412,9 +421,9 @@ def _show_effects(actions: Sequence[_Action]) -> Flow[bool]:
 
 
 def _check_distinct(actions: Sequence[_Action], refusing_action: _Action) -> Flow[None]:
-    """Raise if the document that refused a write is one that this transaction writes under another name.
+    """Raise if another write of this transaction changes the document that refused a write.
 
-    Only the server knows that under a collation.
+    With a collation, different ids can identify the same document, and only the server knows that.
     """
     document = yield from refusing_action.look()
     for action in actions:
@@ -434,5 +443,5 @@ def _read_client(collection: Any) -> Any:
 
 
 def _is_same(client: Any, other_client: Any) -> bool:
-    """Whether both are one client. Two of pymongo's are equal if they have the same servers, but a session belongs to one of them."""
+    """Whether both are the same client. pymongo's clients are equal if they have the same servers, but a session needs its own client."""
     return client is other_client or (not type(client).__module__.startswith("pymongo.") and bool(client == other_client))

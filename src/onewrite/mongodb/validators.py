@@ -1,4 +1,4 @@
-"""What a collection's validator makes of names that begin with `ow_`, which a guarded write adds to every document."""
+"""Checks whether a collection's validator refuses the names that begin with `ow_`, which guarded writes add to documents."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onewrite.errors import ConfigurationError
 REMEDY = 'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, by the command collMod.'
 
 _FAILED_VALIDATION = 121  # MongoDB's code
-_NAMES = (make_label_name(""), STEPS)  # two of those that guarded writes add
+_NAMES = (make_label_name(""), STEPS)  # two of the names that guarded writes add
 
 
 def refuses_ours(validator: object) -> bool:
-    """Whether a validator refuses a document because of our names."""
+    """Whether a validator refuses documents with onewrite's names."""
     if not isinstance(validator, Mapping):
         return False
     rules = cast("Mapping[str, Any]", validator)
@@ -31,7 +31,10 @@ def refuses_ours(validator: object) -> bool:
 
 
 def check_refusal(error: Exception) -> None:
-    """Raise `ConfigurationError` if a validator refused a write because of our names. Servers before MongoDB 5.0 don't say why."""
+    """Raise `ConfigurationError` if a validator refused a write because of onewrite's names.
+
+    Servers before MongoDB 5.0 don't report the reason, so this raises nothing.
+    """
     if getattr(error, "code", None) != _FAILED_VALIDATION:
         return
     details: Mapping[str, Any] = getattr(error, "details", None) or {}
