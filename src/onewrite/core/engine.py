@@ -1,6 +1,6 @@
-"""What the pipeline needs of an engine: a store that writes each request in its own language, and a write that is ready to be sent.
+"""The pipeline's interface to an engine: a store that builds requests in its own language, and a write that is ready to be sent.
 
-An engine decides nothing else. Which parts a write has, how often it is sent, and what a refusal means is decided in `pipeline.py` and `judging.py`.
+An engine decides nothing else. `pipeline.py` and `judging.py` decide the parts of a write, its retries, and the meaning of a refusal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Native: TypeAlias = Mapping[str, Any]
 
 
 class Landed(NamedTuple):
-    """The write is in the entity. `retried`: an earlier attempt has put it there, whose response was lost."""
+    """The write is in the entity. `retried`: an earlier attempt made it, and its response was lost."""
 
     entity: Entity | None = None
     response: Any = None
@@ -33,57 +33,58 @@ class Landed(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The write is not in the entity. `failure`: what to raise if nothing in the entity is the reason."""
+    """The write isn't in the entity. `failure`: the exception to raise if nothing in the entity is the reason."""
 
-    write: Write  # with the time at which the entity was read
+    write: Write  # its time is that of the read
     image: Image
     failure: Exception | None = None
 
 
 class Attempt(Protocol):
-    """A write that is ready to be sent, in the language of an engine."""
+    """A write in the language of an engine, ready to be sent."""
 
     @property
     def write(self) -> Write: ...
 
     def send(self) -> Flow[Landed | Refusal]:
-        """Send it once. Return what refused it, if anything did."""
+        """Send the write once. Return its landing, or the entity that refused it."""
         ...
 
     def lands(self) -> Flow[bool]:
-        """Send it once. Return whether the entity met its conditions, without asking why not."""
+        """Send the write once. Return whether the entity met its conditions, without reading the reason."""
         ...
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[Attempt | None]:
-        """Return what to send next if none of our conditions refused it. None: the caller's own condition did. Or raise the failure."""
+        """Return the next attempt after a refusal that none of onewrite's conditions explain, or None if the caller's own condition refused the
+        write. It can also raise the failure."""
         ...
 
     def with_step(self, step: StepPart) -> Attempt:
-        """Return the same write with another step."""
+        """Return the same write with a different step part."""
         ...
 
     def make_record(self, *, passes: bool = False) -> Flow[Attempt | None]:
-        """Return the write that remembers the message and changes nothing else. None if the call does not name the entity.
+        """Return the write that only records the message, or None if the call doesn't name the entity.
 
-        `passes`: it moves the mark over a message that a ledger in also= holds, and always finds the entity.
+        `passes`: the write moves the mark over a message in a ledger of also=, and the entity exists.
         """
         ...
 
     def show(self, outcome: Outcome) -> Outcome:
-        """Return the outcome of a refusal as this call has it."""
+        """Return the outcome of a refusal with this call's form of the entity."""
         ...
 
 
 class Engine(ABC):
-    """A guarded store, as the flows know it. `final_write`: the call that finishes a performed step."""
+    """The part of a guarded store that the flows use. `final_write`: the name of the call that finishes a performed step."""
 
     final_write: ClassVar[FinalWrite]
-    has_token: ClassVar[bool]  # whether an entity keeps the token of its last writer
-    too_much: ClassVar[tuple[type[Exception], ...]]  # raised if a write of several messages, or its entity, is too large
-    entity_argument: ClassVar[str]  # by which a call names the entity
-    fold_step: ClassVar[StepPart]  # what a write of several messages asks of steps
+    has_token: ClassVar[bool]  # whether an entity stores the token of its last writer
+    too_much: ClassVar[tuple[type[Exception], ...]]  # the errors of a write, or an entity, that is too large for a fold
+    entity_argument: ClassVar[str]  # the arguments that name the entity
+    fold_step: ClassVar[StepPart]  # the step part of a fold's write
     full_name: str  # of the table or the collection
-    target: Any  # whose methods make the requests
+    target: Any  # its methods send the requests
 
     def __init__(
         self,
@@ -110,28 +111,28 @@ class Engine(ABC):
 
     @abstractmethod
     def is_taken(self, name: str) -> bool:
-        """Whether the ledger, the outbox or the key of the store has this attribute or field."""
+        """Whether this attribute or field belongs to the store's ledger, outbox, or key."""
 
     @abstractmethod
     def keep(self, native: Native) -> Native:
-        """Return the arguments, copied for an asynchronous call: while it waits for a response, other tasks can change them."""
+        """Return the arguments. For an asynchronous call they're a copy, because other tasks can change them while it waits."""
 
     @abstractmethod
     def read_key(self, native: Native) -> Mapping[str, Any]:
-        """Return the key of the entity that the arguments of a call name."""
+        """Return the key of the entity that these arguments name."""
 
     def name_entity(self, key: Mapping[str, Any]) -> Native:
-        """Return the arguments of a call that name the entity with this key, and nothing else."""
+        """Return the arguments of a call that only name the entity with this key."""
         return {self.entity_argument: key}
 
     @property
     @abstractmethod
     def store_id(self) -> object:
-        """Equal for stores of one table or collection, and for no others."""
+        """Equal for stores of the same table or collection, and different for all others."""
 
     @abstractmethod
     def canonical(self, key: Any, /) -> Hashable:
-        """Return the same for two keys that name one entity."""
+        """Return a canonical form, which is equal for two keys of the same entity."""
 
     @abstractmethod
     def attempt(self, write: Write, native: Native) -> Attempt:
@@ -143,11 +144,11 @@ class Engine(ABC):
 
     @abstractmethod
     def max_messages(self, entry: Entry) -> int:
-        """Return for how many messages the first write of a fold is, given what one of them asks."""
+        """Return the number of messages in the first write of a fold, given the write of one of them."""
 
     @abstractmethod
     def check_earlier_marks(self, entry: Entry) -> None:
-        """Refuse a message if a write would look for a mark of it that cannot be stored."""
+        """Refuse a message with a mark that can't be stored."""
 
     @abstractmethod
     def attempt_begin(self, write: Write, native: Native) -> Attempt:
@@ -157,8 +158,8 @@ class Engine(ABC):
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
     ) -> Attempt:
-        """Return the write that changes these fields of the message's step under that ledger, or replaces the step, if it has this fence."""
+        """Return the write that changes these fields of the message's step under that ledger, or replaces the step. The step must have this fence."""
 
     @abstractmethod
     def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:
-        """Read the entity as it is now. `entry`: the entry that will be judged, if any."""
+        """Read the current entity. `entry`: the entry that will be judged, if any."""

@@ -30,35 +30,35 @@ def judge_read(write: Write, image: Image) -> Outcome:
 
 
 def has_landed(write: Write, image: Image) -> bool:
-    """Whether an earlier attempt of this very call was the last write of the entity.
+    """Whether an earlier attempt of this call was the last write of the entity.
 
-    A token alone proves nothing, because another call may have the same one: the effect must be there too. A call that another
-    writer has overtaken finds no token of its own, and its message is `Duplicate` or `Stale`.
+    The token alone proves nothing, because two calls can have the same one: the effect must be stored too. If a different writer has
+    overtaken the call, the entity has that writer's token, and the message is `Duplicate` or `Stale`.
     """
     return write.token is not None and image.fields.get(TOKEN) == write.token and shows_effect(write, image)
 
 
 def judge(write: Write, image: Image) -> Outcome:
-    """Return why the entity refused the write, which is not the finish of a step."""
+    """Return why the entity refused a write, other than the finish of a step."""
     outcome = judge_message(write, image)
     if outcome is None:
         outcome = Rejected(write.message, image.entity) if image.exists else Missing(write.message)
     if isinstance(write.step, NoStepAtAll) and isinstance(outcome, Rejected | Busy | Uncertain):
-        # A step of any message keeps the entity alive, also where its lease is over. One whose effect was not sent does not.
+        # A step of any message prevents a delete, even after its lease. A step whose effect wasn't sent doesn't.
         ends = [step.until for step in map(read_step, image.steps.values()) if not step.is_unsent]
         return Busy(write.message, max(ends), image.entity) if ends else outcome
     return outcome
 
 
 def judge_message(write: Write, image: Image) -> Outcome | None:
-    """Return why the message is refused, whatever the caller's condition says. None: the ledger accepts it."""
+    """Return why the message is refused regardless of the caller's condition, or None if the ledger accepts it."""
     step = open_step(write, image)
     if step is not None and not step.is_unsent:
         return judge_open_step(step, write.message, write.now, image.entity, write.key)
     refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
     if step is not None and not isinstance(
         refusal, Deferred
-    ):  # its begin accepted the message, and no worker performs its effect
+    ):  # the step's begin accepted the message, and no worker performs its effect
         refusal = None
     if refusal is None:
         check_emits(write, image)
@@ -76,9 +76,9 @@ def end_unsent_steps(write: Write, image: Image) -> StepPart:
 
 
 def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
-    """Return why a write could not finish its step, or a `Finishes` with which it can.
+    """Return why a write couldn't finish its step, or a `Finishes` with which it can.
 
-    The fence alone says that the effect is this worker's to record.
+    The fence alone proves that this worker performed the effect.
     """
     if has_landed(write, image):
         return Applied(write.message, image.entity, retried=True)
@@ -89,7 +89,7 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
     if step.fence != finishes.fence:
         return Superseded(write.message, image.entity)
     gap = write.entry.judge(write.message, image.ledger, entity=image.entity)
-    if isinstance(gap, Deferred):  # a counting ledger took over while the step was open: its mark cannot pass over the gap
+    if isinstance(gap, Deferred):  # a counting ledger took over while the step was open, and its mark can't skip the gap
         return gap
     check_emits(write, image)
     # A step that was begun under an earlier ledger is kept under that ledger's name.
@@ -97,42 +97,42 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
 
 
 def is_overtaken(write: Write, image: Image) -> bool:
-    """Whether others have moved the mark past the message, whose step is open. The mark stays where it is."""
+    """Whether other messages have moved the mark past this one, while its step was open. The mark then remains unchanged."""
     change = write.entry.own
     return isinstance(change, Advance) and change.judge(write.message, image.ledger, None) is not None
 
 
 def judge_begin(write: Write, image: Image) -> Step | Outcome:
-    """Return the open step that refused the begin of a step, or why the message may have none."""
+    """Return the open step that refused the begin of a step, or why the message can't have a step."""
     step = open_step(write, image)
     if step is not None:
-        check_emits(write, image)  # the worker that takes the step over must be able to finish it
+        check_emits(write, image)  # a worker that takes over the step must be able to finish it
         return step
     return judge(write, image)
 
 
 def open_step(write: Write, image: Image) -> Step | None:
-    """Return the unfinished step of the message, under this ledger or one in its also=."""
+    """Return the open step of the message, under this ledger or one in its also=."""
     if not image.steps:
         return None
     return next((read_step(image.steps[mark]) for mark in write.step_hashes[0] if mark in image.steps), None)
 
 
 def check_emits(write: Write, image: Image) -> None:
-    """Raise if the entity has another outbox than the write asks for."""
+    """Raise if the entity has a different outbox from the store's."""
     if write.asks_outbox:
         check_outbox(cast("Emission", write.emission).label, image.fields, null_is_absent=image.null_is_absent)
 
 
 def is_waited_for(write: Write, image: Image) -> bool:
-    """Whether later messages wait until the mark moves over this message, which a ledger in also= holds."""
+    """Whether later messages wait until the mark moves over this message, which is in a ledger of also=."""
     entry = write.entry
     is_next = not image.is_gone and entry.own.judge(write.message, image.ledger, None) is None
     return is_next and entry.is_held_in_also(write.message, image.ledger)
 
 
 def shows_effect(write: Write, image: Image) -> bool:
-    """Whether the entity shows the effect of this write, even if other writers changed it later."""
+    """Whether the entity contains the effect of this write, even if other writers changed it later."""
     if write.burial is not None:
         tombstone: object = image.fields.get(TOMBSTONE)
         if (
@@ -152,10 +152,10 @@ def settle_missing(outcome: Outcome, write: Write, *, missing_ok: bool) -> Outco
 
 
 def judge_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome:
-    """Return the outcome of a creation of this item. `keys`: how many of its fields can be the key.
+    """Return the outcome of creating this item. `keys`: the maximum number of its fields that form the key.
 
-    If no entity exists, the caller's condition was false of that. If the entity has nothing but its key, `record` made it before
-    the creation, and the message must be redelivered.
+    `Missing` becomes `Rejected`, because the caller's condition failed on an entity that doesn't exist. If the entity contains only its
+    key, `record` created it first, and the message must be redelivered.
     """
     if isinstance(outcome, Missing):
         return Rejected(outcome.message)

@@ -1,4 +1,4 @@
-"""How a guarded write is sent until its outcome is known, on any engine. `settle` sends a write again after a refusal.
+"""Sends a guarded write until its outcome is known, on any engine. `settle` sends a write again after a refusal.
 
 `new_write` puts the parts of a write together. An engine makes an `Attempt` from them: a write that is ready to be sent. DynamoDB returns the
 item that refused it, and MongoDB must be read: `Attempt.send` hides that difference. `judging.py` decides what the refusing entity means.
@@ -33,7 +33,7 @@ from onewrite.errors import LedgerMismatch
 from onewrite.message import Message
 from onewrite.outcome import Applied, Duplicate, Missing, Outcome, Rejected, Unmet
 
-MAX_ATTEMPTS = 6  # each after the second means that another writer has come in between
+MAX_ATTEMPTS = 6  # each attempt after the second means that a different writer interfered
 
 # Two calls have the same token once in 2^48. A duplicate is then reported as Applied with retried=True, and is settled either way.
 _TOKEN_BYTES = 6
@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 
 def make_token(call: str) -> bytes:
-    """Return the token of the call with this name, which no other call has.
+    """Return the token of the call with this unique name.
 
-    botocore sends a request again when the response is lost, and the first attempt's mark then refuses the second. The entity keeps the
-    token of its last writer, and so shows whose mark that is.
+    botocore sends a request again if its response is lost, and the mark of the first attempt then refuses the second. The entity stores
+    the token of its last writer, which shows whose mark it is.
     """
     return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()
 
@@ -62,7 +62,7 @@ def new_write(
     place: int = 0,
     others: tuple[Message, ...] = (),
 ) -> Write:
-    """Return the parts of a write. `name` and `place`: the call, and the write's index in it. `others`: more messages, in a fold."""
+    """Return the parts of a write. `name` and `place`: the call, and the write's index in it. `others`: the other messages of a fold."""
     if in_work:
         note_entity(engine, key)
     now, outbox_part = engine.clock(), engine.empty_emission
@@ -77,7 +77,7 @@ def new_write(
 
 
 def look_up(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
-    """Return the outcome that an unconditional write of the message would get now."""
+    """Return the outcome that an unconditional write of the message would have now."""
     check_message(message)
     native = engine.keep(native)
     write = new_write(engine, message, engine.read_key(native))
@@ -85,7 +85,7 @@ def look_up(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
 
 
 class Settled(NamedTuple, Generic[T]):
-    """The end of a write. No `result`: the caller's own condition refused it. `is_exhausted`: other writers interfered with every attempt."""
+    """The end of a write. Without a `result`, the caller's own condition refused it. `is_exhausted`: other writers interfered with every attempt."""
 
     attempt: Attempt
     result: Landed | T | None
@@ -94,7 +94,7 @@ class Settled(NamedTuple, Generic[T]):
 
 
 Judge: TypeAlias = Callable[[Write, Image], T | StepPart | None]
-"""Returns why the entity refused a write. None: none of our conditions did. A step: send the write again with that step."""
+"""Returns why the entity refused a write, None if none of onewrite's conditions did, or a step with which to send the write again."""
 
 
 def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
@@ -162,9 +162,9 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
 
 
 def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
-    """Move a counting mark over a message that a ledger in also= holds, because later messages wait for that.
+    """Move a counting mark over a message in a ledger of also=, because later messages wait for that.
 
-    Return None if no message waits any longer, and otherwise why this message must be redelivered.
+    Return None if no message waits any longer, otherwise why this message must be redelivered.
     """
     write = attempt.write
     if not write.entry.is_held_in_also(write.message, image.ledger):
@@ -215,13 +215,13 @@ def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
 
 
 def raise_failure(attempt: Attempt, refusal: Refusal) -> Flow[None]:
-    """Raise the failure of a refused write, if it has one, as its engine explains it."""
+    """Raise the failure of a refused write, if it has one, with the engine's explanation."""
     if refusal.failure is not None:
-        yield from attempt.retry(refusal, MAX_ATTEMPTS)  # which raises it
+        yield from attempt.retry(refusal, MAX_ATTEMPTS)  # the retry raises it
 
 
 def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
-    """Remove the step of a message that the caller's condition refused, because the message is not delivered again. The mark stays."""
+    """Remove the step of a message that the caller's condition refused, because the message isn't redelivered. The mark remains."""
     record = yield from attempt.make_record()
     if record is not None:
         part = step if step.overtaken else Withdraws(step.fence, step.ledger)
@@ -229,7 +229,7 @@ def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
 
 
 def send_finish(attempt: Attempt) -> Flow[Outcome]:
-    """Send the write that finishes a step. A refusal shows the ledger of the step, and whether later messages have overtaken it."""
+    """Send the write that finishes a step. A refusal shows the step's ledger, and whether later messages have overtaken the step."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_finish)
     settled = yield from flow
     if settled.result is None:
@@ -238,7 +238,7 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
 
 
 def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | None]:
-    """Send the begin of a step. `replaces`: it replaces another step. Return None if that step no longer exists."""
+    """Send the begin of a step. `replaces`: the fence of a step to replace. Return None if that step no longer exists."""
 
     def judge_refusal(write: Write, image: Image) -> Step | Outcome | None:
         verdict = judge_begin(write, image)

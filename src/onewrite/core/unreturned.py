@@ -1,14 +1,14 @@
-"""Guarded calls that have not settled their messages, and that the function of a handler might not report.
+"""Finds guarded calls that didn't settle their messages, and whose outcomes a handler's function didn't return.
 
-While a handler calls its function, every guarded call is listed from its beginning, wherever it runs. It leaves the list when it settles its
-message, or when another call settles the same message in the same entity. If the function returns None, the calls that are left say what it
-should have returned: an unsettled outcome, or an exception or a cancellation that it might not have seen, or that it did not wait.
-An exception that a call raises in the function's own thread and task is not listed, because the function has seen it. A cancellation is:
-the scope of a time limit may swallow it.
+While a handler calls its function, every guarded call is listed from its beginning, wherever it runs. It's removed once it settles its
+message, or once a different call settles the same message in the same entity. If the function returns None, the remaining calls are
+reported: an unsettled outcome, an exception or cancellation that the function might not have seen, or a call that hasn't ended.
+An exception in the function's own thread and task isn't listed, because the function has seen it. A cancellation is listed, because a
+time limit can swallow it.
 
-A task, and a thread of `asyncio.to_thread`, inherit the call of their function. No other thread does: its guarded calls are listed for
-all calls in which their messages are in work, so two of them at once may both fail. That is safe. A handler that is called in such a thread
-reports alone: it cannot be told from another delivery of the message.
+Tasks, and threads of `asyncio.to_thread`, inherit the call of their function. Other threads don't: their guarded calls are listed for
+all function calls that work on their messages, so two concurrent ones can both fail, which is safe. A handler that is called in such a
+thread reports alone, because it can't be distinguished from a different delivery of the message.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UnfinishedWrite(OnewriteError):
-    """The function of a handler returned before a guarded call of its message ended, so the outcome was unknown."""
+    """Recorded if a handler's function returned before a guarded call of its message ended, so the outcome was unknown."""
 
 
 class Store(Protocol):
-    """What names an entity of a guarded store, among those of all stores."""
+    """The identity of an entity among those of all stores."""
 
     ledger: Any
 
@@ -44,14 +44,14 @@ class Store(Protocol):
 
 
 class WrittenEntity(NamedTuple):
-    """An entity under a ledger. `fields`: the canonical values of its key, and maybe of more fields."""
+    """An entity with a ledger. `fields`: the canonical values of its key, and possibly of more fields."""
 
     store: object
     ledger: str
     fields: Mapping[str, Hashable]
 
     def is_same(self, other: WrittenEntity) -> bool:
-        """Whether both are certainly one entity. Each has all fields of the key, so it is enough that no field differs."""
+        """Whether both are certainly the same entity. Each has all fields of the key, so it's enough that no field differs."""
         common = self.fields.keys() & other.fields.keys()
         return bool(common) and self[:2] == other[:2] and all(self.fields[name] == other.fields[name] for name in common)
 
@@ -60,7 +60,7 @@ class WrittenEntity(NamedTuple):
 
 
 class Note(NamedTuple):
-    """How a guarded call left a message that is not settled, and the line of the call if it returned an outcome."""
+    """The end of a guarded call that didn't settle a message, and the line of the call if it returned an outcome."""
 
     outcome: Answer | BaseException
     code: CodeType | None = None
@@ -68,7 +68,7 @@ class Note(NamedTuple):
 
 
 class FunctionCall:
-    """A call of a handler's function, in whose block the messages of the call are in work.
+    """A call of a handler's function. In its `with` block, the function works on the messages.
 
     - `names`: of the messages
     - `guarded_calls`: those that have not settled their messages
@@ -91,21 +91,21 @@ class FunctionCall:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _current.reset(self._token)
-        self.is_running = False  # a thread or a task may go on after the function
+        self.is_running = False  # a thread or a task can outlive the function
         in_work.discard(self)
 
     def read_notes(self, message: Message) -> tuple[Note, ...]:
-        """Return what is left to be said about a message of the call, or about its parts."""
+        """Return the ends of the guarded calls that left this message, or a part of it, unsettled."""
         return tuple([note for call in self.guarded_calls.copy() for note in call.read_notes(_make_key(message))])
 
 
 class GuardedCall:
-    """A guarded call that a handler's function has made.
+    """A guarded call of a handler's function.
 
-    - `messages`: those that it has not settled. None: they are not known, so any message of the function's call may be meant.
-    - `answers`: the unsettled ones with which it ended
-    - `error`: the one with which it ended
-    - `entities`: those that it has written to, once it has ended. Before, they are read from the `keys`, which the caller may use again later.
+    - `messages`: the messages that it hasn't settled, or None if they aren't known, so it can be any message of the function's call
+    - `answers`: its unsettled outcomes
+    - `error`: the exception with which it ended
+    - `entities`: the entities that it has written to, once it has ended. Before, the `keys` name them, which the caller might reuse later.
     """
 
     answers: Sequence[Answer] = ()
@@ -130,12 +130,12 @@ class GuardedCall:
             self._hide_seen(error)
         if self.answers or error is not None:
             self.entities = self.read_entities()
-        with suppress(ValueError):  # a coroutine that nobody awaits to its end is closed in any context
+        with suppress(ValueError):  # a coroutine that isn't awaited to its end can be closed in any context
             _guarded_call.reset(self._token)
 
     def end(self, result: Any) -> Any:
-        """Note the result, and return it."""
-        is_settled = getattr(result, "settled", False) is True  # nearly always
+        """Record the result, and return it."""
+        is_settled = getattr(result, "settled", False) is True  # the usual case
         answers = cast("list[Answer]", result if isinstance(result, list) else [result])
         unsettled = () if is_settled else [answer for answer in answers if not getattr(answer, "settled", True)]
         if unsettled:
@@ -145,26 +145,26 @@ class GuardedCall:
                 call.guarded_calls.pop(self, None)
             if call.guarded_calls:
                 settled = [answer for answer in answers if getattr(answer, "settled", False)]
-                for other in call.guarded_calls.copy():  # which other threads may change
+                for other in call.guarded_calls.copy():  # other threads can change it
                     other.hear_settled(self, settled)
         return cast("Any", result)
 
     def _hide_seen(self, error: BaseException) -> None:
-        """Forget the call in the innermost handler if its function has seen the error. The functions around that one might not see it."""
+        """Forget the call in the innermost handler if its function has seen the error. The outer functions might not see it."""
         current = _current.get()
         if isinstance(error, Exception) and current is not None and current in self._calls and current.place == find_place():
             current.guarded_calls.pop(self, None)
 
     def hear_settled(self, other: GuardedCall, settled: Iterable[Answer]) -> None:
-        """Forget the messages that another call has settled, if it has written to every entity of this one."""
+        """Forget the messages that a different call has settled, if it has written to every entity of this call."""
         if self is other or self.messages is None:
             return
         own, others = self.read_entities(), other.read_entities()
         if not own or not all(entity.is_in(others) for entity in own):
             return
-        # Else a refusal may be that of an entity that this call has not written to.
+        # Otherwise, the refusal can come from an entity that this call hasn't written to.
         has_all = all(entity.is_in(own) for entity in others)
-        # A refusal that the entity does not remember says nothing about a write that may not have arrived.
+        # A refusal that the entity doesn't remember proves nothing about a write that might not have arrived.
         kinds = Answer if self.answers else _REMEMBERED
         names = {_make_part_key(each.message) for each in settled if isinstance(each, kinds if has_all else Applied)}
         self.messages = [message for message in self.messages if _make_part_key(message) not in names]
@@ -188,14 +188,14 @@ _UNFINISHED = (
     "A guarded write of this message had not ended when the function returned, so its outcome is unknown. Wait for every thread and task "
     "before you return."
 )
-_REMEMBERED = (Applied, Duplicate, Stale, Gone)  # answers after which the entity refuses another copy
+_REMEMBERED = (Applied, Duplicate, Stale, Gone)  # outcomes after which the entity refuses a second copy
 in_work: set[FunctionCall] = set()
 _current: ContextVar[FunctionCall | None] = ContextVar("onewrite.function_call", default=None)
 _guarded_call: ContextVar[GuardedCall | None] = ContextVar("onewrite.guarded_call", default=None)
 
 
 def noted(function: F) -> F:
-    """Return the function of a guarded call, which is noted while the function of a handler runs."""
+    """Wrap a method so that its calls are listed while a handler's function runs."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -208,7 +208,7 @@ def noted(function: F) -> F:
 
 
 def noted_async(function: F) -> F:
-    """`noted`, for a function whose result is awaited."""
+    """Wrap an asynchronous method like `noted`."""
 
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -221,20 +221,20 @@ def noted_async(function: F) -> F:
 
 
 def note_entity(store: Store, key: Mapping[str, Any]) -> None:
-    """Note the entity to which the guarded call of this thread or task is about to write. `key`: all fields of its key, and maybe others."""
+    """Record the entity to which the guarded call of this thread or task is about to write. `key`: all fields of its key, and possibly others."""
     if in_work and (call := _guarded_call.get()) is not None and key:
         call.keys.append((store, key))
 
 
 def _read_entity(store: Store, key: Mapping[str, Any]) -> WrittenEntity:
-    names = key if isinstance(cast("object", key), Mapping) else ()  # a wrong one, which the call refuses
+    names = key if isinstance(cast("object", key), Mapping) else ()  # an invalid argument, which the call refuses
     fields = {name: store.canonical({name: key[name]}) for name in names}
     return WrittenEntity(store.store_id, store.ledger.attribute, fields)
 
 
 def find_place() -> tuple[int, object]:
-    """Return the thread, and the task in it, that run now."""
-    asyncio: Any = sys.modules.get("asyncio")  # which is slow to import
+    """Return the current thread and task."""
+    asyncio: Any = sys.modules.get("asyncio")  # asyncio is slow to import
     try:
         task = None if asyncio is None else asyncio.current_task()
     except RuntimeError:  # no loop runs in this thread
@@ -243,7 +243,7 @@ def find_place() -> tuple[int, object]:
 
 
 def _make_key(message: Message) -> tuple[str, str]:
-    """Return the same for a message and its parts."""
+    """Return a key that is equal for a message and its parts."""
     return message.id, message.source
 
 
@@ -252,8 +252,8 @@ def _make_part_key(message: Message) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Message] | None:
-    """Return the messages of a guarded call. None: it has none that can be read without using them up."""
-    if len(args) > 1 and type(args[1]) is Message:  # nearly always
+    """Return the messages of a guarded call, or None if reading them would consume an iterator."""
+    if len(args) > 1 and type(args[1]) is Message:  # the usual case
         return (args[1],)
     for argument in (
         *args[:2],
@@ -270,7 +270,7 @@ def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[M
 
 
 def _find_calls(messages: Sequence[Message] | None) -> Sequence[FunctionCall]:
-    """Return the calls in which the messages are in work: that of this thread or task and those around it, if they are its messages."""
+    """Return the function calls that work on these messages: the one of this thread or task, and its outer ones, if the messages are theirs."""
     current = _current.get()
     if (
         current is not None
@@ -283,7 +283,8 @@ def _find_calls(messages: Sequence[Message] | None) -> Sequence[FunctionCall]:
 
 
 def _find_caller_line() -> tuple[CodeType | None, int]:
-    """Return the first line outside this package and Python's own: none, where a task or a thread was given the call itself."""
+    """Return the code and line of the nearest caller outside onewrite and the standard library, or `(None, 0)` if a task or thread runs the
+    call directly."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     while frame is not None:
         root = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -1,8 +1,8 @@
 """A guarded write, on any engine: the caller's own call with parts in addition to it. Pure.
 
-The parts are the ledger, a step, the outbox, the token of the call and what stays after a delete. An update, a record, a creation, a delete, a
-fold, the begin and the finish of a step, and a participant of a transaction are one write with different parts. `dialect.py` of an engine writes
-down what each part asks of the entity and what it adds to it. `judging.py` says what it means that the entity refused them.
+The parts are the ledger, a step, the outbox, the token of the call, and the tombstone of a delete. An update, a record, a creation, a
+delete, a fold, the begin and the finish of a step, and a participant of a transaction are writes with different parts. An engine's
+`dialect.py` has the conditions and changes of each part. `judging.py` turns a refusal into an outcome.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from onewrite.outcome import Entity
 
 
 class NoStep(NamedTuple):
-    """No step of the messages may be open."""
+    """Requires that the messages have no open step."""
 
 
 class NoStepAtAll(NamedTuple):
-    """No step of any message may be open. A delete would remove it, and a fold hardly ever meets one.
+    """Requires that no message has an open step. A delete would remove the step, and a fold rarely meets one.
 
-    `unsent`: steps, by their hashes, that the write removes because they were released before their effects were sent.
+    `unsent`: the hashes of steps that the write removes, because they were released before their effects were sent.
     """
 
     unsent: tuple[tuple[str, Any], ...] = ()
@@ -40,9 +40,9 @@ class Begins(NamedTuple):
 
 
 class Finishes(NamedTuple):
-    """Ends the message's step, which has this fence, under this ledger. `overtaken`: the ledger's mark has moved past the message.
+    """Ends the message's step with this fence, under this ledger. `overtaken`: the ledger's mark has moved past the message.
 
-    `is_unsent`: the step was released before its effect was sent. So any write of the message ends it, and may have a condition.
+    `is_unsent`: the step was released before its effect was sent. Any write of the message then ends it, even with a condition.
     """
 
     fence: str
@@ -59,7 +59,7 @@ class Withdraws(NamedTuple):
 
 
 class Burial(NamedTuple):
-    """Turns the entity into a tombstone. `removes`: attributes that the same request removes, if the entity has no room for a tombstone."""
+    """Turns the entity into a tombstone. `removes`: attributes that the same request removes, if the entity is too large for a tombstone."""
 
     tombstone: Tombstone
     removes: tuple[str, ...] = ()
@@ -70,30 +70,30 @@ StepPart: TypeAlias = NoStep | NoStepAtAll | Begins | Finishes | Withdraws
 
 
 class Write(NamedTuple):
-    """One guarded write: the message, the entity, and the parts that are added to the caller's own call."""
+    """One guarded write: the message, the entity, and the parts that are added to the caller's call."""
 
     message: Message
-    key: Mapping[str, Any]  # names the entity, as the caller wrote it
+    key: Mapping[str, Any]  # names the entity, in the caller's form
     now: float
     entry: Entry  # the ledger's conditions and changes
     step: StepPart
     emission: Emission | None = None  # the events, in a store with an outbox
-    token: bytes | None = None  # of the call, if the engine does not recognize its own retries
+    token: bytes | None = None  # of the call, on an engine that doesn't recognize retries
     burial: Burial | None = None  # of a delete
     other_messages: tuple[Message, ...] = ()  # of a fold
 
     @property
     def asks_outbox(self) -> bool:
-        """Whether the entity's outbox must be the store's. A begin asks too, so that a finish that emits never finds another outbox."""
+        """Whether the entity's outbox must be the store's. A begin requires it too, so its finish can emit."""
         return self.emission is not None and (bool(self.emission.events) or isinstance(self.step, Begins))
 
     def has_step(self, part: StepPart) -> bool:
-        """Whether this is the write's step part. As tuples, two parts of different kinds may be equal."""
+        """Whether this is the write's step part. Parts of different kinds can be equal, because they're tuples."""
         return (type(part), part) == (type(self.step), self.step)
 
     @property
     def step_hashes(self) -> list[list[str]]:
-        """The hashes of the steps of each message, under this ledger and under those in its also=."""
+        """The hashes of the steps of each message, under this ledger and the ledgers in its also=."""
         return [
             [hash_message(message, attribute).hex() for attribute in self.entry.terms.attributes]
             for message in (self.message, *self.other_messages)
@@ -101,23 +101,23 @@ class Write(NamedTuple):
 
 
 class Unreadable(dict[str, Any]):
-    """An entity without the fields that the driver could not read. A verdict does not need them, and no outcome shows this entity."""
+    """An entity without the fields that the driver couldn't read. Judging doesn't need them, and outcomes don't contain such an entity."""
 
 
 class Image(NamedTuple):
-    """An entity when it refused a write, or when it was read after the refusal."""
+    """An entity at the time it refused a write, or as it was read afterwards."""
 
     exists: bool
-    is_gone: bool  # it is a tombstone
-    entity: Entity | None  # as the caller sees it
+    is_gone: bool  # the entity is a tombstone
+    entity: Entity | None  # in the caller's form
     ledger: Lookup
     steps: Mapping[str, Any]  # open steps, by their hashes
     fields: Mapping[str, Any]  # its top-level attributes or fields
-    null_is_absent: bool  # whether a filter of the engine takes null for an absent field
+    null_is_absent: bool  # whether the engine's filters treat null like an absent field
 
 
 class Size(NamedTuple):
-    """The bytes of an entity, by their owner. `new_events`: the bytes of the events that this write would add."""
+    """The bytes of an entity, by their owner. `new_events`: the bytes of this write's events."""
 
     total: int
     caller: int  # its own attributes or fields
@@ -130,7 +130,7 @@ class Size(NamedTuple):
 
 
 def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
-    """Return the error for an entity that would be too large. `remedy`: what to do if the ledger takes more bytes than the events."""
+    """Return the error for an entity that would be too large. `remedy`: the advice if the ledger takes more bytes than the events."""
     if not size.total:
         shares = "its present size is not known"
     else:

@@ -91,7 +91,7 @@ class SeenIds(_IdLedger):
         return f"{duration} text" if self.readable else duration
 
     def entry(self, message: Message, now: float) -> Entry:
-        """Return what a write of this message asks of the entity at `now`, in epoch seconds."""
+        """Return the entry of a write of this message at `now`, in epoch seconds."""
         if type(message) is not Message:
             check_message(message)
         since, until, sets = self._present.memo
@@ -140,7 +140,7 @@ class MessageIds(_IdLedger):
         return "plain"
 
     def entry(self, message: Message, now: float) -> Entry:
-        """Return what a write of this message asks of the entity."""
+        """Return the entry of a write of this message."""
         if type(message) is not Message:
             check_message(message)
         text, aliases = _text(message), tuple[str, ...]()
