@@ -1,4 +1,4 @@
-"""How a document is read: the places of a ledger's slots, each group a field, and the values. docs/format.md lists the fields."""
+"""How a document is read: its values, and the paths of a ledger's slots. Each slot group is a field. docs/format.md lists the fields."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def locate_slot(slot: Slot) -> str:
 
 
 def without_ledger(terms: Terms, document: Document) -> Entity:
-    """Return the document without all that is ours, whichever store has written it. Of a deleted document only the key is left."""
+    """Return the document without any store's onewrite fields. For a deleted document, return only its key."""
     plain_sets = terms.plain_sets
     key = read_tombstone(document[TOMBSTONE]).key if TOMBSTONE in document else document
     return {
@@ -67,7 +67,7 @@ def lookup(document: Document) -> Lookup:
 
 
 def read_image(terms: Terms, document: Document | None) -> Image:
-    """Return the document as it was read after it refused a write."""
+    """Return the image of a document that was read after a refused write."""
     fields: Document = document or {}
     steps: object = fields.get(STEPS, {})
     if not isinstance(steps, Mapping):
@@ -79,7 +79,7 @@ def read_image(terms: Terms, document: Document | None) -> Image:
 
 
 def normalize(value: object) -> object:
-    """Return a stored value as the ledgers compare it: an array as a frozenset, a whole number as an int."""
+    """Return a stored value in the form that ledgers compare: a frozenset for an array, an int for a whole number."""
     match value:
         case list():
             members = cast("list[object]", value)
@@ -92,13 +92,13 @@ def normalize(value: object) -> object:
             return value
 
 
-# --- which filters name one document -------------------------------------------------------------------------------
+# --- which filters identify the same document ----------------------------------------------------------------------
 
-# Numbers of all types compare by their value, and a boolean is no number. Documents compare with their fields in order. A time has
-# milliseconds. A client's options say how it writes what BSON has several forms for, as UUIDs.
+# Numbers of all types compare by value; a boolean isn't a number. Documents compare field by field, in order. A time has
+# milliseconds. If BSON has several forms for a value, such as a UUID, the client's options select one.
 
 UUIDS: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
-# Reads each value in the form that has nothing of a client's options.
+# Reads each value in a form that doesn't depend on a client's options.
 _NEUTRAL: CodecOptions[Any] = CodecOptions(
     document_class=SON,
     uuid_representation=UuidRepresentation.UNSPECIFIED,
@@ -107,11 +107,11 @@ _NEUTRAL: CodecOptions[Any] = CodecOptions(
 
 
 def read_codec(collection: Any) -> CodecOptions[Any]:
-    """Return how the client reads and writes values. A stand-in keeps those of Python."""
+    """Return the client's codec options. A stand-in stores Python values and has none."""
     return cast("CodecOptions[Any]", collection.codec_options) if has_codec(collection) else UUIDS
 
 
-_NO_BSON = (BSONError, TypeError, ValueError, OverflowError)  # what the driver raises for a value that it cannot write
+_NO_BSON = (BSONError, TypeError, ValueError, OverflowError)  # the driver raises these for a value that it can't write
 _NO_TYPES = TypeRegistry()
 _LENIENT: dict[str, Any] = {
     "unicode_decode_error_handler": "replace",
@@ -120,25 +120,25 @@ _LENIENT: dict[str, Any] = {
 
 
 def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
-    """Return the collection with these options in place of the caller's. A stand-in has none."""
+    """Return the collection with these options instead of the caller's. A stand-in has no options and is returned unchanged."""
     return collection.with_options(codec_options=codec) if has_codec(collection) else collection
 
 
 class Reply(RawBSONDocument):
-    """A document of a response, whose values are decoded one level at a time and not before they are asked for.
+    """A response document. Its values are decoded lazily, one level at a time.
 
-    A response quotes the caller's values: the document, and the key that a new one would have shared with another. Whether the write was done
-    must not depend on whether the driver can decode them.
+    A response quotes the caller's values, such as the key of a duplicate-key error. If the driver can't decode those, onewrite
+    must still see whether the write happened.
     """
 
     __slots__ = ()
 
     def update(self, fields: Document) -> None:
-        """Add fields: pymongo adds the labels of a failed write to the part of the response that it raises."""
+        """Add fields. pymongo calls this to add error labels to the part of the response that it raises."""
         super().__init__(encode({**self, **fields}))
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same fields, as of dicts: programs compare the parts of an error."""
+        """Compare like a dict, because programs compare the parts of an error."""
         return {**self} == {**cast("Document", other)} if isinstance(other, Mapping) else NotImplemented
 
     __hash__ = None
@@ -151,7 +151,7 @@ class Reply(RawBSONDocument):
 
 
 def read_late(collection: Any, codec: CodecOptions[Any]) -> Any:
-    """Return the collection with responses that are read as `Reply`. Requests are written by these options."""
+    """Return the collection, set to read responses as `Reply` and to write requests with these options."""
     lenient = (
         {**_LENIENT}
         if codec.datetime_conversion is DatetimeConversion.DATETIME
@@ -161,7 +161,7 @@ def read_late(collection: Any, codec: CodecOptions[Any]) -> Any:
 
 
 def _encode_only(codec: CodecOptions[Any]) -> TypeRegistry:
-    """Return the client's own types for what is written: its decoders can fail for any value of a response."""
+    """Return the client's type registry without its decoders, which could fail for any value of a response."""
     if codec.type_registry == _NO_TYPES:
         return _NO_TYPES
 
@@ -172,12 +172,15 @@ def _encode_only(codec: CodecOptions[Any]) -> TypeRegistry:
 
 
 def has_codec(collection: Any) -> bool:
-    """Whether a driver decodes the documents of the collection, as no stand-in does."""
+    """Whether a driver decodes the collection's documents. A stand-in has no driver."""
     return isinstance(getattr(collection, "codec_options", None), CodecOptions)
 
 
 def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) -> Document:
-    """Return the document as the client reads it, but what is ours as it is stored. An `Unreadable` lacks what the client cannot read."""
+    """Return the document as the client reads it, with onewrite's fields as they're stored.
+
+    If the client can't read some fields, return an `Unreadable` without them.
+    """
     values: dict[str, bytes] = dict(split_elements(document))
     names = [name for name in values if name.startswith(OURS) or name in terms.plain_sets]
     ours_codec = codec.with_options(document_class=dict, type_registry=_NO_TYPES, **_LENIENT)
@@ -189,7 +192,7 @@ def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) 
         ) from error
     try:
         return {**_decode(values.values(), codec), **ours}
-    except Exception:  # a client's types raise anything
+    except Exception:  # a client's own types can raise any error
         return Unreadable({**_readable_part(values, codec), **ours})
 
 
@@ -204,16 +207,19 @@ def _readable_part(values: Mapping[str, bytes], codec: CodecOptions[Any]) -> dic
 def _decode(elements: Iterable[bytes], codec: CodecOptions[Any]) -> Document:
     body = b"".join(elements)
     document: Document = BSON(pack("<i", len(body) + 5) + body + b"\0").decode(codec)
-    return {**document}  # which reads it, if its class does so late
+    return {**document}  # decodes the values now, even if the document class is lazy
 
 
-# The bytes of an element's value, by its type: a fixed number, or a number that is added to the length in front of the value.
+# The bytes of an element's value, by its type. In _SIZES, the number is fixed; in _MORE, it's added to the length before the value.
 _SIZES = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
 _MORE = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5, 0x0C: 16, 0x0D: 4, 0x0E: 4, 0x0F: 0}
 
 
 def split_elements(raw_document: RawBSONDocument) -> Iterator[tuple[str, bytes]]:
-    """Yield the names at the top of a document, each with its whole element. No value is read, because any may be one that no driver reads."""
+    """Yield the names at the top level of a document, each with its raw element.
+
+    Values aren't decoded, because the driver might be unable to decode any of them.
+    """
     document, start = bytes(raw_document.raw), 4
     while kind := document[start]:
         end = document.index(0, start) + 1
@@ -222,18 +228,18 @@ def split_elements(raw_document: RawBSONDocument) -> Iterator[tuple[str, bytes]]
             end += _SIZES[kind]
         elif kind in _MORE:
             end += _MORE[kind] + unpack_from("<i", document, end)[0]
-        else:  # a regex: two texts
+        else:  # a regex: two strings
             end = document.index(0, document.index(0, end) + 1) + 1
         yield name, document[start:end]
         start = end
 
 
-# A client may read what it cannot write, as by a TypeDecoder alone.
+# A client can read values that it can't write, for example with a TypeDecoder but no TypeEncoder.
 _READ_ONLY = UUIDS.with_options(type_registry=TypeRegistry(fallback_encoder=repr))
 
 
 def measure_size(document: Document, codec: CodecOptions[Any]) -> int:
-    """Return a document's bytes as the client writes them, and about as many if it cannot write what it has read."""
+    """Return a document's size in bytes as the client writes it, or an estimate if the client can't write it."""
     try:
         return len(encode(document, codec_options=codec))
     except _NO_BSON:
@@ -241,10 +247,10 @@ def measure_size(document: Document, codec: CodecOptions[Any]) -> int:
 
 
 def canonical(entity: Mapping[str, Any], codec: CodecOptions[Any] = UUIDS) -> Hashable:
-    """Return the same for two values of the fields that name a document, if they name the same one."""
+    """Return a value that is equal for two keys of the same document."""
     try:
         fields: Mapping[str, Any] = BSON.encode({**entity}, codec_options=codec).decode(_NEUTRAL)
-    except _NO_BSON:  # the driver refuses it, and says why
+    except _NO_BSON:  # the driver will refuse the request with its own error
         return repr(entity)
     return tuple(sorted([(name, _comparable(value)) for name, value in fields.items()], key=lambda entry: entry[0]))
 
@@ -287,5 +293,5 @@ def _number(value: float | Decimal128) -> Hashable:
 
 
 def _odd(value: float) -> str:
-    """Return a number that no fraction equals as text, so that NaN is equal to NaN."""
-    return "NaN" if value != value else f"{value}"  # noqa: PLR0124  # which tells a NaN from all else
+    """Return an infinite number or a NaN as a string, so that NaN equals NaN."""
+    return "NaN" if value != value else f"{value}"  # noqa: PLR0124  # true only for a NaN

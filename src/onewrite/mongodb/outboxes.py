@@ -1,6 +1,6 @@
-"""What a relay asks of a collection: to read a document's outbox, and to change it only as it was read.
+"""The outboxes of a collection, for a relay. A relay reads a document's outbox, and changes it only if it hasn't changed since.
 
-It reads what a majority holds, from the primary: an event that a failover takes back must not go out.
+It reads majority-committed data from the primary, because it must not publish an event that a failover could undo.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onewrite.mongodb.expression import read_entity_key
 from onewrite.mongodb.flows import require_majority
 from onewrite.mongodb.layout import UUIDS, Document, canonical, read_codec, read_late, with_codec
 
-_MAX_EVENTS = 2**31 - 1  # more than an array can have: $slice wants a number
+_MAX_EVENTS = 2**31 - 1  # more events than an array can have, because $slice requires a number
 
 
 class Outboxes:
@@ -39,14 +39,14 @@ class Outboxes:
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = require_majority(collection)
         self.target, self.raw_target = with_codec(majority, STORED_CODEC), read_late(majority, STORED_CODEC)
-        # A document of somebody else's, whose _id no driver should have written, must not end the stream at each try.
+        # A foreign document whose _id isn't valid UTF-8 must not end the change stream each time.
         self.watched = with_codec(majority, LENIENT_CODEC)
         self.outbox = outbox
         self._fields = tuple(fields)
         self._callers, self._codec = read_codec(collection), read_codec(self.target)
 
     def entity(self, filter: object, key: object) -> Document:
-        """Return the key of the document that is meant."""
+        """Return the key of the document that the filter identifies. Raise if the caller passed a `key`."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
         # A copy, because it's part of the events that a relay publishes.
@@ -54,15 +54,15 @@ class Outboxes:
         return {name: self._as_stored(value) for name, value in fields.items()}
 
     def canonical(self, entity: Document) -> Hashable:
-        """Return the same for two values that name one document."""
+        """Return a value that is equal for two keys of the same document."""
         return canonical(entity, self._codec)
 
     def read_doorbell(self, entity: Document) -> Document:
-        """Return the key of the document that a caller names in place of a doorbell."""
+        """Return the key of the document that a caller passes instead of a doorbell."""
         return self.entity(entity, None)
 
     def read_source(self, source: str) -> Document:
-        """Return the document whose events have that source."""
+        """Return the key of the document whose events have that source."""
         try:
             ((name, kind, value),) = parse_source(source, self.outbox.name)
             key = _VALUES[kind](value)
@@ -75,7 +75,7 @@ class Outboxes:
         return Box(entity, "") if document is None else self._box(document)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
-        """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
+        """Remove the first `count` events, which were sent. Return None, or the current box if it has changed."""
         query = self._as_read(box, count - 1)
         counts = {OUTBOX.sent_count: box.base + count, OUTBOX.incarnation: box.life}
         if count == len(box.events):
@@ -93,27 +93,27 @@ class Outboxes:
         return (yield from self._change(box, query, update))
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
-        """Let a sweep come back at that time, if the oldest event is still the same."""
+        """Postpone the entity's next sweep to `due`, if the oldest event is still the same."""
         return (yield from self._change(box, self._as_read(box, 0), {"$set": {OUTBOX.due: due}}))
 
     def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
-        """Put another event in the place of one, and let a sweep take the entity at once."""
+        """Replace an event, and make the entity due for the next sweep."""
         changes = {f"{OUTBOX.events}.{place}": event.as_fields(), OUTBOX.due: box.events[0].time}
         return (yield from self._change(box, self._as_read(box, place), {"$set": changes}))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
-        """Count from zero again, as another source."""
+        """Restart the count of sent events at zero, under a new source."""
         update = {"$set": {OUTBOX.sent_count: 0, OUTBOX.incarnation: incarnation}}
         return (yield from self._change(box, self._as_read(box, 0 if box.events else None), update))
 
     def finder(self, before: str | None) -> Finder:
-        """Return a search for pending events that are due `before` that time. None: for all pending events."""
+        """Return a search for pending events that are due `before` that time, or for all pending events if it's None."""
         return Finder(self, before)
 
     def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
-        """Return the conditions that the document's outbox is the one that was read, up to that place.
+        """Return the conditions that the document's outbox hasn't changed since it was read, up to the event at `place`.
 
-        The count alone is not enough: a document that is deleted, created again and emits has the same count as its predecessor.
+        The count alone isn't enough: if a document is deleted and created again, its new events have the same counts.
         """
         fields = {OUTBOX.sent_count: box.sent_count, OUTBOX.incarnation: box.incarnation}
         conditions: dict[str, Any] = {"_id": box.entity["_id"]}
@@ -129,27 +129,27 @@ class Outboxes:
     def _box(self, document: Document) -> Box:
         key = caller_key = document["_id"]
         if self._callers != self._codec:
-            with suppress(Exception):  # what the caller's options cannot read stays as it is
+            with suppress(Exception):  # keep the key if the caller's options can't decode it
                 caller_key = _recode(key, self._codec, self._callers)
         fields = {name: _neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
         box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", fields)
         return replace(box, caller_entity={"_id": caller_key})
 
     def _as_stored(self, value: object) -> object:
-        """Return a value of the caller's as a relay reads it: other options of a client have other types for it."""
+        """Return the caller's value as a relay reads it, because the client's options can decode it to a different type."""
         return value if self._callers == self._codec else _recode(value, self._callers, self._codec)
 
 
 class Finder:
-    """Goes through the ids of all that is pending by the time at which it is due, and reads each document's outbox."""
+    """A search through the ids of documents with pending events, by due time, which reads each document's outbox."""
 
     def __init__(self, boxes: Outboxes, before: str | None) -> None:
         self._boxes = boxes
         self._before = before
         self._cursor: Any = None
-        self._due: object = None  # of the last one
-        self._due_ids: list[Any] = []  # the ids that are due at that very time
-        self._reads = False  # has the cursor found anything? One that is lost at once would be opened forever
+        self._due: object = None  # of the last document found
+        self._due_ids: list[Any] = []  # the ids with exactly that due time
+        self._reads = False  # whether the cursor has found anything: a cursor that is lost before that isn't reopened
         self._ids: deque[Any] = deque()
 
     def next(self) -> Flow[Box | Broken | Search | None]:
@@ -158,13 +158,13 @@ class Finder:
             return Search.GOES_ON if (yield from self._turn_page()) else None
         key = self._ids.popleft()
         box = key if isinstance(key, Broken) else (yield from try_read(self._boxes.read, {"_id": key}))
-        # The list of ids is behind the collection, so it also names what is cleared or postponed by now.
+        # The list of ids is older than the collection, so an outbox might have been cleared or postponed since.
         return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
 
     def _turn_page(self) -> Flow[bool]:
-        """Read more ids. Is there another page? A cursor that the server has given up meanwhile is opened again where it was."""
+        """Read more ids, and return whether there might be another page. Reopen a lost cursor where it stopped."""
         if self._cursor is None:
-            # The sparse index on the time at which an outbox is due bounds the query.
+            # The sparse index on the due time limits the query to pending outboxes.
             until = {} if self._before is None else {"$lte": self._before}
             since = {"$gte": self._due} if isinstance(self._due, str) else {}
             query: Document = {OUTBOX.due: {"$exists": True, **until, **since}}
@@ -194,7 +194,7 @@ _PAGE = 100
 
 
 def _page(cursor: Any) -> Any:
-    """Return the next of what a cursor finds; of one that is asynchronous, something to await."""
+    """Return the cursor's next page, or an awaitable of it if the cursor is asynchronous."""
     return _awaited_page(cursor) if hasattr(cursor, "__anext__") else [*islice(cursor, _PAGE)]
 
 
@@ -207,7 +207,10 @@ async def _awaited_page(cursor: Any) -> list[Any]:
 
 
 def _id_and_due(document: Any) -> tuple[Any, object]:
-    """Return an id, or why it cannot be read: such a document must not block the others."""
+    """Return an id and its due time.
+
+    If the id can't be read, return a `Broken` outbox with the error instead, so the document doesn't block the others.
+    """
     if not isinstance(document, RawBSONDocument):
         return document["_id"], document[OUTBOX.due]
     try:
@@ -223,17 +226,17 @@ def _id_and_due(document: Any) -> tuple[Any, object]:
     return Broken({"_id": fields.get("_id", bytes(document.raw))}, reason), fields.get(OUTBOX.due)
 
 
-# Each value that is read so is written again as it was stored, whatever the options of the caller's client.
+# Values that are read with these options are written unchanged. The caller's options could change them.
 STORED_CODEC: CodecOptions[Any] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-# It also reads text that no driver should have written.
+# These options also read strings that aren't valid UTF-8.
 LENIENT_CODEC: CodecOptions[Any] = STORED_CODEC.with_options(unicode_decode_error_handler="replace")
 _PLAIN_CODEC: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
 def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
-    """Return the document's `_id` as a part of a URI, with its type: the same text whatever a client reads for it by its options, `codec`."""
+    """Return the document's `_id` and its type as part of a URI. The result doesn't depend on the client's options, `codec`."""
     match key:
         case str() if not isinstance(key, Code):
             return f"_id=S:{quote(key, safe='')}"
@@ -247,7 +250,7 @@ def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
 
 
 def _recode(value: object, old_codec: CodecOptions[Any], new_codec: CodecOptions[Any]) -> object:
-    """Return the value as a client reads it that has other options than the one which has written it."""
+    """Return the value as a client with `new_codec` reads it if a client with `old_codec` wrote it."""
     document: Document = BSON.encode({"": value}, codec_options=old_codec).decode(new_codec)
     return document[""]
 
@@ -257,7 +260,7 @@ def _document(text: str) -> object:
     return json_util.loads(unquote(text), json_options=options)
 
 
-# How `origin` is read again.
+# The functions that parse the result of `origin`, by type.
 _VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": int, "O": ObjectId, "J": _document}
 
 
