@@ -1,11 +1,11 @@
-"""The requests of a guarded write on MongoDB: the caller's own call, with what each part of the write asks of the document and changes in it. Pure.
+"""The requests of a guarded write on MongoDB: the caller's own call, with the conditions and changes of each part of the write. Pure.
 
-`_merge` has the list of the parts, and each has its condition, its change and its values in one place. A new part is one function here, one in the
-dialect of the other engine, and a field of `Write`.
+`_merge` lists the parts. Each part has its condition, change, and values in one function. To add a part, write a function here
+and one in the dialect of the other engine, and add a field to `Write`.
 
 Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
-{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. An entity has no token, because the server recognizes a request that its client sends again. The tombstone is a
-stage of `deletes.py`, in the place of the caller's update.
+{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. An entity has no token, because the server recognizes a request that its client retries. For a delete,
+`deletes.py` passes the stage that makes the tombstone instead of the caller's update.
 """
 
 from __future__ import annotations
@@ -30,37 +30,40 @@ from onewrite.mongodb.layout import Document, locate_slot
 
 _MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
 _ABSENT: Document = {"$exists": False}
-_NONE_OPEN: Document = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
+_NONE_OPEN: Document = {"$in": [None, {}]}  # finishing the last step leaves an empty document
 
 
 # --- the requests ------------------------------------------------------------------------------------------------------
 
 
 class GuardedUpdate(NamedTuple):
-    """The caller's update with our parts in it."""
+    """The caller's update with onewrite's parts."""
 
     write: Write
     filter: dict[str, Any]
     update: dict[str, Any] | list[Any]
-    upsert: bool  # as the caller asks for it
-    upserts_at_once: bool  # not if the projection may fail, because its failure must not look like that of a creation
+    upsert: bool  # as the caller requested
+    upserts_at_once: bool  # False if the projection can fail: its error must not look like a failed insert
     native: Mapping[str, Any]
-    query: Document  # the caller's own filter
-    change: Update  # and update
+    query: Document  # the caller's filter
+    change: Update  # the caller's update
 
     @property
     def conditional(self) -> bool:
-        """Whether the caller's filter has more conditions than the entity's key."""
+        """Whether the caller's filter has conditions besides the entity's key."""
         return asks_more(self.query, self.write.key)
 
     def with_write(self, write: Write) -> GuardedUpdate:
-        """Return the same call with these parts."""
+        """Return the same call with the parts of this write."""
         merged_query, merged_update = _merge(write, self.query, self.change)
         return self._replace(write=write, filter=merged_query, update=merged_update)
 
 
 def build_update(write: Write, query: Document, update: Update | None, native: Mapping[str, Any]) -> GuardedUpdate:
-    """Build the caller's update with our parts in it. `update`: one that touches nothing of ours; None where nothing else changes."""
+    """Build the caller's update with onewrite's parts.
+
+    `update` must not touch onewrite's fields. Pass None if only the parts change anything.
+    """
     entry, options, upsert = write.entry, native, False
     if update is None:
         update = {}
@@ -77,23 +80,26 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
             )
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
-    # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
-    upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # no other change has one
+    # A message after a gap doesn't create an entity, and the upsert would copy the equality in its filter into the new document.
+    upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # only an Advance has a predecessor
     at_once = upsert and ("projection" not in options or not computes(options["projection"]))
     merged_query, merged_update = _merge(write, query, update)
     return GuardedUpdate(write, merged_query, merged_update, upsert, at_once, options, query, update)
 
 
 def build_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the document to insert, with what the parts add to a new one."""
+    """Build the document to insert, with the fields that the parts add."""
     check_document(write.entry.terms, document)
     check_not_in_transaction(native, "insert_one", _NO_INSERT)
-    check_earlier_marks(write.entry)  # a later delivery that does not insert would be refused
+    check_earlier_marks(write.entry)  # otherwise, a later delivery that doesn't insert would be refused
     return {**document, **new_fields(write)}
 
 
 def may_create_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
-    """Whether a record may create its entity. Not one that asks something of the entity, which an upsert would copy into a new document."""
+    """Whether a record can create its entity.
+
+    A record with further conditions can't, because an upsert would copy them into the new document.
+    """
     entity = read_entity_key(query, fields)
     return "_id" in entity and not asks_more(query, entity) and not in_transaction(native)
 
@@ -115,7 +121,7 @@ def check_not_in_transaction(native: Mapping[str, Any], name: str, remedy: str) 
 
 
 def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any], dict[str, Any] | list[Any]]:
-    """Merge our parts into the caller's filter and update."""
+    """Merge onewrite's parts into the caller's filter and update."""
     is_pipeline = type(update) is not dict and not isinstance(update, Mapping)
     draft = Draft(stages=is_pipeline)
     add_step(write, draft)
@@ -128,7 +134,7 @@ def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any
     if is_pipeline:
         return merged_query, [*cast("Sequence[Document]", update), draft.stage]
     merged_update = dict(cast("Document", update))
-    # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
+    # $push and $unset write only a few bytes to the oplog. $addToSet and $slice would write the whole array each time.
     pushes: dict[str, Any] = {}
     for path, marks in draft.pushes.items():
         pushes[path] = marks[0] if len(marks) == 1 else {"$each": marks}
@@ -138,27 +144,30 @@ def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any
     return merged_query, merged_update
 
 
-# --- what the parts put together ---------------------------------------------------------------------------------------
+# --- the draft of a request --------------------------------------------------------------------------------------------
 
 
 class Draft:
-    """The conditions and changes of a write, which its parts collect."""
+    """The conditions and changes of a write, collected from its parts."""
 
     __slots__ = ("asks", "extra_conditions", "lowest", "pushes", "removes", "sets", "stages")
 
     def __init__(self, *, stages: bool = False) -> None:
-        """`stages`: the changes become a stage of a pipeline, which overwrites a value of a type at which an operator fails."""
+        """Create an empty draft. Pass `stages=True` if the changes become a pipeline stage.
+
+        A stage overwrites values of a wrong type, for which an update operator would fail.
+        """
         self.stages = stages
-        self.asks: dict[str, Any] = {}  # conditions by their fields
-        self.extra_conditions: list[dict[str, Any]] = []  # conditions of which several can have one field
+        self.asks: dict[str, Any] = {}  # conditions by field
+        self.extra_conditions: list[dict[str, Any]] = []  # further conditions, which can share a field
         self.sets: dict[str, Any] = {}
         self.pushes: dict[str, list[Any]] = {}
         self.removes: dict[str, str] = {}
-        self.lowest: dict[str, Any] = {}  # values that are stored if they are lower than the present ones
+        self.lowest: dict[str, Any] = {}  # values that are stored only if they're lower than the current ones
 
     @property
     def stage(self) -> dict[str, Any]:
-        """Return the changes as a stage of a pipeline. Without $literal, it would read text that begins with "$" as a field."""
+        """The changes as a pipeline stage. Without $literal, a string that begins with "$" would be read as a field path."""
         changes: dict[str, Any] = {path: {"$literal": value} for path, value in self.sets.items()}
         for path, marks in self.pushes.items():
             changes[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": marks}]}
@@ -182,10 +191,10 @@ def add_step(write: Write, draft: Draft) -> None:
             for ledger in write.entry.terms.attributes:
                 draft.asks[locate_step(ledger, message)] = _ABSENT
         if isinstance(step, Begins):
-            _check_number(write.message.sequence)  # which the step keeps, also where the ledger does not look at it
+            _check_number(write.message.sequence)  # the step stores the sequence even if the ledger ignores it
             draft.sets[locate_step(write.entry.terms.attribute, write.message)] = step.step.as_fields()
         return
-    # The fence alone says that the effect is this worker's to record.
+    # The fence alone proves that this worker can record the effect.
     path = locate_step(step.ledger, write.message)
     draft.asks[f"{path}.fence"] = step.fence
     draft.removes[path] = ""
@@ -198,7 +207,7 @@ def locate_step(ledger: str, message: Message) -> str:
 
 @lru_cache(maxsize=64)
 def _labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the labels ask and set: the ledger must be kept as this store keeps it."""
+    """Return the labels' conditions and changes. The stored labels must match this store's configuration."""
     asks = {
         locate_slot(label.slot): {
             "$in": [None, *[_equal_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
@@ -209,7 +218,10 @@ def _labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _equal_text(text: str) -> Regex[str]:
-    """Match this text alone. Where there is a name in a label, a collation could take another name for it, and has no say in a pattern."""
+    """Return a pattern that matches exactly this string.
+
+    A label can contain a name. Under a collation, a different name could compare as equal, but a pattern ignores the collation.
+    """
     return Regex(rf"^{re.escape(text)}(?![\s\S])")
 
 
@@ -219,17 +231,17 @@ def add_ledger(write: Write, draft: Draft) -> None:
     draft.asks |= label_asks
     if not isinstance(step, Withdraws):
         draft.sets |= label_sets
-    if isinstance(step, Finishes):  # the step let the message in: only the order is asked
+    if isinstance(step, Finishes):  # the begin already checked the message, so only the order matters
         if isinstance(own, Advance):
             draft.extra_conditions.append({locate_slot(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
-            if step.overtaken:  # a mark that others have moved past the message stays where it is
+            if step.overtaken:  # later messages have already moved the mark
                 return
     elif type(own) is Remember and not entry.more and not entry.also and not own.aliases:  # nearly always
         lacks = {"$ne": own.mark}
         for path in _places(own.sets).live:
             draft.asks[path] = lacks
     else:
-        marks_by_path: dict[str, tuple[SetMark, ...]] = {}  # a set must lack the marks of all
+        marks_by_path: dict[str, tuple[SetMark, ...]] = {}  # a set must contain none of the marks
         for change in entry.changes:
             if type(change) is Remember:
                 for path in _places(change.sets).live:
@@ -243,7 +255,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
 
 
 def _gain(entry: Entry, draft: Draft) -> None:
-    """Add the marks that the ledger gains, and remove its dead sets."""
+    """Add the message's marks to the ledger, and remove its dead sets."""
     paths: list[str] = []
     match entry.own:
         case Remember(sets, mark):
@@ -264,9 +276,9 @@ def _gain(entry: Entry, draft: Draft) -> None:
 
 
 def _kinds(paths: list[str], draft: Draft) -> list[dict[str, Any]]:
-    """Return conditions on the types of the values that a stage would overwrite."""
+    """Return conditions that the values to be overwritten by a stage have the expected types."""
     parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
-    # $type "object" also matches an array that has a document in it.
+    # $type "object" also matches an array that contains a document.
     kinds: dict[str, Document] = {path: {"$type": "object", "$not": {"$type": "array"}} for path in parents}
     kinds |= {path: {"$type": "array"} for path in paths if path in draft.pushes}
     return [{"$or": [{path: _ABSENT}, {path: kind}]} for path, kind in kinds.items()]
@@ -292,7 +304,7 @@ def _before(change: Advance) -> dict[str, Any]:
     _check_number(change.mark)
     _check_number(change.reaches)
     path = locate_slot(change.slot)
-    # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
+    # A comparison also matches an element of an array. An array isn't a mark, so it must not be overwritten.
     is_no_array = {f"{path}.0": _ABSENT}
     is_before: Any = int(change.mark) - 1 if change.rule != "below" else {"$lt": change.mark}
     if change.rule == "below" and change.has_digits:
@@ -306,15 +318,15 @@ def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
     if not write.asks_outbox:
         return
     label = emission.label
-    # The entity must have this outbox, or none: otherwise the events would join a list of someone else's. A $or of the two conditions
-    # costs mongod several times as much.
+    # The entity must have this outbox or none. Otherwise, the events would be appended to a different outbox. An $or of the two
+    # conditions would cost mongod several times as much.
     is_free = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
     draft.extra_conditions.append({OUTBOX.label: {"$in": [None, _equal_text(label)]}, "$nor": [is_free]})
     if emission.events:
         draft.sets[OUTBOX.label] = label
         draft.pushes[OUTBOX.events] = [*emission.events]
-        # This keeps the time of the oldest event. It also brings a postponed entity forward, which costs one more attempt of the event that
-        # was refused: an update has no operator that sets a field only where it is missing.
+        # $min keeps the time of the oldest event. It also makes a postponed entity due at once, which costs one more attempt of the
+        # refused event, but no update operator sets a field only if it's missing.
         draft.lowest[OUTBOX.due] = emission.due
 
 
@@ -322,7 +334,7 @@ def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
 
 
 def new_fields(write: Write) -> dict[str, Any]:
-    """Return what the parts add to a new document."""
+    """Return the fields that the parts add to a new document."""
     entry = write.entry
     _check_number(entry.own.mark)
     draft = Draft()
@@ -341,7 +353,10 @@ def new_fields(write: Write) -> dict[str, Any]:
 
 
 def check_earlier_marks(entry: Entry) -> None:
-    """Refuse a message of which a write would look for a mark that cannot be stored, where this write does not look for it."""
+    """Raise if a ledger in `also=` would need a mark of the message that can't be stored.
+
+    An insert doesn't check these marks, but a later write of the message would.
+    """
     for change in entry.also:
         _check_number(change.mark)
 

@@ -1,4 +1,4 @@
-"""Reads native MongoDB filters and updates just far enough to merge ours into them, and refuses what would harm the ledger."""
+"""Reads native MongoDB filters and updates just enough to merge onewrite's parts into them, and refuses any that would harm the ledger."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from onewrite.mongodb.layout import Document, split_elements
 
 Update: TypeAlias = Document | Sequence[Document]
 
-_SCALARS = frozenset({str, int, ObjectId})  # nearly all ids are of these types, and contain no operators
+_SCALARS = frozenset({str, int, ObjectId})  # nearly all ids have these types, which can't contain operators
 _COMBINATIONS = ("$and", "$or", "$nor")
-_OPAQUE = ("$where", "$jsonSchema")  # code, and a language of its own: any word in them may be a field
+_OPAQUE = ("$where", "$jsonSchema")  # JavaScript and JSON Schema: any word in them could be a field
 _WORDS = re.compile(r"[\w@]+")
 _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
 def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | None = None) -> dict[str, Any]:
-    """Return the key of the entity that a filter names, without further conditions: `_id`, or all of `fields`, each as one value.
+    """Return the key in a filter, without its other conditions: a value for `_id`, or one for each of `fields`.
 
-    `terms`: of the ledger that the filter must not touch.
+    Pass `terms` to check that the filter doesn't touch the ledger.
     """
     filter_value: Any = query
     if type(query) is dict and len(filter_value) == 1:
@@ -53,7 +53,7 @@ def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | No
 
 
 def asks_more(query: Document, entity: Document) -> bool:
-    """Whether the filter has more conditions than the entity's key."""
+    """Whether the filter has conditions besides the entity's key."""
     return len([*_conditions(query)]) > len(entity)
 
 
@@ -106,7 +106,7 @@ def names_id(query: Document) -> bool:
 
 
 def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
-    """Yield the conditions of a filter, by the names of fields and operators, those inside of $and included."""
+    """Yield the conditions of a filter with their field or operator names, including conditions inside $and."""
     for name, value in query.items():
         if name == "$and" and isinstance(value, Sequence) and not isinstance(value, str):
             for part in cast("Sequence[object]", value):
@@ -117,7 +117,7 @@ def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
 
 
 def _find_value(name: str, conditions: list[tuple[str, Any]]) -> Any:
-    """Return the one value that the field must have. Of several conditions on it one may name it, and the others ask more."""
+    """Return the value that the field must have. If it has several conditions, one of them must contain the value."""
     values = [value for field, value in conditions if field == name]
     for value in values[:-1]:
         with suppress(InvalidUpdate):
@@ -130,7 +130,7 @@ def _one_value(name: str, value: Any) -> Any:
         return value
     if _names(value) == ["$eq"] and not _has_operators(value["$eq"]):
         value = value["$eq"]
-    elif _has_operators(value):  # also inside of an $eq: outside of it, where we name the entity, it would be a query again
+    elif _has_operators(value):  # also inside $eq, because the key is used without the $eq and would become a query again
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be several: give it one value.")
     if value is None or (name != "_id" and isinstance(value, list | tuple)):
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be none or several: give it one value.")
@@ -144,7 +144,7 @@ def _has_operators(value: object) -> bool:
 
 
 def _names(value: object) -> list[str]:
-    """Return the names in a document, and of a raw one without its values, which the driver may be unable to read."""
+    """Return the names in a document. A raw document's values aren't decoded, because the driver might be unable to."""
     if isinstance(value, RawBSONDocument):
         return [name for name, _ in split_elements(value)]
     return [*cast("Document", value)] if isinstance(value, Mapping) else []
@@ -242,8 +242,8 @@ def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
 
 
 def _without_places(path: str) -> str:
-    """Return the path without the places in arrays, which a path that names an entity may leave out."""
-    first, *others = path.split(".")  # no place: that is a field of the document, whatever its name
+    """Return the path without array indexes and positional operators, which a path in `key=` can leave out."""
+    first, *others = path.split(".")  # the first part is always a field, even if it's a number
     return ".".join([first, *[step for step in others if not step.isdigit() and not step.startswith("$")]])
 
 
@@ -262,7 +262,7 @@ def check_path(terms: Terms, path: str) -> None:
 
 
 def root(path: str) -> str:
-    """Return the field of the document in which a path begins."""
+    """Return the top-level field of a path."""
     return path.partition(".")[0]
 
 
@@ -270,9 +270,7 @@ def root(path: str) -> str:
 
 
 def check_projection(terms: Terms, projection: object) -> None:
-    """Raise if a projection names what onewrite keeps, or computes something from it: under a name of the caller's nothing would
-    hide it.
-    """
+    """Raise if a projection names onewrite's fields, or computes a value from them, which couldn't be removed from the result."""
     for path, value in _as_mapping(projection).items():
         check_path(terms, path)
         _check_value(terms, value)
@@ -280,19 +278,19 @@ def check_projection(terms: Terms, projection: object) -> None:
 
 def _check_value(terms: Terms, value: object) -> None:
     names = _names(value)
-    if names and not _has_operators(value):  # an embedded projection, such as {"a": {"b": 1}}
+    if names and not _has_operators(value):  # a nested projection, such as {"a": {"b": 1}}
         for member in cast("Document", value).values():
             _check_value(terms, member)
-    elif "$elemMatch" not in names:  # which shows the field itself
+    elif "$elemMatch" not in names:  # $elemMatch returns the field itself
         for path in paths_read(value):
             check_path(terms, path)
 
 
-_LOOKING = frozenset({"$slice", "$elemMatch", "$meta"})  # these compute nothing, and do not fail
+_LOOKING = frozenset({"$slice", "$elemMatch", "$meta"})  # these operators compute nothing and can't fail
 
 
 def computes(projection: object) -> bool:
-    """Whether this projection can fail, given a document that it does not fit."""
+    """Whether this projection can fail for some documents."""
     if not isinstance(projection, Mapping):
         return False
     return not all(
@@ -302,16 +300,17 @@ def computes(projection: object) -> bool:
 
 
 def widen_projection(projection: object, entry: Entry) -> dict[str, Any] | None:
-    """Return the projection that shows what this one does, and all that a verdict needs. None: that takes two reads.
+    """Return the projection extended by the fields that a verdict needs, or None if that takes two reads.
 
-    It is one read only where it is plain whether the projection names what it shows or what it leaves out.
+    One read is enough only if the projection clearly includes or clearly excludes fields.
     """
     our_fields, shows = list_judged_fields(entry), _as_mapping(projection)
-    # What is ours is read as a whole. A path with a "$" names what the filter has matched in an array, and a look has no such filter.
+    # onewrite's fields are read whole. A path with "$" means the array element that the filter matched, but this read has no such
+    # filter.
     caller_fields = {
         path: value for path, value in shows.items() if root(path) not in our_fields and "$" not in path.split(".")
     }
-    if any("$" in path.split(".") for path in shows):  # only what names what it shows may have one
+    if any("$" in path.split(".") for path in shows):  # only an including projection can have a "$"
         return {**caller_fields, **dict.fromkeys(our_fields, 1)}
     if any(type(value) not in (bool, int, float) or value != value or "$" in path for path, value in shows.items()):  # noqa: PLR0124  # NaN
         return None
@@ -321,7 +320,7 @@ def widen_projection(projection: object, entry: Entry) -> dict[str, Any] | None:
 
 
 def list_judged_fields(entry: Entry) -> list[str]:
-    """Return the fields of a document on which a verdict rests."""
+    """Return the fields of a document that a verdict depends on."""
     fields = [label.slot.group for label in entry.terms.labels]
     for change in entry.changes:
         match change:
@@ -333,7 +332,7 @@ def list_judged_fields(entry: Entry) -> list[str]:
 
 
 def _as_mapping(projection: object) -> Mapping[str, Any]:
-    """Return a projection as a mapping. A list of names shows these."""
+    """Return a projection as a mapping. A list of names includes these fields."""
     if isinstance(projection, Mapping):
         return cast("Document", projection)
     if isinstance(projection, str) or not isinstance(projection, Iterable):
