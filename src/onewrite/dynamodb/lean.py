@@ -1,13 +1,14 @@
-"""A target for flows that sends the first try of a request itself, and leaves the rest to a client of boto3.
+"""A target for flows that sends the first attempt of a request itself, and leaves the rest to a boto3 client.
 
-The second try that may follow is safe only where the first one is known again. So only two kinds of requests go this way: reads, and writes
-that put the token of their attempt into the entity, by which the flow tells its own write from another's:
+A second attempt is safe only if it recognizes the first one. Therefore, only two kinds of requests go this way: reads, and writes that
+store the token of their attempt in the entity, by which the flow recognizes its own write:
 
 - `update_item` with `:ow_token`, which is every guarded write: an update, a fold, a record, the finish of a step, the first request of a delete;
 - `update_item` with `:ow_step`, the begin of a step, whose fence is the name of the call;
 - `put_item`, which a guarded table sends only to create an item, with the token in it.
 
-A takeover and a release of a step, the second request of a delete, a relay's requests and transactions have no token, and go by the client.
+A takeover and a release of a step, the second request of a delete, a relay's requests, and transactions have no token. The client sends
+them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def lean_target(client: Any, table_name: str | None, *, is_async: bool) -> LeanT
 
 
 def build_body(arguments: Mapping[str, Any]) -> bytes:
-    """Return the arguments as DynamoDB's JSON: as they are, except for binary values."""
+    """Return the arguments as DynamoDB's JSON. Only binary values change."""
     for name in ("Key", "Item", "ExpressionAttributeValues"):
         _check_map(arguments.get(name) or {})
     names: Mapping[Any, Any] = arguments.get("ExpressionAttributeNames") or {}
@@ -45,7 +46,7 @@ def build_body(arguments: Mapping[str, Any]) -> bytes:
 
 
 def _check_names(names: Iterable[object]) -> None:
-    """Raise if a name is not text. JSON makes text of any name, and botocore says what is wrong."""
+    """Raise if a name isn't a string. JSON would convert it, but botocore refuses it with an explanation."""
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{name!r} is a name, and no text")

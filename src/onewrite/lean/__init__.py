@@ -1,4 +1,4 @@
-"""The first try of a request without boto3. Whatever is not plainly an answer is left to the client.
+"""The first attempt of a request without boto3. If the response isn't clear, the boto3 client sends the request again.
 
-It knows no service: `dynamodb/lean.py` and `sqs/lean.py` say what is particular to theirs.
+This package is independent of services: `dynamodb/lean.py` and `sqs/lean.py` define theirs.
 """

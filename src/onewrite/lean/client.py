@@ -1,7 +1,7 @@
-"""A client that sends the first try of a request itself, and leaves the rest to a client of boto3.
+"""A client that sends the first attempt of a request itself, and leaves the rest to a boto3 client.
 
-Only requests that may be sent twice go this way: nobody knows what became of a first try that failed. Which ones these are, and why a second one
-is safe, stands with each service.
+Only requests that can be sent twice go this way, because the effect of a failed first attempt is unknown. Each service's module names
+these requests, and explains why a second one is safe.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from onewrite.lean.routes import Route, Routes, make_trace_headers
 from onewrite.lean.service import Service
 from onewrite.lean.wire import Unreadable, Wiring
 
-# Answers in a row that cannot be read. One may be an error page of a proxy, and three show what all answers are like here.
+# The number of consecutive unreadable responses after which lean requests stop. One can be a proxy's error page; three suggest that
+# every response is unreadable.
 _UNREADABLE = 3
-_pools: WeakKeyDictionary[Any, Pool] = WeakKeyDictionary()  # one for each client, however many lean ones it has
+_pools: WeakKeyDictionary[Any, Pool] = WeakKeyDictionary()  # one for each client, which its lean clients share
 
 
 class LeanClient:
-    """Takes the place of a low-level client. What it has no method for is that client's own.
+    """Replaces a low-level client. All other attributes are that client's own.
 
-    A subclass names its service, and has the methods of those requests that go lean.
+    A subclass names its service, and has a method for each lean request.
     """
 
     service: ClassVar[Service]
@@ -53,7 +54,7 @@ class LeanClient:
                 for name, members in inputs.items()
             }
             self._head = {name: _head(client, name) for name in methods}
-            self._unreadable = 0  # answers in a row
+            self._unreadable = 0  # consecutive responses
         except AttributeError as error:
             raise ConfigurationError(
                 f"lean=True does not know this version of botocore ({error}): leave out lean."
@@ -81,7 +82,7 @@ class LeanClient:
     def _goes_lean(self, operation: str, request: dict[str, Any]) -> bool:
         if self._unreadable >= _UNREADABLE or self._look.by_client():
             return False
-        # An argument that is none, or of another type, is for botocore to refuse. The service would not look at it, as at any null.
+        # botocore refuses an argument that is None or has a wrong type. The service would ignore it, like any null.
         types = self._types[operation]
         for name, value in request.items():  # noqa: SIM110  # a generator takes twice the time
             if not isinstance(value, types.get(name, ())):
@@ -89,9 +90,10 @@ class LeanClient:
         return True
 
     def _leave(self, operation: str, error: Exception) -> None:
-        """Leave the request to the client, because its result is unknown. The client meets the error too, and retries it or raises it in its own words.
+        """Send the request with the client, because its result is unknown. The client encounters the error too, and retries or raises it.
 
-        If no answer can be read, each request would be sent twice: writes would be paid for twice, and the messages of each first answer hidden.
+        If no response is readable, each request would be sent twice: writes would cost twice as much, and the messages of each first
+        response would be hidden.
         """
         self._unreadable += isinstance(error, Unreadable)
         if self._unreadable < _UNREADABLE:
@@ -126,7 +128,7 @@ def _find_pool(client: Any) -> Pool:
 
 
 class _View(NamedTuple):
-    """How things stood at the last look."""
+    """The state of the client at the last check."""
 
     registrations: object
     fingerprint: tuple[object, ...]
@@ -135,7 +137,7 @@ class _View(NamedTuple):
 
 
 class _Look:
-    """Whether every request goes by the client for now. It is decided again after an event handler or a wrapped function has come or gone."""
+    """Whether the client must send every request for now. It's checked again if event handlers or wrapped functions change."""
 
     def __init__(self, service: Service, client: Any) -> None:
         self._service, self._client = service, client
@@ -166,7 +168,7 @@ class _Look:
             log(WARNING, text, reason, self._service.sender)
 
 
-# What botocore takes for an argument.
+# The types that botocore accepts for an argument.
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
     "boolean": bool,
@@ -177,14 +179,14 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def _head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
-    """Return the lines that are not signed, and the headers that are signed and the same in every request."""
+    """Return the unsigned lines, and the signed headers that are the same in every request."""
     model = client.meta.service_model
     agent = " ".join(client.meta.config.user_agent.split())
     signed_headers = {
         "content-type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
         "x-amz-target": f"{model.metadata['targetPrefix']}.{operation}",
     }
-    # SQS spoke another protocol before. A botocore that does not know this attribute does not say so either.
+    # SQS used a different protocol before. A botocore that doesn't know this attribute doesn't reveal its protocol.
     if getattr(model, "is_query_compatible", False):
         signed_headers["x-amzn-query-mode"] = "true"
     return f"user-agent: {agent}\r\naccept-encoding: identity\r\n", signed_headers

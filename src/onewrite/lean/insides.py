@@ -1,6 +1,6 @@
-"""What botocore has no public name for: each of its private attributes that a lean client asks for is named here, and nowhere else.
+"""The private attributes of botocore that a lean client uses. No other module of this package uses them.
 
-tests/lean/test_lean_insides.py holds that they are there, in the botocore that is installed.
+tests/lean/test_lean_insides.py checks that the installed botocore has them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _WRAPPED: tuple[tuple[type[Any], str], ...] = (
 
 
 def read_credentials(client: Any) -> Any:
-    """Return the credentials as a provider has made them, which refresh themselves in `get_frozen_credentials()`. None: there are none."""
+    """Return the provider's credentials, which refresh themselves in `get_frozen_credentials()`, or None."""
     return client._request_signer._credentials
 
 
 def read_account(client: object) -> str | None:
-    """Return the account of the credentials, if their provider has told it, as one that assumes a role does."""
+    """Return the account of the credentials, if their provider knows it, like one that assumes a role."""
     credentials = getattr(getattr(client, "_request_signer", None), "_credentials", None)
     return getattr(credentials, "account_id", None)
 
@@ -40,7 +40,7 @@ def read_session(client: Any) -> Any:
 
 
 def read_verify(session: Any) -> bool | str:
-    """Whether and with what TLS is verified, as arguments, configuration and environment have it together."""
+    """Return whether TLS is verified, or the path of the CA bundle, from arguments, configuration, and environment."""
     return session._verify  # type: ignore[no-any-return]
 
 
@@ -49,33 +49,33 @@ def read_socket_options(session: Any) -> list[tuple[int, int, int]]:
 
 
 def find_proxy(session: Any, url: str) -> str | None:
-    """Return the proxy that leads to this address, from configuration or environment."""
+    """Return the proxy for this address, from configuration or environment."""
     return session._proxy_config.proxy_url_for(url)  # type: ignore[no-any-return]
 
 
 def find_endpoint(
     client: Any, operation: str, arguments: Mapping[str, Any], context: dict[str, Any]
 ) -> tuple[str, Any, Any]:
-    """Return the URL that this request goes to, headers to add, and properties. What the signature depends on is put into `context`.
+    """Return the URL of this request, the headers to add, and properties. `context` gets the signature's parameters.
 
-    It depends on the region, on FIPS and dualstack settings, and on the account of the credentials.
+    The URL depends on the region, the FIPS and dual-stack settings, and the account of the credentials.
     """
     model = client.meta.service_model.operation_model(operation)
     return client._resolve_endpoint_ruleset(model, arguments, context)  # type: ignore[no-any-return]
 
 
 def read_handlers(client: Any, event: str) -> list[Callable[..., Any]]:
-    """Return what is called when this event is emitted."""
+    """Return the handlers of this event."""
     return list(client.meta.events._emitter._handlers.prefix_search(event))
 
 
 def read_registrations(client: Any) -> object:
-    """Return an object that is another one after each change of the event handlers."""
+    """Return an object that is replaced with each change of the event handlers."""
     return client.meta.events._emitter._lookup_cache
 
 
 def read_functions(client: Any, methods: Iterable[str]) -> dict[str, Callable[..., Any]]:
-    """Return the functions that a request by these methods of botocore's own goes through, by name. Instrumentation puts others in their place."""
+    """Return the functions of a request by these botocore methods, by name. Instrumentation replaces them."""
     session, signer = read_session(client), client._request_signer
     owners: list[tuple[str, Any, tuple[str, ...]]] = [
         ("the client", client, (*methods, _CALL, "_make_request")),
@@ -87,9 +87,9 @@ def read_functions(client: Any, methods: Iterable[str]) -> dict[str, Callable[..
 
 
 def read_fingerprint(client: Any) -> tuple[object, ...]:
-    """Return the same objects as long as nobody has put another function in the place of one that instrumentation wraps.
+    """Return the functions that instrumentation can wrap. The objects are the same until one is replaced.
 
-    They are taken from the classes' own dictionaries: what wrapt makes of a function is another object at each access, and equal to it.
+    They're read from the classes' dictionaries, because a function that wrapt has wrapped is a new, equal object at each access.
     """
     kind = cast("type[Any]", type(client))
     return (

@@ -1,4 +1,4 @@
-"""The connections of one boto3 client that are not in use. The one that was used last is used next, so the others may end."""
+"""The idle connections of one boto3 client. The last used one is used next, so the others can time out."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from onewrite.lean.wire import Address, Connection, Response, Wiring, connect
 
 
 class Pool:
-    """Keeps connections. As with botocore's own pool, more than `most` may be in use at a time, and no more than that are kept.
+    """Keeps up to `most` idle connections. Like with botocore's pool, more can be in use at a time.
 
-    It needs no lock: to append to a list is one step, to pop from it is one, and a connection is in one place at a time.
+    It needs no lock: appending to a list and popping from it are atomic, and each connection is in one place at a time.
     """
 
     def __init__(self, wiring: Wiring, client: Any) -> None:
         self._wiring, self._most = wiring, client.meta.config.max_pool_connections
         self._idle: list[Connection] = []
-        # Nobody closes a lean client. So what is idle is closed when nobody can use it any more.
+        # A lean client has no close(), so idle connections are closed once the pool is garbage-collected.
         weakref.finalize(self, _close_all, self._idle)
 
     @cached_property
     def _context(self) -> SSLContext:
-        """Made at the first connection, because it takes long to read a CA bundle."""
+        """Created at the first connection, because reading a CA bundle is slow."""
         return self._wiring.context()
 
     def exchange(self, address: Address, request: bytes) -> Response:
-        """Send a request and receive its answer. A connection on which anything else happens is closed."""
+        """Send a request and receive its response. If anything else happens, the connection is closed."""
         connection = self._idle_one(address) or connect(address, self._wiring, lambda: self._context)
         try:
             answer = connection.exchange(request)
         except BaseException:
-            connection.close()  # its answer may still come, and would be taken for that of the next request
+            connection.close()  # its response could still arrive, and look like that of the next request
             raise
         if answer.is_last:
             connection.close()
@@ -44,7 +44,7 @@ class Pool:
 
     def _idle_one(self, address: Address) -> Connection | None:
         while self._idle:
-            with suppress(IndexError):  # another thread may have taken the last one
+            with suppress(IndexError):  # a different thread might have taken the last one
                 connection = self._idle.pop()
                 if connection.is_usable(address):
                     return connection
@@ -54,7 +54,7 @@ class Pool:
     def _keep(self, connection: Connection) -> None:
         self._idle.append(connection)
         if len(self._idle) > self._most:
-            with suppress(IndexError):  # another thread may have taken it
+            with suppress(IndexError):  # a different thread might have taken it
                 self._idle.pop(0).close()
 
 

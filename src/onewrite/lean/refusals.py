@@ -1,4 +1,4 @@
-"""What a lean request would pass by, and so would leave undone: a client that has any of it is refused."""
+"""Finds settings and handlers of a client that a lean request would bypass. Such a client is refused."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _EVENTS = (
     *("choose-signer", "before-sign", "before-send", "response-received", "before-parse", "needs-retry", "after-call"),
     "after-call-error",
 )
-# What botocore registers for a client of any service beside BUILTIN_HANDLERS, in all versions from 1.35 on. None of it changes a
-# request, except for signing, retries and the user agent, which a lean client sees to.
+# The handlers that botocore registers for a client of any service besides BUILTIN_HANDLERS, in all versions from 1.35 on. They don't
+# change a request, except for signing, retries, and the user agent, which a lean client replaces.
 _KNOWN_HANDLERS = frozenset(
     {
         ("request-created", "botocore.signers.RequestSigner.handler"),
@@ -30,7 +30,7 @@ _KNOWN_HANDLERS = frozenset(
         ("needs-retry", "botocore.retryhandler.RetryHandler"),
         ("needs-retry", "botocore.retries.standard.RetryHandler.needs_retry"),
         ("after-call", "botocore.retries.standard.RetryQuotaChecker.release_retry_quota"),
-        # Powertools adds its name to the user agent of every client in the process, and nothing else.
+        # Powertools only adds its name to the user agent of every client in the process.
         (
             "request-created",
             "aws_lambda_powertools.shared.user_agent._create_feature_function.<locals>.add_powertools_feature",
@@ -42,7 +42,7 @@ _MOTO = "moto"
 
 
 def find_obstacle(service: Service, client: Any) -> str | None:
-    """Return what of this client a lean request would bypass, or None."""
+    """Return a setting or handler of this client that a lean request would bypass, or None."""
     if not isinstance(client, BaseClient) or client.meta.service_model.service_name != service.name:
         return f"{type(client).__name__}, which is not boto3's low-level client of {service.title}"
     return next(_find_obstacles(service, client), None)
@@ -52,7 +52,7 @@ def _find_obstacles(service: Service, client: Any) -> Iterator[str]:
     yield from _settings(service, client)
     for name, function in read_functions(client, service.methods.values()).items():
         if not _is_own(function):
-            # What wrapt wraps a function in says by itself only that it is wrapt's.
+            # The type of a function that wrapt has wrapped names only wrapt.
             yield f"{describe_function(getattr(function, '_self_wrapper', function))} in the place of {name}"
     for event, handler in find_handlers(service, client):
         if not _is_own(handler) and not _is_stand_in(handler):
@@ -90,7 +90,7 @@ def is_plain(url: str) -> bool:
 
 
 def find_handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the event handlers that a request of a lean kind calls, beside those that any client of botocore has."""
+    """Yield the event handlers of a lean request, except those of every botocore client."""
     for operation in service.methods:
         for event in _EVENTS:
             name = f"{event}.{service.name}.{operation}"
@@ -111,24 +111,24 @@ def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
 
 
 def _covers(pattern: Sequence[str], event: Sequence[str]) -> bool:
-    """Whether a handler of this event is called for that one. A part may be `*`, and all further parts are left open."""
+    """Whether a handler of this event is called for that one. A part can be `*`, and matches any further parts."""
     return len(pattern) <= len(event) and all(part in ("*", word) for part, word in zip(pattern, event, strict=False))
 
 
 def find_stand_ins(service: Service, client: Any) -> list[Any]:
-    """Return Moto's handlers: while its mock is on, it answers every request of every client."""
+    """Return Moto's handlers. While its mock is active, it answers every request of every client."""
     return [handler for _, handler in find_handlers(service, client) if _is_stand_in(handler)]
 
 
 def find_unknown_handlers(service: Service, client: Any) -> list[str]:
-    """Return handlers of botocore's own that this module does not know, as of a later version."""
+    """Return botocore's own handlers that this module doesn't know, such as those of a later version."""
     return [describe_function(handler) for _, handler in find_handlers(service, client) if _is_own(handler)]
 
 
 def find_module(function: Any) -> str:
-    """Return the module that a function was written in, also where it says that it is another one's, as functools.wraps makes it say.
+    """Return the module in which a function was written, even if functools.wraps gave it a different one.
 
-    Types are compared as they are: an object that wraps a function, such as wrapt's, says of itself that it is one.
+    It compares types directly, because a wrapper object, such as wrapt's, claims to be a function.
     """
     while type(function) in (functools.partial, MethodType):
         function = function.func if type(function) is functools.partial else function.__func__
@@ -136,7 +136,7 @@ def find_module(function: Any) -> str:
 
 
 def describe_function(function: Any) -> str:
-    """Return the full name of a function, of a bound method with the class of its object, or of an object's class."""
+    """Return the full name of a function, of a bound method with its class, or of an object's class."""
     kind = cast("type[Any]", type(function))
     if kind is MethodType:
         owner = cast("type[Any]", type(function.__self__))

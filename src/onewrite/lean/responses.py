@@ -1,4 +1,4 @@
-"""Requests as JSON, and answers as boto3 gives them."""
+"""Requests as JSON, and responses in boto3's form."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=_base64).encode
 
 
 def as_json(arguments: Mapping[str, Any]) -> bytes:
-    """Return the arguments as they are, except for binary values."""
+    """Return the arguments unchanged, except for binary values."""
     return _encode(arguments).encode()
 
 
 class Parser:
-    """Reads answers with botocore's own parser, and is stricter: what botocore forgives may be half an answer."""
+    """Parses responses with botocore's parser, but more strictly: botocore accepts truncated responses."""
 
     def __init__(self, service: Service, service_model: Any) -> None:
         self._model = service_model
@@ -41,10 +41,10 @@ class Parser:
         self._error_shape = None if service.error_code is None else service_model.shape_for_error_code(service.error_code)
 
     def parse(self, operation: str, answer: Response) -> dict[str, Any]:
-        """Return what boto3's method returns, or the response of the error that it raises."""
+        """Return the result of boto3's method, or the response of the error that it raises."""
         _check(answer, self._checksum)
         if answer.status == _YES and answer.body == _EMPTY_BODY:
-            # The commonest answer, for which the parser would take longest, as the parser makes it.
+            # The most common response, in the parser's form. The parser itself would take longest for it.
             request_id = {"RequestId": answer.headers["x-amzn-requestid"]} if "x-amzn-requestid" in answer.headers else {}
             metadata = {"HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers, "RetryAttempts": 0}
             return {"ResponseMetadata": {**request_id, **metadata}}
@@ -60,7 +60,7 @@ class Parser:
 
 
 def _check(answer: Response, checksum: str | None) -> None:
-    """Raise unless the response is a success, or an error of the kind that a failed condition is."""
+    """Raise unless the response is a success, or an error of the same kind as a failed condition."""
     if answer.status not in (_YES, _NO):
         raise Unanswered(f"it is answered by {answer.status}")
     header_sum = None if checksum is None else answer.headers.get(checksum)

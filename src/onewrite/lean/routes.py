@@ -1,4 +1,4 @@
-"""Where a request goes, and how it is signed: asked of the client whenever its credentials have changed."""
+"""The address and the signer of a request, read from the client whenever its credentials change."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class UnknownRoute(Exception):
-    """The client's requests take a way that a lean one does not know."""
+    """Raised if the client's requests use a route that lean requests don't support."""
 
 
 class Route(NamedTuple):
-    """The way of all requests with these credentials to one table, or to one queue."""
+    """The address and signer of all requests with these credentials to one table or queue."""
 
     keys: SigningKeys
     place: str  # the name of the table, or the URL of the queue
     address: Address
-    host: str  # as a header says it
+    host: str  # the value of the header
     signer: Signer
 
 
 class Routes:
-    """The present way of a client's requests."""
+    """The current route of a client's requests."""
 
     def __init__(self, service: Service, client: Any) -> None:
         self._client, self._place = client, service.place
         self._last_route: Route | None = None
 
     def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
-        """Return the present route. Frozen credentials are read each time, because that refreshes them before they expire."""
+        """Return the current route. It reads the frozen credentials each time, which refreshes them before they expire."""
         credentials = read_credentials(self._client)
         if credentials is None:
             raise UnknownRoute("the client has no credentials")
@@ -82,7 +82,7 @@ def read_address(url: str) -> Address:
 
 
 def read_host(url: str) -> str:
-    """Return the host as the header of this name says it: without a port that goes without saying."""
+    """Return the value of the Host header, without a default port."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if ":" in host:  # of IPv6
@@ -91,8 +91,8 @@ def read_host(url: str) -> str:
 
 
 def make_trace_headers() -> dict[str, str]:
-    """Return the headers that tell AWS which invocation of a Lambda function a request comes from, as botocore adds them."""
+    """Return the headers that name the Lambda invocation of a request, as botocore adds them."""
     headers: dict[str, str] = {}
-    if "_X_AMZN_TRACE_ID" in environ:  # asked first, because elsewhere it is never there
+    if "_X_AMZN_TRACE_ID" in environ:  # checked first, because it only exists on Lambda
         add_recursion_detection_header({"headers": headers})
     return headers

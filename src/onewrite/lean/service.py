@@ -1,4 +1,4 @@
-"""What a lean client is told about the service that it speaks to."""
+"""The description of a service for its lean client."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 class Service:
     """One of AWS's services whose requests are JSON.
 
-    - `name`: as botocore's models and events say it; `title`: as people do.
-    - `sender`: who has a lean client, for the log.
-    - `methods`: the operations that may go lean, each with the method of the boto3 client. All of them may be sent twice.
-    - `place`: the argument on which it may depend where a request goes, beside the credentials.
-    - `body`: the arguments as the service's JSON. It raises what it likes if only botocore knows what to make of them.
-    - `error_code`: the error that is an answer too, and is raised as boto3 does. None: every error is left to the client.
-    - `checksum`: the header that holds the CRC-32 of an answer's body. None: the service sends none.
-    - `handlers`: what botocore registers for a client of this service alone, as events with the names of functions. It changes nothing
-      in these requests.
+    - `name`: the name in botocore's models and events; `title`: the name in texts.
+    - `sender`: the owner of the lean client, for the log.
+    - `methods`: the lean operations, each with the method of the boto3 client. All of them can be sent twice.
+    - `place`: the argument on which a request's address can depend, besides the credentials.
+    - `body`: returns the arguments as the service's JSON. It raises any exception for arguments that only botocore can handle.
+    - `error_code`: the error that counts as a response, and is raised like boto3 does. None: the client handles every error.
+    - `checksum`: the header with the CRC-32 of a response's body. None: the service doesn't send one.
+    - `handlers`: the handlers that botocore registers only for this service's clients, as events with the names of functions. They don't
+      change these requests.
     """
 
     name: str

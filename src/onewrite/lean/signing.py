@@ -15,7 +15,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 class SigningKeys(NamedTuple):
-    """Whose request it is. `session_token`: of a session, where the credentials are temporary."""
+    """The keys that sign a request. `session_token`: of temporary credentials."""
 
     access_key: str
     secret_key: str
@@ -23,17 +23,17 @@ class SigningKeys(NamedTuple):
 
 
 class Signer:
-    """Signs with the keys of one identity, for one region and service. The key of a day is made once."""
+    """Signs with the keys of one identity, for one region and service. Each day's key is derived once."""
 
     def __init__(self, keys: SigningKeys, region: str, service: str) -> None:
         self._keys = keys
         self._region, self._service = region, service
-        # Both are replaced whole, so threads need no lock.
+        # Both are replaced as a whole, so threads need no lock.
         self._today = _Day("", "", b"")
         self._moment = (-1, "")
 
     def sign(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
-        """Return the headers with those that a signature adds. Names are in lower case, and all of them are signed."""
+        """Return the headers with those of the signature. Their names are in lower case, and all of them are signed."""
         moment = self._date(int(now))
         result = {**headers, "x-amz-date": moment}
         if self._keys.session_token:
@@ -64,7 +64,7 @@ class Signer:
 
 
 class _Day(NamedTuple):
-    """What the signatures of one day have in common."""
+    """The common parts of the signatures of one day."""
 
     name: str
     scope: str
@@ -72,7 +72,7 @@ class _Day(NamedTuple):
 
 
 def canonical_request(method: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """Return the names of the headers as they are signed, and the text that is signed."""
+    """Return the names of the signed headers, and the text to sign."""
     sorted_headers = sorted(headers.items())
     lines = "".join([f"{name}:{' '.join(value.split())}\n" for name, value in sorted_headers])
     names = ";".join([name for name, _ in sorted_headers])

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection, as far as the answers of AWS's JSON services need it: what is not plainly an answer is `Unanswered`."""
+"""One HTTP/1.1 connection, as far as AWS's JSON services need it. An unclear response is `Unanswered`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, NamedTuple, TypeAlias
 from botocore.httpsession import create_urllib3_context, get_cert_path
 from urllib3.util import wait_for_read
 
-# The stubs of these two know fewer arguments than botocore gives them itself.
+# The stubs of these two have fewer arguments than botocore passes.
 _context: Callable[..., ssl.SSLContext] = create_urllib3_context
 _bundle: Callable[[Any], Any] = get_cert_path
 
-_MAX_BYTES = 1 << 16  # bytes of one receive, and of the headers of an answer
+_MAX_BYTES = 1 << 16  # bytes of one receive, and of a response's headers
 
 
 class Unanswered(Exception):
-    """What came is no answer, or none that can be trusted: nobody knows what became of the request."""
+    """Raised if no trustworthy response arrived, so the effect of the request is unknown."""
 
 
 class Unreadable(Unanswered):
-    """An answer came in a form that is not read here. If a server or what stands before it uses that form, so will the next answer be."""
+    """Raised for a response in an unsupported form. If a server or proxy uses this form, its next response will have it too."""
 
 
 class Address(NamedTuple):
-    """Where a service listens."""
+    """The address of a service."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 class Response(NamedTuple):
-    """One answer. The names of its headers are in lower case. `is_last`: no other will come on this connection."""
+    """One response. Its header names are in lower case. `is_last`: no other response will arrive on this connection."""
 
     status: int
     headers: dict[str, str]
@@ -47,16 +47,16 @@ class Response(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """How to connect: the settings of the client, as botocore's HTTP session understands them."""
+    """The client's settings for connections, as botocore's HTTP session interprets them."""
 
     connect_timeout: float | None
     read_timeout: float | None
     socket_options: Sequence[tuple[int, int, int]]
-    verify: bool | str  # the path of a CA bundle; True: botocore's own one
+    verify: bool | str  # the path of a CA bundle, or True for botocore's own
     client_certificate: str | tuple[str, str] | None
 
     def context(self) -> ssl.SSLContext:
-        """Return the context that botocore would use. botocore lets urllib3 compare the host's name, and here OpenSSL does it."""
+        """Return the context that botocore would use. Here, OpenSSL compares the host's name instead of urllib3."""
         if not self.verify:
             ssl_context = _context(cert_reqs=ssl.CERT_NONE)
         else:
@@ -70,7 +70,7 @@ class Wiring:
 
 
 class Connection:
-    """A socket, the process that opened it, and where it leads."""
+    """A socket, the process that opened it, and its address."""
 
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self._socket = sock
@@ -82,9 +82,9 @@ class Connection:
         return read_response(self._socket.recv)
 
     def is_usable(self, address: Address) -> bool:
-        """Whether the connection still leads there. A child process shares its parent's sockets, whose answers are the parent's.
+        """Whether the connection can be used for this address. A child process shares its parent's sockets, but their responses are the parent's.
 
-        Between two requests nothing comes, unless the server has ended the connection.
+        Between two requests nothing arrives, unless the server has closed the connection.
         """
         return self.address == address and self._process == os.getpid() and not wait_for_read(self._socket, 0)
 
@@ -108,7 +108,7 @@ def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLConte
 
 
 Receive: TypeAlias = Callable[[int], bytes]
-"""A socket's `recv`: no bytes mean that the connection has ended."""
+"""A socket's `recv`. No bytes mean that the connection has ended."""
 
 
 def read_response(receive: Receive) -> Response:
@@ -159,6 +159,6 @@ def _more(receive: Receive) -> bytes:
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():  # int() takes signs, spaces and underscores too
+    if not text.isascii() or not text.isdigit():  # int() accepts signs, spaces, and underscores too
         raise Unreadable(f"{text[:40]!r} is no number")
     return int(text)
