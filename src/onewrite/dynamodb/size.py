@@ -1,4 +1,4 @@
-"""How many bytes DynamoDB counts for an item. Pure."""
+"""Computes the size that DynamoDB counts for an item. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.values import read_bytes
 
-MAX_ITEM_BYTES = 400 * 1024  # the quota of an item, with the names of its attributes
+MAX_ITEM_BYTES = 400 * 1024  # DynamoDB's quota for an item, including its attribute names
 
 _MAX_NUMBER_BYTES = 21
-_DIGITS = Context(prec=38)  # as many as a number may have
+_DIGITS = Context(prec=38)  # the most digits that a number can have
 
 
 def item_size(item: Mapping[str, Any]) -> int:
-    """Return the bytes of an item of plain values. Its names count as well."""
+    """Return the size in bytes of an item with plain values, including its attribute names."""
     return sum([len(name.encode()) + value_size(value) for name, value in item.items()])
 
 
 def value_size(value: Any) -> int:
-    """Return the bytes of a plain value. A list or a map takes three bytes, and one more for each member."""
+    """Return the size in bytes of a plain value. A list or a map takes three bytes, and one more for each member."""
     match value:
         case str():
             return len(value.encode())
@@ -43,10 +43,11 @@ def value_size(value: Any) -> int:
 
 
 def _number_size(number: Decimal) -> int:
-    """The digits before and after the point are stored in pairs, a byte for each, without the zeros at both ends.
+    """Return the size in bytes of a number.
 
-    A byte more is the exponent, and one is the sign of a negative number. AWS documents this only roughly. It is what
-    https://github.com/zaccharles/dynamodb-calculator has found by measuring on AWS.
+    The digits before and after the decimal point are stored in pairs, one byte per pair, without leading and trailing zeros. The
+    exponent takes one byte, and so does the sign of a negative number. AWS documents this only roughly. The details come from
+    https://github.com/zaccharles/dynamodb-calculator, which measured them on AWS.
     """
     if not number:
         return 1

@@ -1,8 +1,8 @@
 """Several guarded writes as one: all of them or none, with one outcome.
 
-DynamoDB cancels a transaction with a reason for each write, by position, and with the item as it was. These decide the outcome. A
-transaction whose result is unknown is sent again with the same bytes and the same token, so it takes effect once. After a cancellation,
-the next attempt has a new token.
+If DynamoDB cancels a transaction, it reports a reason and the stored item for each write, by position. These decide the outcome. If
+the result is unknown, the transaction is sent again with the same bytes and the same token, so it takes effect once. After a
+cancellation, the next attempt has a new token.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Unmet
 _MAX_ACTIONS = 100  # writes in one TransactWriteItems
 _MAX_BYTES = 4 * 1024 * 1024
 _SURELY_SMALL = 10
-# Reasons that do not last. The second is what AWS says for a table, and the others come from its request router.
+# Temporary reasons. The second one is reported for a table, and the others come from DynamoDB's request router.
 _DELAYS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
-# The result of the whole request is unknown. Under the same token, it can safely be sent again.
+# With these codes, the result of the whole request is unknown. With the same token, it can safely be sent again.
 _UNDECIDED_CODES = frozenset(
     {
         "TransactionInProgressException",
@@ -81,10 +81,11 @@ def transact(
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
-    """Make all of these guarded writes, or none: `transact(message, [accounts.updating(Key=..., ...), ...])`.
+    """Make several guarded writes, or none of them: `transact(message, [accounts.updating(Key=..., ...), ...])`.
 
-    Each participant is guarded by its own ledger. If any holds the message, the answer is `Duplicate`, and nothing is written.
-    Any other refusal says in `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
+    Each participant has its own ledger. If any ledger contains the message, the outcome is `Duplicate`, and nothing is written.
+    For any other refusal, `participant` is the index of the refusing write. onewrite retries conflicts and throttling until
+    `deadline`.
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
     return _shown(run(transaction.answer_within(deadline), transaction.store.target), participants)
@@ -98,13 +99,13 @@ async def atransact(
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
-    """`transact` for the writes of an `AsyncGuardedTable`."""
+    """Make several writes of an `AsyncGuardedTable`, or none of them, like `transact`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
     return _shown(await arun(transaction.answer_within(deadline), transaction.store.target), participants)
 
 
 def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
-    """Return the outcome with an entity in the values of the participant's store, plain or typed."""
+    """Return the outcome with its entity in plain or typed values, as the participant's store requires."""
     place: int | None = getattr(outcome, "participant", None)
     return typed_result(outcome) if participants[place or 0].store.typed else outcome
 
@@ -116,29 +117,29 @@ let_flow_refuse(transact, atransact)
 
 
 class Prepared(PreparedWrite[Flows]):
-    """A guarded write that is not sent yet. Pass it to `transact`, together with others."""
+    """A guarded write that hasn't been sent. Pass it to `transact`, together with other writes."""
 
     __slots__ = ()
 
     @property
     def entity(self) -> Mapping[str, Any]:
-        """The item's key; empty for a put, which does not say which of its attributes are the key."""
+        """The item's key. It's empty for a put, whose arguments don't show which attributes are the key."""
         key: Mapping[str, Any] = self.native.get("Key", {})
         return key
 
     @property
     def size(self) -> int:
-        """The bytes of the values in it."""
+        """The size of the write's values in bytes."""
         parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
         return sum([value_size(value) for part in parts for value in part.values()])
 
     def key(self, names: Iterable[str]) -> dict[str, Any] | None:
-        """Return its key, given the key's names. None if the item lacks one of them."""
+        """Return the key with these attribute names, or None if the item lacks one of them."""
         attributes: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
         return {name: attributes[name] for name in names} if attributes.keys() >= {*names} else None
 
     def make_attempt(self, write: Write) -> TableAttempt:
-        """Return the write with these parts, ready to be sent alone."""
+        """Return the write with these parts, ready to be sent on its own."""
         attempt = TableAttempt(self.store, write, self.native, build_put if self.creates else build_update)
         if not (self.creates or attempt.call.kwargs["UpdateExpression"]):
             raise InvalidUpdate("A store without a ledger has nothing to record: give the write an UpdateExpression.")
@@ -146,7 +147,7 @@ class Prepared(PreparedWrite[Flows]):
 
 
 def prepare(flows: Flows, method: str, native: Mapping[str, Any], emit: Emit) -> Prepared:
-    """Return the prepared write. Raise for arguments that a transaction does not take."""
+    """Return the prepared write. Raise for arguments that a transaction doesn't accept."""
     native, missing_ok = split_missing_ok(native)
     check_prepared(method, native, _ARGUMENTS[method], _REASONS)
     for name in ("Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"):
@@ -169,7 +170,7 @@ class _Action(TransactionWrite[TableAttempt]):
         return {kind: {"TableName": self.flows.full_name, **call.kwargs}}
 
     def judge_image(self, image: Image) -> Outcome | None:
-        """Return why its condition failed, given the item as it was then. None: send it again."""
+        """Return the outcome for the item that failed the condition, or None if the write can be sent again."""
         if self.place is None:
             return Duplicate(self.write.message) if image.exists else None
         return self.judge(image, self.write.now)
@@ -192,7 +193,7 @@ class _Action(TransactionWrite[TableAttempt]):
 
 
 class _Reason(NamedTuple):
-    """Why DynamoDB did not make one of the writes, and the item as it was then, if DynamoDB has looked at it."""
+    """The reason why DynamoDB refused one of the writes, with the item as it was then, if DynamoDB returned it."""
 
     action: _Action
     code: str
@@ -223,7 +224,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
 
     def check(self) -> None:
         stores = [*[write.store for write in self.participants], *filter(None, [self.inbox_store])]
-        # A client that is tapped by a test is a copy, which has the same `meta`.
+        # A client that a test taps is a copy with the same `meta`.
         if len({id(getattr(store.target, "meta", None)) for store in stores}) > 1:
             raise ConfigurationError(
                 "A transaction is one request, of one client: make all these tables with the same client, or from the same "
@@ -261,7 +262,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         outcomes: list[Outcome] = []
         failures: list[Exception] = []
         images: list[tuple[_Action, Image]] = []
-        has_expired = False  # an item refused a write, and no longer would
+        has_expired = False  # whether an item refused a write that it would now accept
         for reason in reasons:
             if reason.code in _DELAYS:
                 continue
@@ -273,7 +274,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
                 has_expired = True
             else:
                 outcomes.append(verdict)
-        # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
+        # A token proves the transaction only together with its effects, and a transaction has the effects of all its writes.
         is_token_found = any(has_landed(action.write, image) for action, image in images)
         effective = [action for action, image in images if action.shows_effect(image)]
         other_actions = [action for action in actions if action.write.token is not None and action not in effective]
@@ -293,11 +294,11 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         raise refusal
 
 
-# --- the reasons of a cancelled transaction ---------------------------------------------------------------------------------------------
+# --- the reasons of a canceled transaction ------------------------------------------------------------------------------
 
 
 def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reason]:
-    """Return the reasons, without the writes that have none."""
+    """Return the reasons of a cancellation. Writes without a reason are left out."""
     text = read_error_text(error)
     if read_error_code(error) == "ValidationException":
         if _TWICE in text:
@@ -309,7 +310,7 @@ def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reaso
     if read_error_code(error) != "TransactionCanceledException" or len(entries) != len(actions):
         raise error
     return [
-        # Even a Table's client gives typed values here: boto3 does not convert the members of an error.
+        # Even a Table's client returns typed values here, because boto3 doesn't convert the parts of an error.
         _Reason(
             action,
             entry["Code"],
@@ -322,16 +323,16 @@ def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reaso
 
 
 def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outcome | Exception | None]]:
-    """Return the item that refused the write, and the outcome or the failure. None: the write can be sent again."""
+    """Return the item that refused the write, and the outcome or the failure, or None if the write can be sent again."""
     action, image = reason.action, reason.action.flows.read_image(reason.item)
     if reason.code == "ConditionalCheckFailed":
         return image, action.judge_image(image)
     if reason.code != "ValidationError" or not (says_too_large(reason.text) or says_mistyped(reason.text)):
         return image, error
-    # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
+    # DynamoDB checks the size and some types before the condition, so this might be a redelivery.
     outcome: Outcome | None = None
-    if action.write.key:  # a put does not name its key
-        with suppress(ClientError):  # the caller may lack the permission to read
+    if action.write.key:  # a put doesn't show which attributes are the key
+        with suppress(ClientError):  # the caller might lack the permission for this request
             image = action.flows.read_image((yield from action.flows.look(action.flows.convert(action.write.key))))
             outcome = action.judge_image(image)
     if not isinstance(outcome, Unmet | None):

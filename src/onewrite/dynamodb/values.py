@@ -1,4 +1,4 @@
-"""Python's values as DynamoDB's typed ones, and back. boto3 does the work; the commonest values take a short cut."""
+"""Converts plain Python values to DynamoDB's typed values, and back. boto3 does the work, except for the most common types."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from onewrite.lean.insides import read_handlers
 
 Convert: TypeAlias = Callable[
     [Mapping[str, Any]], dict[str, Any]
-]  # values by their names, as a Table or a client takes them
+]  # converts named values to the form that a Table or a client accepts
 
 
 class _ExactNumbers(TypeDeserializer):
-    """boto3 raises for a number that is stored with more than 38 digits in its text, such as 1E+125 written out."""
+    """A deserializer for numbers whose stored string has more than 38 digits, such as 1E+125 written out. boto3 raises for them."""
 
     def _deserialize_n(self, value: str) -> Decimal:
         number = Decimal(value)
-        # Without the zeros at its end it can be sent again.
+        # Remove trailing zeros, so the number can be sent again.
         return number if len(value) <= _DIGITS else number.normalize(_EXACT)
 
 
-_DIGITS, _EXACT = 38, Context(prec=200)  # what a number has at most, and more than its text has written out
+_DIGITS, _EXACT = 38, Context(prec=200)  # the most digits of a number, and more than its written-out string can have
 _serialize = TypeSerializer().serialize
 _deserialize = _ExactNumbers().deserialize
-_MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # with more digits than a DynamoDB number has: boto3 says so
+_MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # boto3 raises for numbers with more digits than DynamoDB stores
 
 
 class Members(AbstractSet[Any]):
-    """A set that is sent in one order: the same call makes the same bytes, whatever the hash seed."""
+    """A set with a fixed order, so the same call sends the same bytes, even with a different hash seed."""
 
     __slots__ = ("members",)
 
@@ -60,17 +60,17 @@ class Members(AbstractSet[Any]):
 
 
 _SETS: dict[type, str] = {str: "SS", bytes: "BS"}
-# Nearly all values are of these types, and are sent as they are.
+# Nearly all values have these types, and are sent unchanged.
 _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})
 
 
 def sendable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a caller's values as a Table takes them."""
+    """Return a caller's values in the form that a Table accepts."""
     return {name: value if type(value) in _PLAIN else _sendable_value(name, value) for name, value in values.items()}
 
 
 def _sendable_value(name: str, value: Any) -> Any:
-    """Return the value with its sets in one order. DynamoDB stores no empty set."""
+    """Return the value with its sets in a fixed order. Raise for an empty set, which DynamoDB doesn't store."""
     if type(value) in _PLAIN:
         return value
     match value:
@@ -87,7 +87,7 @@ def _sendable_value(name: str, value: Any) -> Any:
 
 
 def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a caller's values as a client takes them."""
+    """Return a caller's values in the typed form that a client accepts."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]  # of any value
@@ -121,7 +121,10 @@ def _typed_value(name: str, value: Any) -> dict[str, Any]:
 
 
 def _typed_member(name: str, value: Any) -> dict[str, Any]:
-    """Return a member as boto3 types it, which takes several times as long for the commonest types. `name`: of the whole value."""
+    """Return a value in boto3's typed form. The most common types don't go through boto3, which takes several times as long.
+
+    `name` is the name of the outermost value, for errors.
+    """
     kind = cast("type[object]", type(value))
     if kind is str:
         return {"S": value}
@@ -141,7 +144,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def is_typed(value: object) -> bool:
-    """Whether this is a value as a plain client writes it, such as {"S": "text"}."""
+    """Whether this is a typed value, such as {"S": "text"}."""
     if not isinstance(value, Mapping) or len(cast("Mapping[str, object]", value)) != 1:
         return False
     ((name, inner),) = cast("Mapping[str, object]", value).items()
@@ -153,10 +156,10 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def readable_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `plain_values`. An `Unreadable` lacks those of a type that boto3 does not know."""
+    """Return `plain_values`, or an `Unreadable` without the values whose types boto3 doesn't know."""
     try:
         return plain_values(values)
-    except Exception:  # what boto3 raises for what it does not know
+    except Exception:  # boto3 can raise any error for a type that it doesn't know
         return Unreadable(_readable_part(values))
 
 
@@ -169,9 +172,9 @@ def _readable_part(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_low_level_client(client: object) -> None:
-    """Raise if this is the client of a resource: it types values itself, and would type ours a second time."""
+    """Raise if this is a resource's client. It converts values to typed ones itself, and would do that twice."""
     handlers: list[Callable[..., Any]] = []
-    with suppress(AttributeError, TypeError):  # what stands in for a client may have none
+    with suppress(AttributeError, TypeError):  # a stand-in for a client might have no handlers
         handlers = read_handlers(client, "provide-client-params.dynamodb.UpdateItem")
     if copy_dynamodb_params in handlers:
         raise ConfigurationError(
@@ -181,11 +184,11 @@ def check_low_level_client(client: object) -> None:
 
 
 def read_bytes(binary: Binary) -> bytes:
-    return cast("bytes", cast("Any", binary).value)  # the stubs of boto3 leave it out
+    return cast("bytes", cast("Any", binary).value)  # boto3's stubs don't have this attribute
 
 
 def let_read_long_numbers(client: Any) -> None:
-    """Let a Table's own client read numbers whose text has more than 38 digits, for which boto3 raises: write them short before it reads them."""
+    """Shorten numbers with more than 38 digits before a Table's client reads them, because boto3 raises for them."""
     client.meta.events.register_first("after-call.dynamodb", _shorten, unique_id="onewrite-long-numbers")
 
 

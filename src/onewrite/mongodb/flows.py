@@ -1,11 +1,11 @@
-"""What a guarded collection does, request by request, without a client: the flows that both of its classes run.
+"""The flows of a guarded collection, which both of its classes run. A flow yields its requests, and doesn't know the client.
 
-After a write that matches nothing, a read finds the reason. It reads from the primary, and only data that a majority has: after
-`Duplicate` the broker forgets the message, and a failover can undo a mark that no majority has. The write has already waited for the
-majority, and the read therefore sees the mark that refused it.
+If a write matches nothing, a read finds the reason. It reads majority-committed data from the primary: after a `Duplicate`, the
+broker forgets the message, and a failover can undo a mark that no majority has. The write has already waited for the majority,
+so the read sees the mark that refused it.
 
-A lost response needs no code here: pymongo sends the write again under the same number, and the server repeats its first response. If
-pymongo gives up, its error passes through, and the redelivery is a `Duplicate`.
+A lost response needs no code here: pymongo retries the write under the same number, and the server repeats its first response.
+If pymongo gives up, its error is raised, and the redelivery is a `Duplicate`.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ from onewrite.outcome import Entity, Outcome, Rejected, Unmet
 Writer = Literal["update_one", "find_one_and_update"]
 
 _LOOK_OPTIONS = ("session", "collation", "comment")
-# Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
-# and every step is a condition of its own. And where one of them is refused, all are judged.
+# Measured on MongoDB 6: above this number, the server's cost per message rises again, because every mark and every step is a
+# separate condition. Also, if one message is refused, all of them are judged.
 _MAX_MESSAGES = 100
-# What find_one_and_update alone takes.
+# Options that only find_one_and_update accepts.
 _RETURN_OPTIONS = frozenset({"return_document", "projection", "maxTimeMS", "bypassDocumentValidation"})
-# The methods other than find_one_and_update know their arguments themselves.
+# pymongo's other methods reject unknown arguments themselves.
 _ACCEPTED_ARGUMENTS = FindOneAndUpdateArguments.__required_keys__ | FindOneAndUpdateArguments.__optional_keys__
 
 
 class Flows(Engine):
-    """A guarded collection without its client: the flows of its verbs, and its requests."""
+    """A guarded collection without its client: the flows of its methods, and its requests."""
 
     final_write = FinalWrite(
         "update_one",
@@ -103,7 +103,7 @@ class Flows(Engine):
     )
     has_token = False
     entity_argument = "filter"
-    too_much = (EntityTooLarge, DocumentTooLarge)  # the latter in a transaction, where nothing was sent
+    too_much = (EntityTooLarge, DocumentTooLarge)  # DocumentTooLarge in a transaction, if nothing was sent
     fold_step = NO_STEP
 
     def __init__(
@@ -124,14 +124,14 @@ class Flows(Engine):
         super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
         self.target = read_late(make_durable(collection, durability), self._codec)
-        self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
+        self.unique_indexes_fit = False  # whether a check found that no unique index would refuse a second tombstone
 
     @property
     def key_fields(self) -> tuple[str, ...]:
-        """The fields that name an entity, and stay in what is left of it."""
+        """The fields that identify an entity. They stay in its tombstone."""
         return tuple(dict.fromkeys(["_id", *map(root, self.fields)]))
 
-    # --- the verbs -----------------------------------------------------------------------------------------------------
+    # --- the methods ---------------------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -154,7 +154,7 @@ class Flows(Engine):
             native, missing_ok = split_missing_ok(native)
         if type(message) is not Message:
             check_message(message)
-        # Before the filter: an update in its place names no entity either.
+        # Check the update before the filter. If the caller swapped them, this error is more useful than a missing key.
         check_update(self.ledger.terms, self.fields, update)
         write = new_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
@@ -199,7 +199,7 @@ class Flows(Engine):
         document = yield Call("find_one", ({**query, TOMBSTONE: {"$exists": False}},), native)
         return None if document is None else self.without_ledger(document)
 
-    # --- what an engine says in its own language -----------------------------------------------------------------------
+    # --- the engine's interface ----------------------------------------------------------------------------------------
 
     def is_taken(self, name: str) -> bool:
         return name in self.key_fields or not self.without_ledger({name: 0})
@@ -278,7 +278,7 @@ class Flows(Engine):
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
     def try_once(self, request: GuardedUpdate, writer: Writer, *, upsert: bool) -> Flow[Landed | Exception | None]:
-        """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
+        """Send the write once. Return None if it matched nothing, or the error if it also couldn't create the document."""
         if writer == "find_one_and_update" and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
             unknown = ", ".join(sorted(request.native.keys() - _ACCEPTED_ARGUMENTS))
             raise InvalidUpdate(
@@ -287,56 +287,59 @@ class Flows(Engine):
         try:
             reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
             if writer == "find_one_and_update":
-                if reply is None and not upsert:  # with upsert, None is a new document's state before
+                if reply is None and not upsert:  # with upsert, None can mean that the document is new
                     return None
                 return Landed(None if reply is None else self.read_entity(reply))
         except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
-            # The ledger might have refused the message as well. Then the failure is about a document that this write would not have changed.
+            # The ledger might have refused the message too. The failure is then about a document that this write wouldn't have changed.
             if in_transaction(request.native) or not leaves_verdict_open(error):
                 yield from self.raise_failure(error, request)
             return error
         server_reply, watch, now = reply.raw_result, self.watch, request.write.now
-        if not server_reply["n"]:  # how many documents it has matched or created
+        if not server_reply["n"]:  # number of documents matched or created
             return None
         if not watch.since < now < watch.until and watch.wants_clock(now) and (time := server_reply.get("operationTime")):
             watch.clock(now, time.time)
         return Landed(response=reply)
 
     def make_record_attempt(self, write: Write, native: Document, *, passes: bool) -> CollectionAttempt:
-        """Return the write that remembers the message and changes nothing else. `passes`: a ledger in also= holds it already."""
+        """Return the write that records the message and changes nothing else.
+
+        Pass `passes=True` if a ledger in `also=` already contains the message.
+        """
         options = {name: native[name] for name in ("session", "comment") if name in native}
         entry = write.entry.passing if passes else write.entry
         parts = write._replace(entry=entry, emission=None, step=NO_STEP, burial=None)
         return CollectionAttempt(self, build_update(parts, write.key, None, options), "update_one", shown=native)
 
     def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
-        """Wait until a majority has the document that refused a creation.
+        """Wait until a majority has the document whose key refused an insert.
 
-        The error of a duplicate key doesn't tell: pymongo drops the write-concern error that comes with it. A write that matches nothing
-        waits for the majority, and raises that error.
+        The duplicate-key error doesn't show that, because pymongo drops the accompanying write-concern error. A write that matches
+        nothing also waits for the majority, and raises the write-concern error.
         """
         no_match: Document = {"$and": [entity, {"_id": {"$exists": False}}]}
         options = {name: native[name] for name in ("session", "comment") if name in native}
         yield Call("update_one", (no_match, {"$unset": {TOMBSTONE: ""}}), options)
 
-    # --- looks ---------------------------------------------------------------------------------------------------------
+    # --- reads ---------------------------------------------------------------------------------------------------------
 
     def look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
-        """Return the document; with an `entry`, as much as its verdict needs and the caller's projection shows."""
+        """Return the document. With an `entry`, return only the fields for its verdict and for the caller's projection."""
         options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
         projection = None if entry is None else native.get("projection")
         shows = None if entry is None or projection is None else widen_projection(projection, entry)
-        if shows:  # to find_one, an empty projection is another than none
+        if shows:  # an empty projection has a different meaning in find_one
             options["projection"] = shows
         document = yield from self._read(entity, options)
         if document is None or entry is None or projection is None or shows is not None:
             return document
         ours = {name: document[name] for name in list_judged_fields(entry) if name in document}
-        if in_transaction(native):  # which what the projection computes could end
+        if in_transaction(native):  # a failing projection would abort the transaction
             return Unreadable(ours)
         try:
             caller_view = (yield from self._read(entity, {**options, "projection": projection})) or {}
-        except OperationFailure:  # the projection does not fit the document as it is now
+        except OperationFailure:  # the projection fails for the current document
             return Unreadable(ours)
         return Unreadable(ours) if isinstance(caller_view, Unreadable) else {**caller_view, **ours}
 
@@ -345,16 +348,17 @@ class Flows(Engine):
         return read_raw(self.ledger.terms, document, self._codec) if isinstance(document, RawBSONDocument) else document
 
     def holds(self, request: GuardedUpdate) -> Flow[bool]:
-        """Whether the caller's own condition holds by now. Then something other than the condition has refused the write."""
+        """Whether the caller's condition holds now. If so, something else refused the write."""
         if not request.conditional:
             return True
         options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
         return (yield Call("find_one", (request.query,), {**options, "projection": {"_id": 1}})) is not None
 
     def has_written(self, failure: Exception, request: GuardedUpdate, writer: Writer) -> Flow[bool]:
-        """Whether the write was made before this failure, given that the entity shows its effect.
+        """Whether the write happened before this failure, given that the entity shows its effect.
 
-        The server computes the returned document after the write. All other failures come first, and come again with no document to write.
+        The server computes the returned document after the write. Any other failure occurs before the write, and recurs if the
+        request is sent again with a filter that matches nothing.
         """
         if not may_have_written(failure, request.native):
             return False
@@ -365,28 +369,28 @@ class Flows(Engine):
             if not isinstance(error, OperationFailure):
                 raise
             return False
-        except Exception:  # the driver raises it before it sends anything
+        except Exception:  # raised by the driver before it sends anything
             return False
         return True
 
     def read_entity(self, response: Document) -> Entity | None:
-        """Return the document that a write returned, as the client reads it. None: the client cannot read it."""
+        """Return the document in a write's response as the client reads it, or None if the client can't read it."""
         if not isinstance(response, RawBSONDocument):
             return self.without_ledger(response)
         try:
             return self.without_ledger(BSON(response.raw).decode(self._codec))
-        except Exception:  # a client's types raise anything
+        except Exception:  # a client's own types can raise any error
             return None
 
     def read_image(self, document: Document | None) -> Image:
         return read_image(self.ledger.terms, document)
 
     def raise_failure(self, error: Exception, request: GuardedUpdate, image: Image | None = None) -> Flow[NoReturn]:
-        """Raise what the failure means for the ledger, or the failure itself. `image`: the entity, if it was read since."""
+        """Raise the error that explains the failure, or the failure itself. Pass `image` if the entity was read since."""
         check_refusal(error)
         is_large = isinstance(error, DocumentTooLarge) or getattr(error, "code", None) in _TOO_LARGE_CODES
         if in_transaction(request.native) or not (is_large or getattr(error, "code", None) in _CONTENT_CODES):
-            raise error  # a transaction is aborted by now, and shows nothing any more
+            raise error  # the transaction has been aborted, so nothing more can be read in it
         write = request.write
         if image is None or (is_large and request.native.get("projection") is not None):
             image = self.read_image((yield from self.look(write.key, request.native)))
@@ -397,29 +401,29 @@ class Flows(Engine):
         raise error
 
     def check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
-        """Raise if this collection can take two entities for one, or one for two. It is asked once, if that matters."""
+        """Raise if the collection could confuse two entities or split one into two. Read its indexes once, and only if needed."""
         text = keeps_text(entry)
         if not (inserts or self.fields or text):
             return
         indexes = self._indexes or (yield from self.read_indexes(inserts=inserts))
         check_indexes(indexes, self.fields, text=text)
-        if id_index(indexes) is not None:  # else the collection is not there yet, and may be created with a collation
+        if id_index(indexes) is not None:  # otherwise, it doesn't exist yet, and might be created with a collation
             self._indexes = indexes
 
     def read_indexes(self, *, inserts: bool) -> Flow[Document]:
         indexes = yield from self._list_indexes()
         if inserts and id_index(indexes) is None:
-            # A collection that is not there has no index either. The insert creates it, with an index on _id.
+            # A missing collection has no indexes either. The insert creates it with an index on _id.
             names: Sequence[str] = yield Call("database.list_collection_names")
             if self.target.name in names:
-                indexes = yield from self._list_indexes()  # another may have created it between the first two requests
+                indexes = yield from self._list_indexes()  # it might have been created between the first two requests
                 check_ids_are_unique(indexes)
         return indexes
 
     def _list_indexes(self) -> Flow[Document]:
         try:
             return cast("Document", (yield Call("index_information")))
-        except InvalidBSON:  # a partial index can have any value in its condition
+        except InvalidBSON:  # the condition of a partial index can contain any value
             options = {"codec_options": self.target.codec_options}
             response = yield Do(self.target.database.command, ({"listIndexes": self.target.name},), options, sends=True)
             return {index["name"]: {**index, "key": [*index["key"].items()]} for index in response["cursor"]["firstBatch"]}
@@ -431,11 +435,11 @@ class Flows(Engine):
         return measure_size(document, self._codec)
 
     def exceeds_limit(self, document: Document) -> bool:
-        """Whether the size is why an insert was refused. The server's code for it, 2, is that of any bad value."""
+        """Whether an insert was refused for its size. The server's error code, 2, doesn't show that: it means any bad value."""
         return self.measure_size(document) > MAX_DOCUMENT_BYTES
 
     def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
-        """Return the error for a document that would be too large. `adds`: what the write would have added to its outbox."""
+        """Return the error for a document that would be too large. `adds` contains the events that the write would have added."""
         total, caller = (self.measure_size(of) if of else 0 for of in (document, self.without_ledger(document)))
         outbox = self.measure_size({name: document[name] for name in OUTBOX if name in document}) - self.measure_size({})
         new_events = self.measure_size({"": [*adds.events]}) if adds is not None and adds.events else 0
@@ -444,7 +448,7 @@ class Flows(Engine):
 
 
 class CollectionAttempt(NamedTuple):
-    """A write of a guarded collection that is ready to be sent. `shown`: the options by which the entity is read, if they are others."""
+    """A ready-to-send write of a guarded collection. If the entity must be read with different options, `shown` contains them."""
 
     flows: Flows
     request: GuardedUpdate
@@ -467,7 +471,7 @@ class CollectionAttempt(NamedTuple):
         write = request.write
         try:
             document = yield from flows.look(write.key, self.shown or request.native, write.entry)
-        except PyMongoError:  # if the write has failed as well, its failure is the one that is seen
+        except PyMongoError:  # if the write failed too, raise its error instead
             if result is None or is_entity_taken(result, write.key):
                 raise
             raise result from None
@@ -487,7 +491,7 @@ class CollectionAttempt(NamedTuple):
         return result is not None
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[CollectionAttempt | None]:
-        """Return what to send next: the cause of the refusal may have been gone when the document was read."""
+        """Return the next attempt, or None. The cause of the refusal might no longer exist when the document is read."""
         request, failure, exists = self.request, refusal.failure, refusal.image.exists
         if failure is not None and (not self.upsert or may_have_written(failure, request.native)):
             yield from self.flows.raise_failure(failure, request, refusal.image)
@@ -498,13 +502,13 @@ class CollectionAttempt(NamedTuple):
         if failure is not None and not exists and not is_entity_taken(failure, request.write.key):
             yield from self.flows.raise_failure(failure, request, refusal.image)
         upsert = is_next_upsert(request, attempts, has_failed=failure is not None, exists=exists)
-        is_single = not request.write.other_messages  # the messages of a fold are sent one by one next
+        is_single = not request.write.other_messages  # a fold then sends its messages one by one
         if upsert is None and exists and is_single and (yield from self.flows.holds(request)):
             upsert = False  # the entity was created between the write and the read
         return None if upsert is None else self._replace(upsert=upsert)
 
     def with_step(self, step: StepPart) -> CollectionAttempt:
-        upsert = self.upsert and not isinstance(step, Finishes)  # which an upsert would copy into a new document
+        upsert = self.upsert and not isinstance(step, Finishes)  # an upsert would copy the fence into a new document
         return self._replace(request=self.request.with_write(self.request.write._replace(step=step)), upsert=upsert)
 
     def make_record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
@@ -516,18 +520,18 @@ class CollectionAttempt(NamedTuple):
 
 
 class InsertAttempt(NamedTuple):
-    """An insert into a guarded collection that is ready to be sent."""
+    """A ready-to-send insert into a guarded collection."""
 
     flows: Flows
     write: Write
-    document: Document  # the caller's own
+    document: Document  # the caller's document
     new_document: Document
     native: Document
 
     def send(self) -> Flow[Landed | Refusal]:
         flows, key, native = self.flows, self.write.key, self.native
         failure: Exception | None = None
-        if not self.write.entry.has_predecessor:  # such a message creates nothing
+        if not self.write.entry.has_predecessor:  # a message with a predecessor never creates an entity
             try:
                 return Landed(response=(yield Call("insert_one", (self.new_document,), dict(native))))
             except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
@@ -536,7 +540,7 @@ class InsertAttempt(NamedTuple):
                 failure = error
         write, image = self.write._replace(now=flows.clock()), flows.read_image((yield from flows.look(key, native)))
         if failure is not None and isinstance(judge(write, image), Unmet):
-            if not is_entity_taken(failure, key):  # another index, a rule for documents, or the size
+            if not is_entity_taken(failure, key):  # a different index, a validator, or the size
                 check_refusal(failure)
                 if flows.exceeds_limit(self.new_document):
                     raise flows.too_large(self.new_document) from failure
@@ -551,7 +555,7 @@ class InsertAttempt(NamedTuple):
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # as other attempts have it
         yield from ()
-        # The entity was deleted meanwhile, or no majority has it yet.
+        # The entity was deleted in the meantime, or no majority has it yet.
         return None if refusal.image.exists or self.write.entry.has_predecessor else self
 
     def with_step(self, step: StepPart) -> InsertAttempt:
@@ -564,7 +568,7 @@ class InsertAttempt(NamedTuple):
     def show(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, Rejected) or outcome.entity is None:
             return outcome
-        # The driver may return the key in another form than it was given.
+        # The driver can return the key in a different form than the caller passed.
         return judge_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, keys=1)
 
 
@@ -589,11 +593,14 @@ _HINTED = (
 
 
 def is_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, exists: bool) -> bool | None:
-    """Return whether the next attempt is an upsert, after one that the ledger would have accepted. None if there is no next one."""
+    """Return whether the next attempt is an upsert, or None if there is no next attempt.
+
+    The ledger would have accepted the message of the last attempt.
+    """
     if has_failed:
-        return False  # the entity is there: now the write matches it, or has a reason not to
+        return False  # the entity exists, so the next write matches it or is refused for a reason
     if request.upsert and not (exists and request.conditional):
-        return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
+        return True  # the entity was deleted in the meantime, and maybe created again: nothing else could refuse the message
     if attempts == 1 and request.write.entry.has_predecessor:
         return False  # the gap that refused the message might have been filled before the read
     return None
@@ -603,18 +610,17 @@ def is_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, e
 
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024  # bytes of BSON, the server's limit
-# BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
+# BSONObjectTooLarge, its code for an upsert, and its code for the result of a pipeline.
 _TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
-# Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.
+# Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services. They don't depend on the document.
 _UNCERTAIN_CODES = frozenset({13, 18, 462, 16500})
-# BadValue, TypeMismatch, PathNotViable, and $concatArrays on something else: the cause may be the caller's update, or a broken ledger.
+# BadValue, TypeMismatch, PathNotViable, and $concatArrays on a non-array. The caller's update or a broken ledger can cause them.
 _CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
 
 def leaves_verdict_open(error: Exception) -> bool:
-    """Whether the entity can tell the verdict after this failure. It cannot if only the durability failed, or the time was up."""
-    # The driver does not send a document that is too large. A response that it cannot decode quotes a key: of the new document, or of
-    # another that has it.
+    """Whether a read of the entity shows the verdict after this failure. It doesn't if only the durability or a time limit failed."""
+    # The driver doesn't send a document that is too large. A response that it can't decode quotes the key of a duplicate-key error.
     if isinstance(error, DocumentTooLarge | InvalidBSON):
         return True
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
@@ -623,7 +629,7 @@ def leaves_verdict_open(error: Exception) -> bool:
 
 
 def may_have_written(error: Exception, native: Document) -> bool:
-    """Whether the failure may be that of the document that the write returns. The server reports a failed projection after the write, with any code."""
+    """Whether the failure can come from the returned document. The server reports a failed projection after the write, with any code."""
     return (
         isinstance(error, OperationFailure)
         and not isinstance(error, DuplicateKeyError)
@@ -632,22 +638,22 @@ def may_have_written(error: Exception, native: Document) -> bool:
 
 
 def is_entity_taken(error: Exception, entity: Mapping[str, Any]) -> bool:
-    """Whether this is a duplicate key of the entity itself. A unique index of the caller's is the caller's business."""
+    """Whether the error is a duplicate of the entity's own key. Conflicts in other unique indexes are left to the caller."""
     if not isinstance(error, DuplicateKeyError):
-        return isinstance(error, InvalidBSON)  # the driver cannot decode which key it is: then the entity itself must tell
+        return isinstance(error, InvalidBSON)  # the driver can't decode which key it is, so the entity must be read
     pattern = (error.details or {}).get("keyPattern")
-    # Servers before MongoDB 4.2, and Amazon DocumentDB, do not say which index refused.
+    # Servers before MongoDB 4.2, and Amazon DocumentDB, don't report which index refused the write.
     return pattern is None or set(pattern) <= set(entity)
 
 
-# --- how safe what is written must be ------------------------------------------------------------------------------
+# --- durability ----------------------------------------------------------------------------------------------------
 
 
 Durability = Literal["majority", "acknowledged"]
 
 
 def make_durable(collection: Any, durability: Durability) -> Any:
-    """Return the collection as a guarded store writes to it, and reads what it concludes from."""
+    """Return the collection with the concerns that a guarded store needs for its writes and its verdict reads."""
     if collection.write_concern.document.get("w") == 0:
         raise ConfigurationError("The collection writes with w=0: the server would tell no outcome. Leave w out.")
     if durability == "acknowledged":
@@ -658,7 +664,7 @@ def make_durable(collection: Any, durability: Durability) -> Any:
 
 
 def require_majority(collection: Any) -> Any:
-    """Return the collection with journaled writes that a majority has, and reads of what a majority has, from the primary."""
+    """Return the collection with journaled majority writes, and majority reads from the primary."""
     return collection.with_options(
         write_concern=WriteConcern("majority", j=True, wtimeout=collection.write_concern.document.get("wtimeout")),
         read_concern=ReadConcern("majority"),
