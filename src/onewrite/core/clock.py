@@ -1,4 +1,4 @@
-"""The clock of every store, relay and handler, the names of their calls, and a relay's chance."""
+"""The clock of every store, relay, and handler, the names of their calls, and a relay's random numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onewrite.errors import ConfigurationError
 
 Clock: TypeAlias = Callable[[], float]
 
-# 2001 and 2286. A clock that counts seconds from the start of a process or a machine shows less, one that counts milliseconds more.
+# 2001 and 2286. A clock that counts from the start of a process or machine shows less, and one that counts milliseconds shows more.
 _EARLIEST, _LATEST = 1e9, 1e10
 
 
@@ -23,7 +23,7 @@ def wall_clock() -> float:
 
 
 def checked_clock(clock: object) -> Clock:
-    """Return the caller's clock, which raises before anything is sent if it shows no time of the calendar."""
+    """Return the caller's clock, with a check: before anything is sent, it raises if the time isn't plausible."""
     if clock is wall_clock or clock is times.time:
         return cast("Clock", clock)
     if not callable(clock):
@@ -32,7 +32,7 @@ def checked_clock(clock: object) -> Clock:
 
     def checked_time() -> float:
         now = function()
-        # A Decimal or a Fraction compares with floats, but does not add up with them.
+        # A Decimal or a Fraction can be compared with floats, but not added to them.
         if isinstance(now, int | float) and _EARLIEST <= now <= _LATEST:
             return now
         raise ConfigurationError(

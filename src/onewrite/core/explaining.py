@@ -1,4 +1,4 @@
-"""Return the first request of a call: the call runs with a client that sends nothing."""
+"""Returns the first request of a call, which runs with a client that sends nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class _FirstRequest(BaseException):
-    """Ends the call at its first request, and holds the request's arguments. No flow catches it."""
+    """Raised to end a call at its first request, whose arguments it contains. No flow catches it."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
 
 
 class SilentClient:
-    """Replaces a client, or one of its methods. `replies` maps methods that a store calls before the request of its verb to their replies."""
+    """Replaces a client, or one of its methods. `replies` contains the replies of methods that a store calls before its verb's request."""
 
     def __init__(self, replies: Mapping[str, Any], *, is_async: bool, path: str = "") -> None:
         self._replies, self._is_async, self._path = replies, is_async, path
@@ -32,7 +32,7 @@ class SilentClient:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._path in self._replies:
             return self._reply() if self._is_async else self._replies[self._path]
-        # pymongo's methods take these by position.
+        # pymongo's methods take these arguments by position.
         names = ("document",) if self._path == "insert_one" else ("filter", "update")
         raise _FirstRequest({**dict(zip(names, args, strict=False)), **kwargs})
 
@@ -58,10 +58,10 @@ def first_request(
         )
     counter = meter.set(None)
     try:
-        # Nothing is written, so no handler hears of it.
+        # Nothing is written, so handlers don't list the call.
         call = unwrap(getattr(type(silent_store), verb))(silent_store, *args, **arguments)
         if iscoroutine(call):
-            call.send(None)  # ends at once, unless the function of a fold waits
+            call.send(None)  # ends at once, unless a fold's function waits
             call.close()
             raise ConfigurationError("explain can't wait for the function of a fold: pass it a function that doesn't wait.")
     except _FirstRequest as request:

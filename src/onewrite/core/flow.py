@@ -1,7 +1,7 @@
-"""Flows, which decide without a client, and the two loops that run them with one.
+"""Flows, which decide without a client, and the two functions that run them with one.
 
-A flow is a generator. It yields what should be done, is sent the reply (or has the client's exception thrown in where it
-stands), and returns its result. Whatever it does not catch leaves `run` and `arun` as the client raised it.
+A flow is a generator. It yields an instruction, receives the reply or the client's exception, and returns its result. An exception
+that it doesn't catch leaves `run` and `arun` unchanged.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ Method: TypeAlias = Literal[
 
 
 class Call(NamedTuple):
-    """One request, by the name of the client's own method; a dot leads to a method of one of its attributes."""
+    """One request, by the name of the client's method. A dot leads to a method of an attribute."""
 
     method: Method
     args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = cast("dict[str, Any]", MappingProxyType({}))  # which nobody can change
+    kwargs: dict[str, Any] = cast("dict[str, Any]", MappingProxyType({}))  # immutable
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let some time pass before the next step."""
+    """Waits before the next step."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Call a function of the user's or of the driver's. What it returns is awaited, where the store is asynchronous.
+    """Calls a function of the user or the driver. Its result is awaited if the store is asynchronous.
 
-    `sends`: does it make a request?
+    `sends`: whether the function makes a request.
     """
 
     function: Callable[..., Any]
@@ -88,7 +88,7 @@ Flow: TypeAlias = Generator[FlowStep, Any, T]
 
 @dataclass(slots=True)
 class Meter:
-    """Counts the requests of the flows that run while it is the current `meter`."""
+    """Counts the requests of flows while it's the current `meter`."""
 
     requests: int = 0
 
@@ -97,7 +97,7 @@ meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
 
 
 def redirect_calls(target: object, flow: Flow[T]) -> Flow[T]:
-    """Return the flow with its calls made by this client, for a larger flow that uses several clients."""
+    """Return the flow with its calls bound to this client, for a larger flow with several clients."""
     try:
         step = next(flow)
         while True:
@@ -132,13 +132,13 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
 
 
 class Run(Protocol):
-    """`run`, or another function that a store drives its flows with. For an asynchronous store, the result must be awaited."""
+    """`run` or `arun`, with which a store drives its flows. For an asynchronous store, the result must be awaited."""
 
     def __call__(self, flow: Flow[T], target: object) -> T: ...
 
 
 def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the method of a blocking store for an asynchronous one, whose `Run` makes the method return an awaitable."""
+    """Return the method of a blocking store for an asynchronous one, whose `Run` returns an awaitable."""
     function: Any = unwrap(method)
 
     @wraps(function)
@@ -151,7 +151,7 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def drive(steps: Generator[S, Any, T], executor: Callable[..., Any], *context: Any) -> T:
-    """Execute each step that the generator yields, given the `context` as well, and send it the result."""
+    """Execute each step of the generator with the `context`, and send it the result."""
     try:
         step = next(steps)
         while True:
@@ -164,11 +164,11 @@ def drive(steps: Generator[S, Any, T], executor: Callable[..., Any], *context: A
     except StopIteration as stop:
         return cast("T", stop.value)
     finally:
-        steps.close()  # without this, a flow that is abandoned keeps its frame until it is garbage-collected
+        steps.close()  # otherwise, an abandoned flow keeps its frame until it's garbage-collected
 
 
 async def adrive(steps: Generator[S, Any, T], executor: Callable[..., Awaitable[Any]], *context: Any) -> T:
-    """`drive`, for steps that are awaited."""
+    """Drive a flow like `drive`, and await its steps."""
     try:
         step = next(steps)
         while True:
@@ -203,7 +203,7 @@ def execute(step: FlowStep, target: object, sleep: Callable[[float], None], coun
         counter.requests += 1
     result = function(*step.args, **step.kwargs)
     if isinstance(result, CoroutineType):
-        result.close()  # nobody awaited it, so nothing was sent
+        result.close()  # it wasn't awaited, so nothing was sent
         if isinstance(step, Call):
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
         raise ConfigurationError(
@@ -235,13 +235,13 @@ _BLOCKING_HOMES = ("boto3", "botocore", "pymongo.synchronous")
 
 
 def is_asynchronous(target: object, method: str) -> bool:
-    """Whether this method of a client must be awaited, as far as can be known without calling it."""
+    """Whether this method of a client must be awaited, as far as that is known without a call."""
     home = type(target).__module__
     return iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
 
 
 def check_awaited(target: object, method: str, *, is_async: bool) -> None:
-    """Raise before anything is sent if the store is asynchronous and its guard is not, or the other way round."""
+    """Raise before anything is sent if only one of the store and its guard is asynchronous."""
     kind = type(target)
     home = kind.__module__
     must_await = is_asynchronous(target, method)

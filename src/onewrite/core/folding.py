@@ -1,8 +1,7 @@
-"""The writes of several messages of one entity at once, on any engine.
+"""Writes several messages to one entity at once, on any engine.
 
-The result is that of some order of single guarded writes. To find one, the messages are judged in turn, each as if those before
-it were in the entity already: first on the assumption that the ledger lets in whatever it may, and, where the write was
-refused, on what the entity then held.
+The result is that of single guarded writes in some order. To find the order, the messages are judged in turn, each as if the earlier
+ones were already stored: first on the assumption that the ledger accepts all that it can, and after a refusal, given the entity.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
 
 Function: TypeAlias = Callable[[list[Message]], Any]
-"""The caller's function. It takes messages, and returns the arguments of the write that has their effect. It may be asynchronous."""
+"""The caller's function. It takes messages, and returns the arguments of the write with their effect. It can be asynchronous."""
 
 
 class Member(NamedTuple):
-    """A message, its index in the caller's list, and the entry of a write of it alone."""
+    """A message, its index in the caller's list, and the entry of its own write."""
 
     place: int
     message: Message
@@ -41,7 +40,7 @@ class Member(NamedTuple):
 
 
 def order_messages(messages: Sequence[Message]) -> list[int]:
-    """Return the places of the messages in the order in which they take effect: those of a source by their sequence."""
+    """Return the places of the messages in the order of their effects: within a source, the order of their sequences."""
     for message in messages:
         if not isinstance(cast("object", message), Message):
             kind = type(cast("object", message)).__name__
@@ -50,14 +49,14 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
 
 
 def make_entries(ledger: Ledger, messages: Sequence[Message], moved: Sequence[Message], now: float) -> list[Entry]:
-    """Return the entry of each message. `moved`: the messages, and others over which a mark only moves. Empty: the messages alone."""
+    """Return the entry of each message. `moved`: the messages, and others over which a mark only moves. If it's empty, only the messages."""
     written = {*map(id, messages)}
     entries = [(message, ledger.entry(message, now)) for message in moved or messages]
     return [entry if id(message) in written else entry.passing for message, entry in entries]
 
 
 def join(entries: Sequence[Entry]) -> Entry:
-    """Return the entry of one write of all. The entries are of one ledger and one moment, in the order in which they take effect."""
+    """Return the entry of one write of all messages. The entries have the same ledger and time, and are in the order of their effects."""
     first = entries[0]
     written_changes = _merge_moves([entry.own for entry in entries])
     also: dict[object, Change] = {}
@@ -67,7 +66,7 @@ def join(entries: Sequence[Entry]) -> Entry:
 
 
 def _merge_moves(changes: Iterable[Change]) -> list[Change]:
-    """Return the changes with one for each source, whose mark moves from below the first sequence to the last one at once."""
+    """Return the changes with only one for each source. Its mark moves from below the first sequence directly to the last one."""
     moves: list[Change] = []
     places: dict[Slot, int] = {}
     for change in changes:
@@ -82,9 +81,9 @@ def _merge_moves(changes: Iterable[Change]) -> list[Change]:
 
 
 def _strictest(change: Change) -> object:
-    """Return the same for changes of which the first covers all: a mark below the first sequence is below those that follow.
+    """Return a key that is equal for marks that can be compared: a mark below the first sequence is then below the later ones.
 
-    Numbers and texts do not compare, nor do digits of different length.
+    Numbers can't be compared with texts, nor can digits of different length.
     """
     if not isinstance(change, Advance):
         return change
@@ -95,11 +94,11 @@ def _strictest(change: Change) -> object:
 
 
 class Plan(NamedTuple):
-    """The messages of a write.
+    """The plan for a write of several messages.
 
-    - `fresh`: those that the ledger lets in
-    - `outcomes`: those of all others, by their places. They hold once the fresh ones are written.
-    - `moved`: the fresh ones, and others over which a mark moves because a ledger in also= holds them
+    - `fresh`: the messages that the ledger accepts
+    - `outcomes`: the outcomes of all other messages, by their places, once the fresh ones are written
+    - `moved`: the fresh messages, and those in a ledger of also=, over which a mark only moves
     """
 
     fresh: list[Member]
@@ -108,7 +107,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
-    """Judge each message as if the fresh ones before it had been written already."""
+    """Judge each message as if the earlier fresh ones were already written."""
     ledger = _LedgerAhead(fold_refusal.image.ledger)
     fresh: list[Member] = []
     outcomes: dict[int, Outcome] = {}
@@ -126,7 +125,7 @@ def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
 
 
 class _LedgerAhead:
-    """A ledger after the writes of this fold. A value that was looked up is kept, because a set can be large."""
+    """A ledger after the writes of this fold. It caches values, because a set can be large."""
 
     __slots__ = ("_contents", "_look_up")
 
@@ -149,7 +148,7 @@ class _LedgerAhead:
 
 
 def assume_refusal(members: Sequence[Member]) -> Refusal:
-    """Return a refusal by an entity that was not read yet. Its ledger accepts the first message of each source, and every id."""
+    """Return a refusal by an entity that wasn't read yet. Its ledger accepts the first message of each source, and every ID."""
     marks: dict[Slot, object] = {}
     for member in members:
         change = member.entry.own
@@ -160,22 +159,22 @@ def assume_refusal(members: Sequence[Member]) -> Refusal:
         return marks.get(slot, ABSENT)
 
     first = members[0]
-    image = Image(False, False, None, look_up, {}, {}, False)  # an entity of which nothing is known
+    image = Image(False, False, None, look_up, {}, {}, False)  # an unknown entity
     return Refusal(Write(first.message, {}, 0.0, first.entry, NO_STEP), image)
 
 
 def make_single_write(write: Write, member: Member) -> Write:
-    """Return the write of several messages as if it were of this one alone."""
+    """Return the write of several messages as a write of only this one."""
     return write._replace(message=member.message, entry=member.entry, other_messages=())
 
 
 def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | None:
-    """Return why the ledger, after earlier writes of this fold, refuses the message. None: only the caller's condition can refuse it."""
+    """Return why the ledger, after earlier writes of this fold, refuses the message, or None if only the caller's condition can refuse it."""
     return judge_message(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
 
 
 def is_passed_over(outcome: Outcome, refusal: Refusal, member: Member, ledger: Lookup) -> bool:
-    """Whether the mark moves over the message: a ledger in also= holds it, and no step of it is open. `outcome`: of `judge_member`."""
+    """Whether the mark moves over the message: it's in a ledger of also=, and has no open step. `outcome`: the result of `judge_member`."""
     if not isinstance(outcome, Duplicate):
         return False
     return is_waited_for(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
@@ -190,8 +189,8 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
         if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
             return refusal
         if any(open_step(make_single_write(write, member), image) for member in plan.fresh):
-            return refusal  # it was released before its effect was sent, and a write of the message alone ends it
-        # A step of another message may have refused the write.
+            return refusal  # it was released before its effect was sent, and a single write of the message ends it
+        # A step of a different message might have refused the write.
         return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
 
     flow: Flow[Settled[Refusal]] = settle(attempt, judge_refusal)
@@ -242,7 +241,7 @@ def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flo
 
 
 def _identify(message: Message, entry: Entry) -> object:
-    """Return the same for two copies of a message."""
+    """Return a key that is equal for two copies of a message."""
     change = entry.own
     return (change.slot, change.mark, message.id) if isinstance(change, Advance) else change.mark
 
@@ -253,7 +252,7 @@ def _copy_outcome(outcome: Outcome, message: Message) -> Outcome:
 
 
 class _Fold:
-    """One call of `fold`. It calls the caller's function, and checks that all writes are of one entity."""
+    """One call of `fold`. It calls the caller's function, and checks that all writes name the same entity."""
 
     def __init__(self, engine: Engine, function: Function) -> None:
         self._engine, self._function = engine, function
@@ -263,7 +262,7 @@ class _Fold:
         self._missing_ok = False
 
     def make_entry(self, message: Message) -> Entry:
-        """Return what a write of this message asks of the entity now."""
+        """Return the entry of a write of this message now."""
         entry = self._engine.ledger.entry(message, self._engine.clock())
         self._engine.check_earlier_marks(entry)
         return entry
@@ -278,7 +277,7 @@ class _Fold:
             plan = make_plan(chunk, refusal)
             if not plan.moved:
                 return plan.outcomes
-            # If the ledger accepts all refused messages, the caller's condition refused them. Alone, some of them may pass.
+            # If the ledger accepts all refused messages, the caller's condition refused them. One by one, some of them might pass.
             fresh = {member.place for member in plan.fresh}
             if len(chunk) == 1 or (asked_places and (len(plan.moved) == 1 or asked_places <= fresh)):
                 break
@@ -307,12 +306,12 @@ class _Fold:
         return (yield from send_fold(attempt, plan))
 
     def _attempt(self, messages: Sequence[Message], moved: Sequence[Message] = ()) -> Attempt:
-        """Return the write of the messages at once, ready to be sent. `moved`: these, among others over which a mark only moves."""
+        """Return one write for all the messages, ready to be sent. `moved`: these messages, and those over which a mark only moves."""
         engine, native = self._engine, self._engine.keep(self._native)
         step = NO_STEP if len(messages) == 1 else engine.fold_step
         key, others = engine.read_key(native), tuple(messages[1:])
         write = new_write(engine, messages[0], key, step, emit=self._emit, others=others)
-        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
+        # All have the same time, so all marks go into one slot. The messages might have waited for the caller's function.
         write = write._replace(entry=join(make_entries(engine.ledger, messages, moved, write.now)))
         return engine.attempt_fold(write, native)
 
@@ -321,7 +320,7 @@ class _Fold:
         return self._attempt(messages)
 
     def _write_one_by_one(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
-        """Write the messages in order, without those that the ledger refuses after the earlier writes."""
+        """Write the messages in order, except for those that the ledger refuses after the earlier writes."""
         ledger, others_wrote = _LedgerAhead(fold_refusal.image.ledger), False
         outcomes: dict[int, Outcome] = {}
         for member in chunk:
@@ -344,7 +343,7 @@ class _Fold:
         return outcomes
 
     def _ask(self, fresh: Sequence[Member]) -> Flow[None]:
-        """Ask the caller's function for the arguments of a write of these messages."""
+        """Call the caller's function for the arguments of a write of these messages."""
         messages = [member.message for member in fresh]
         result = yield Do(self._function, ([*messages],))
         if not isinstance(result, Mapping):
@@ -357,11 +356,13 @@ class _Fold:
         if "finishes" in arguments:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
         if self._emit is not None:
-            check_causes(messages, self._emit)  # even for one message, so a mistake shows before a larger batch comes
+            check_causes(
+                messages, self._emit
+            )  # even for one message, so that a mistake is found before a larger batch arrives
         name, canonical = self._engine.entity_argument, self._engine.canonical
         if not arguments.get(name):
             raise InvalidUpdate(f"The function of a fold names the entity: return its {name} beside the update.")
-        entity = copy_value(self._engine.read_key(arguments))  # the function may use its dict again, for another entity
+        entity = copy_value(self._engine.read_key(arguments))  # the function can reuse its dict for a different entity
         if self._entity is ABSENT:
             self._entity = entity
         elif canonical(self._entity) != canonical(entity):

@@ -30,7 +30,7 @@ TOKEN = "ow_t"  # noqa: S105  # identifies the last write, so that a call recogn
 
 
 def plain(text: str) -> str:
-    """Return the text itself. For a member of an Enum, an f-string may show the member's name instead."""
+    """Return the text itself. An f-string could show an Enum member's name instead."""
     return str.__str__(text)
 
 
@@ -45,7 +45,7 @@ def make_label_name(name: str) -> str:
 
 
 def make_name_prefix(attribute: str) -> str:
-    """Return the prefix of all names that a ledger stores, given its label; for a set of the caller's, of the names next to the set."""
+    """Return the prefix of all names that a ledger stores, given its label; for a caller's set, the prefix of the names next to the set."""
     return attribute.removesuffix(_LABEL) if is_ours(attribute) else OURS
 
 
@@ -110,9 +110,9 @@ def has_pending(fields: Mapping[str, object]) -> bool:
 
 
 def check_outbox(label: str | None, fields: Mapping[str, object], *, null_is_absent: bool = True) -> None:
-    """Raise unless the outbox in an entity's fields has this label, or is absent. None: any outbox will do.
+    """Raise unless the outbox in an entity's fields has this label, or is absent. None accepts any outbox.
 
-    `null_is_absent`: as the filters of MongoDB take it.
+    `null_is_absent`: whether null counts as absent, as in MongoDB's filters.
     """
     text, events = fields.get(OUTBOX.label), fields.get(OUTBOX.events, [])
     is_absent = text is None and (null_is_absent or OUTBOX.label not in fields)

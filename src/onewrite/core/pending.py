@@ -1,8 +1,8 @@
-"""What an entity's outbox holds, as a relay reads it: which events wait, their numbers, and what consumers see of them. Pure.
+"""An entity's outbox, as a relay reads it: the pending events, their numbers, and their published form. This module does no I/O.
 
-The number of an event is the count of those sent before and its place in the list. The source names the entity's *incarnation*
-as well: the nonce of its first event. So an entity that is deleted and created again is another source, and its first event is
-not taken for the first one of the entity before it.
+The number of an event is the count of events sent before, plus its place in the list. The source also contains the entity's
+*incarnation*: the nonce of its first event. An entity that is deleted and created again therefore has a different source, and its
+first event isn't a duplicate of its predecessor's first event.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from onewrite.core.tombstone import Tombstone, read_tombstone
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 Y = TypeVar("Y")
-SKIPPED_TYPE = "onewrite.skipped"  # the type of what stands in for an event that was skipped
+SKIPPED_TYPE = "onewrite.skipped"  # the type of an event that replaces a skipped one
 
-# Any fixed UUID would do: it keeps the ids of events apart from everybody else's.
+# Any fixed UUID would do. It keeps the IDs of events apart from all other UUIDs.
 _EVENTS = UUID("c0f4a1de-7a3b-4f58-9f0e-6f6e65777274")
 _FIELDS = ("id", "type", "body", "time", "nonce", "cause")
 
 
 @dataclass(frozen=True, slots=True)
 class PendingEvent:
-    """An event as it is stored. `id` is derived from the message; the id that is published is derived from it, the source and the number."""
+    """A stored event. Its `id` is derived from the message. The published ID is derived from this one, the source, and the number."""
 
     id: str
     type: str
@@ -43,8 +43,8 @@ class PendingEvent:
     cause: str
 
     def replacement(self, entity: Mapping[str, Any]) -> PendingEvent:
-        """Return the event that takes its place. It has the key of its entity, by which a consumer finds the entity of its own that waits for this
-        number. The nonce stays, because the first event's names the incarnation.
+        """Return the event that replaces this one. It contains the entity's key, so that a consumer can find its own entity that waits for this
+        number. It keeps the nonce, because the first event's nonce is the incarnation.
         """
         body = json.dumps({"type": self.type, "entity": dict(entity)}, default=_format_key_value)
         return replace(self, type=SKIPPED_TYPE, body=body)
@@ -55,7 +55,7 @@ class PendingEvent:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """An event on its way out. `id` and `source` are the same in every copy of it, and `sequence` counts 1, 2, 3 in a source."""
+    """An event to publish. Every copy has the same `id` and `source`, and `sequence` counts 1, 2, 3 in a source."""
 
     id: str
     source: str
@@ -67,7 +67,7 @@ class Outgoing:
     entity: Mapping[str, Any] = field(compare=False, repr=False)
 
     def cloudevent(self) -> str:
-        """Return the event as a CloudEvent 1.0, in JSON. The body stands in it byte for byte as it was emitted."""
+        """Return the event as a CloudEvent 1.0 in JSON. The body is byte for byte the emitted one."""
         attributes = {
             "specversion": "1.0",
             "id": self.id,
@@ -85,9 +85,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """An entity's outbox as it was read. `key` is the entity's key as text, for the source; `sent_count` is None before the first clear.
+    """An entity's outbox, as it was read. `key` is the entity's key as text, for the source. `sent_count` is None before the first clear.
 
-    `tombstone`: the entity was deleted, and whoever clears the last event lets the database remove it.
+    `tombstone`: the entity was deleted, and the clear of the last event must set its expiry.
     """
 
     entity: Mapping[str, Any] = field(hash=False)
@@ -99,7 +99,7 @@ class Box:
     tombstone: Tombstone | None = None
     caller_entity: Mapping[str, Any] | None = field(
         default=None, compare=False, hash=False
-    )  # the entity as the caller's client reads it
+    )  # the entity in the caller's form
 
     @property
     def base(self) -> int:
@@ -107,66 +107,66 @@ class Box:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing has been emitted since the entity was created."""
+        """Whether the entity has never emitted an event."""
         return self.sent_count is None and not self.events
 
     @property
     def source(self) -> str:
-        """The source of its events. Asked only where something was emitted."""
+        """The source of the entity's events, if it has emitted any."""
         return f"{self.origin}/{self.life}"
 
     @property
     def life(self) -> str:
-        """The incarnation, which the first clear will keep. There is one as soon as there is an event."""
+        """The incarnation, which the first clear stores. It exists once there is an event."""
         return self.events[0].nonce if self.incarnation is None else self.incarnation
 
     @property
     def due_at(self) -> str:
-        """When a sweep takes it. Asked only where something is pending."""
+        """The time from which a sweep takes the box, if an event is pending."""
         return self.due or self.events[0].time
 
     def is_postponed(self, now: float) -> bool:
-        """Whether an event was refused, and it is too early for a retry. The time of the oldest event itself postpones nothing, however
-        far ahead the clock of its writer was."""
+        """Whether an event was refused, and it's too early to retry it. An event whose time is in the future, because its writer's clock was
+        ahead, isn't postponed."""
         return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now
 
     def is_due(self, before: str | None) -> bool:
-        """Whether a sweep takes the box if it looks for events that are due before that time. None: it takes all pending events."""
+        """Whether a sweep for events that are due before this time takes the box. None: the sweep takes all pending events."""
         return bool(self.events) and (before is None or self.due_at <= before)
 
     def outgoing(self, place: int) -> Outgoing:
         event, source = self.events[place], self.source
         number = self.base + place + 1
-        # The number, because a message may take effect a second time, and its events are others then. The length keeps two triples apart.
+        # It includes the number, because a message can take effect a second time, with different events. The length keeps two triples apart.
         event_id = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
-        # A copy, because the publisher may do with it what it wants.
+        # A copy, because the publisher can change it.
         entity = copy_value(self.entity if self.caller_entity is None else self.caller_entity)
         return Outgoing(event_id, source, event.type, number, event.time, event.body, event.cause, entity)
 
     def outgoing_from(self, first: int = 0) -> tuple[Outgoing, ...]:
-        """Return the pending events from a place on."""
+        """Return the pending events, starting at a place."""
         return tuple([self.outgoing(place) for place in range(first, len(self.events))])
 
     def after(self, count: int) -> Box:
-        """Return the box without its first events, as it is once they are cleared."""
+        """Return the box after its first events are cleared."""
         return replace(self, sent_count=self.base + count, incarnation=self.life, events=self.events[count:], due=None)
 
     def with_event(self, place: int, event: PendingEvent) -> Box:
         return replace(self, events=(*self.events[:place], event, *self.events[place + 1 :]))
 
     def is_after(self, before: Box, count: int) -> bool:
-        """Whether this is the box with its first events cleared, by any relay."""
+        """Whether this is the box after any relay has cleared its first events."""
         return (self.sent_count, self.incarnation) == (before.base + count, before.life)
 
     def follows(self, before: Box, count: int) -> bool:
-        """Whether this is the box as it was `before`, with at most more events after the first `count`."""
+        """Whether this box is the one from `before`, possibly with more events after the first `count`."""
         is_same = (self.sent_count, self.incarnation) == (before.sent_count, before.incarnation)
         return is_same and [event.nonce for event in self.events[:count]] == [event.nonce for event in before.events[:count]]
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An entity whose outbox cannot be read: something else stands there (`LedgerMismatch`), or the database or its driver refuses."""
+    """An entity whose outbox can't be read: it contains other data (`LedgerMismatch`), or the database or its driver refuses."""
 
     entity: Mapping[str, Any]
     error: Exception
@@ -175,7 +175,7 @@ class Broken:
 def try_read(
     read: Callable[[Mapping[str, Any]], Generator[Y, Any, Box]], entity: Mapping[str, Any]
 ) -> Generator[Y, Any, Box | Broken]:
-    """Return the entity's outbox, or why it cannot be read: such an entity must not block the others."""
+    """Return the entity's outbox, or why it can't be read. Such an entity must not block the others."""
     try:
         return (yield from read(entity))
     except ConfigurationError:
@@ -185,15 +185,15 @@ def try_read(
 
 
 class Search(Enum):
-    """What looks for entities with something pending has found none on its last step, and has not come to the end."""
+    """The result of a search step that found no pending entity, but hasn't reached the end."""
 
     GOES_ON = auto()
 
 
 def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: Mapping[str, Any]) -> Box:
-    """Return the outbox of that label in the fields of an entity, whose numbers are ints; of any label, if it is None.
+    """Return the outbox with this label in an entity's fields, or any outbox if `label` is None. The fields' numbers are ints.
 
-    Raises `LedgerMismatch` where something else stands there.
+    Raise `LedgerMismatch` if the fields contain other data.
     """
     check_outbox(label, fields)
     outbox_fields = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
@@ -213,14 +213,14 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
 
 
 def _format_key_value(value: object) -> object:
-    """Return what JSON has for a part of a key that is neither a text nor an int."""
+    """Convert a part of a key to JSON, if it's neither a string nor an int."""
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
     return urlsafe_b64encode(bytes(value)).decode() if isinstance(value, SupportsBytes) else str(value)
 
 
 class KeyAttribute(NamedTuple):
-    """A part of an entity's key as a source says it: its name, its type as a letter, and its value, still percent-encoded."""
+    """A key attribute in an event's source: its name, its type's letter, and its percent-encoded value."""
 
     name: str
     kind: str
@@ -228,7 +228,7 @@ class KeyAttribute(NamedTuple):
 
 
 def parse_source(source: str, outbox: str) -> list[KeyAttribute]:
-    """Return the parts of the entity's key in the source of an event. The incarnation may be missing at its end."""
+    """Return the key attributes in the source of an event. The incarnation at its end is optional."""
     parts = source.removeprefix(f"{outbox}/").split("/")
     if "=" not in parts[-1]:
         parts.pop()

@@ -1,4 +1,4 @@
-"""The flows that begin, perform, finish and release a step, on any engine. The rules are in onewrite/core/step.py."""
+"""The flows that begin, perform, finish, and release a step, on any engine. `step.py` has the rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
 
-_MAX_ROUNDS = 6  # each after the second means that another worker changed the step
+_MAX_ROUNDS = 6  # each attempt after the second means that a different worker changed the step
 
 Effect: TypeAlias = Callable[[Begun], Any]
 Then: TypeAlias = Callable[[Any], Mapping[str, Any]]
@@ -48,7 +48,7 @@ def begin(
     safe_for: timedelta,
     after: Uncertain | None = None,
 ) -> Flow[Answer]:
-    """Begin a step, or take it over from a worker that is believed to be dead."""
+    """Begin a step, or take it over after its lease."""
     check_message(message)
     request = StepRequest(name, lease, safe_for, after)
     check_begin(request)
@@ -57,7 +57,7 @@ def begin(
     key = engine.read_key(native)
     if after is not None:
         check_claim(after, message, key, engine.canonical)
-    write = new_write(engine, message, key, name="")  # it needs no token, because the fence says whose step it is
+    write = new_write(engine, message, key, name="")  # it needs no token, because the fence identifies the step's owner
     fresh = new_step(engine.ledger.attribute, message, request, engine.name_call(), write.now)
     step, old_fence = fresh, None
     if after is not None:
@@ -75,12 +75,12 @@ def begin(
         elif found.is_same(fresh):
             return found.as_begun(message, key, engine.clock)
         elif found.fence == old_fence and found.ledger != step.ledger:
-            step = step._replace(ledger=found.ledger)  # it was begun under an earlier ledger, and stays there
+            step = step._replace(ledger=found.ledger)  # it was begun under an earlier ledger, and remains there
         elif may_be_taken_over(found, write.now, request):
             step, old_fence = fresh.take_over(found), found.fence
         else:
             return judge_open_step(found, message, write.now, None, key)
-    return Busy(message, write.now)  # other workers begin and release the step again and again
+    return Busy(message, write.now)  # other workers repeatedly begin and release the step
 
 
 def finish(
@@ -92,7 +92,7 @@ def finish(
     emit: object = None,
     attempt: Callable[[Write, Native], Attempt] | None = None,
 ) -> Flow[Outcome]:
-    """Send the write that finishes a step. `attempt`: makes it, if it is not an update."""
+    """Send the write that finishes a step. `attempt`: creates the write, if it isn't an update."""
     native = engine.keep(split_missing_ok(native)[0])
     key = engine.read_key(native)
     check_claim(claim, message, key, engine.canonical)
@@ -101,15 +101,15 @@ def finish(
 
 
 def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
-    """End the lease, if the step is still this worker's. Withdraw a step whose effect cannot have been sent.
+    """End the lease, if this worker still has the step. Withdraw a step whose effect wasn't sent.
 
-    It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says then that the
-    message is still to be done.
+    With a ledger under which later messages can overtake this one, the step remains for any worker to take over, because only the step
+    shows that the message isn't done.
     """
     check_release(step)
     native, is_unsent = engine.name_entity(step.entity_key), step.first and not sent
     write = new_write(engine, step.message, step.entity_key, name="")
-    for ledger in engine.ledger.terms.attributes:  # it may be under one in also=
+    for ledger in engine.ledger.terms.attributes:  # it can be under a ledger in also=
         if is_unsent and not write.entry.is_overtakable:
             withdrawal = write._replace(step=Withdraws(step.fence, ledger), emission=None)
             if (yield from engine.attempt(withdrawal, native).lands()):
@@ -132,7 +132,8 @@ def perform(
     safe_for: timedelta,
     then: Then,
 ) -> Flow[Outcome]:
-    """Begin a step, call the effect, and write what finishes the step. `then` makes the arguments of that write from the effect's result."""
+    """Begin a step, call the effect, and send the write that finishes the step. `then` takes the effect's result, and returns the write's
+    arguments."""
     check_message(message)
     for role, function in (("the effect", effect), ("then=", then)):
         if not callable(function):
@@ -140,17 +141,17 @@ def perform(
     step = yield from begin(engine, message, name, native, lease=lease, safe_for=safe_for)
     if not isinstance(step, Begun):
         return step
-    if not step.left():  # this process was suspended meanwhile: another worker may have begun the effect
+    if not step.left():  # this process was suspended, so a different worker might have begun the effect
         yield from release(engine, step, sent=False)
         return Busy(step.message, step.until)
-    kept_step = replace(step, entity_key=copy_value(step.entity_key))  # the effect may change its argument
+    kept_step = replace(step, entity_key=copy_value(step.entity_key))  # the effect can change its argument
     try:
         result = yield Do(effect, (step,))
         arguments = {**engine.name_entity(kept_step.entity_key), **engine.final_write.read_arguments(then(result))}
         emit = arguments.pop("emit", None)
         return (yield from finish(engine, message, arguments, kept_step, emit=emit))
     except Exception as error:
-        # The effect may have happened. So the step stays, and the next delivery need not wait for the end of the lease.
+        # The effect might have happened, so the step remains. Without its lease, the next delivery doesn't have to wait.
         try:
             yield from release(engine, kept_step, sent=True)
         except Exception as second_error:
@@ -159,7 +160,7 @@ def perform(
 
 
 def open_steps(engine: Engine, native: Native) -> Flow[list[Busy | Uncertain]]:
-    """Return the open steps of the store's ledger and of those in its also=, the oldest first."""
+    """Return the open steps of the store's ledger and the ledgers in its also=, the oldest first."""
     native = engine.keep(native)
     key = engine.read_key(native)
     image = yield from engine.read(key, native)

@@ -112,7 +112,7 @@ def _service(argument: object) -> str | None:
 
 
 class Nothing:
-    """What a function gets for an argument that was left out."""
+    """The value of an omitted argument."""
 
     def __repr__(self) -> str:
         return "..."
@@ -122,7 +122,7 @@ _NOTHING = Nothing()
 
 
 def let_flow_refuse(*functions: Any) -> None:
-    """Let a call that lacks the message reach the flow, which says so. Python would say that the last argument is missing."""
+    """Let a call without a message reach the flow, whose error names it. Python would name the last argument instead."""
     for function in map(unwrap, functions):
         code = function.__code__
         count = code.co_argcount - (code.co_varnames[0] == "self")

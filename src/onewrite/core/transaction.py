@@ -1,4 +1,4 @@
-"""Several guarded writes as one, on any engine: which writes can take part, how often the transaction is made, and which outcome counts."""
+"""Makes several guarded writes as one, on any engine: it checks the participants, retries the transaction, and selects the outcome."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from onewrite.outcome import (
     Unmet,
 )
 
-DEADLINE: Final = timedelta(seconds=30)  # how long a transaction waits until other transactions have ended
-_MIN_WAIT, _MAX_WAIT = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
+DEADLINE: Final = timedelta(seconds=30)  # the default time for which a transaction waits for others
+_MIN_WAIT, _MAX_WAIT = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, but throttling lasts longer
 _WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
 
 
@@ -44,7 +44,7 @@ A = TypeVar("A", bound=Attempt)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedWrite(ABC, Generic[E]):
-    """A guarded write that is not sent yet. `method`: the method of the store that made it. `native`: a copy of the caller's arguments."""
+    """A guarded write that isn't sent yet. `method`: the store's method that created it. `native`: a copy of the caller's arguments."""
 
     store: E = field(repr=False)
     method: str
@@ -59,7 +59,7 @@ class PreparedWrite(ABC, Generic[E]):
     @property
     @abstractmethod
     def entity(self) -> Mapping[str, Any]:
-        """The key of the entity. It is empty if the write creates an item and does not say which attributes are the key."""
+        """The key of the entity. It's empty if the write creates an item, and its key attributes aren't known."""
 
     @abstractmethod
     def make_attempt(self, write: Write) -> Attempt:
@@ -70,10 +70,10 @@ class PreparedWrite(ABC, Generic[E]):
 class TransactionWrite(ABC, Generic[A]):
     """One write of a transaction.
 
-    - `place`: its index among the participants, or None if it remembers the message in an inbox
+    - `place`: its index among the participants, or None for the inbox's write
     - `attempt`: the same write, ready to be sent alone
     - `creates`: whether it creates its entity
-    - `steps`: the steps that the next attempt of the transaction ends, by the places of the writes
+    - `steps`: the steps that the next attempt of the transaction ends, by the places of their writes
     """
 
     place: int | None
@@ -92,7 +92,8 @@ class TransactionWrite(ABC, Generic[A]):
         return self.write.entry.own.requires_predecessor
 
     def judge(self, image: Image, now: float) -> Outcome | None:
-        """Return why its condition failed, given the entity as it was `now`. None: the message's step refused it, and the next attempt ends that step."""
+        """Return why the write's condition failed, given the entity at `now`. Return None if the message's step refused it, and the next attempt
+        ends that step."""
         write = self.write._replace(now=now)
         outcome = judge(write, image)
         if isinstance(outcome, Unmet) and not self.creates:
@@ -105,7 +106,7 @@ class TransactionWrite(ABC, Generic[A]):
 
     @abstractmethod
     def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
-        """Do as `pipeline.pass_over`. `image`: the entity when it refused the transaction, if that is known."""
+        """Move the mark like `pipeline.pass_over`. `image`: the entity that refused the transaction, if it's known."""
 
 
 P = TypeVar("P", bound=PreparedWrite[Any])
@@ -114,7 +115,7 @@ R = TypeVar("R")
 
 
 class Backoff:
-    """Waits that double. A part of each is random, so two transactions that conflicted once do not conflict again."""
+    """The waits between attempts, which double. A part of each is random, so two transactions don't conflict repeatedly."""
 
     def __init__(self, deadline: timedelta, chance: Callable[[], float], clock: Callable[[], float]) -> None:
         if not isinstance(cast("object", deadline), timedelta):
@@ -124,11 +125,11 @@ class Backoff:
         self._end = clock() + deadline.total_seconds()
         self._budget = (
             deadline.total_seconds()
-        )  # the sum of all waits, which ends the retries even if the clock stands still
+        )  # the sum of all waits. It ends the retries even if the clock doesn't advance.
         self._next = _MIN_WAIT
 
     def pause(self) -> float | None:
-        """Return the seconds to wait before the next attempt. None: the deadline has passed."""
+        """Return the seconds to wait before the next attempt, or None if the deadline has passed."""
         wait = self._next * (1 + self._chance()) / 2
         if self._clock() + wait > self._end or wait > self._budget:
             return None
@@ -139,18 +140,20 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Why a transaction was not made, as far as the engine showed it."""
+    """The reasons why a transaction wasn't made, as far as the engine reports them."""
 
-    outcomes: Sequence[Outcome]  # of the writes that were refused
-    passes: bool = False  # the next attempt may succeed
+    outcomes: Sequence[Outcome]  # the refused writes
+    passes: bool = False  # the next attempt can succeed
     waits: bool = False  # the next attempt must wait
     failure: Exception | None = None  # raised if no ledger refused the message
-    is_undecided: bool = False  # an earlier attempt may have made it, and only the next one can show that
-    images: Mapping[int | None, Image] = field(default_factory=dict[int | None, Image])  # of the entities, by their places
+    is_undecided: bool = False  # an earlier attempt might have made it, and only the next one shows that
+    images: Mapping[int | None, Image] = field(
+        default_factory=dict[int | None, Image]
+    )  # the entities, by the places of their writes
 
 
 class Transaction(ABC, Generic[P, W, R]):
-    """One call of `transact`. `R`: how an engine refuses a transaction."""
+    """One call of `transact`. `R`: the engine's form of a refused transaction."""
 
     kind: type[P]  # the type of the participants
     action: type[W]  # the type of the writes
@@ -162,7 +165,7 @@ class Transaction(ABC, Generic[P, W, R]):
         self.message, self.inbox = message, inbox
         self.steps: dict[int | None, StepPart] = {}
         self.participants: tuple[P, ...] = self._checked_participants(participants)
-        self.store = self.participants[0].store  # whose client and clock are those of the transaction
+        self.store = self.participants[0].store  # its client and clock are those of the transaction
         _check_stores(self.participants, inbox, is_async=is_async)
         self.inbox_store = None if inbox is None else self.open_inbox(inbox)
         self.check()
@@ -173,7 +176,7 @@ class Transaction(ABC, Generic[P, W, R]):
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse writes that the engine cannot make in one transaction."""
+        """Refuse writes that the engine can't make in one transaction."""
 
     @abstractmethod
     def open_inbox(self, inbox: Inbox) -> Engine:
@@ -181,26 +184,26 @@ class Transaction(ABC, Generic[P, W, R]):
 
     @abstractmethod
     def attempt_inbox(self, write: Write, expires: float) -> Attempt:
-        """Return the write that remembers the message in the inbox. `expires`: when the database may remove it, in epoch seconds."""
+        """Return the write that remembers the message in the inbox. `expires`: when the database can remove it, in epoch seconds."""
 
     def check_stores(self) -> Flow[None]:
-        """Raise if a store cannot be guarded, and only its database knows that."""
+        """Raise if a store can't be guarded, for reasons that only its database knows."""
         yield from ()
 
     @abstractmethod
     def make(self, actions: Sequence[W], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | R]:
-        """Make it, or return how it was refused. Wait for conflicts that concern the whole transaction."""
+        """Make the transaction, or return its refusal. Wait for conflicts of the whole transaction."""
 
     @abstractmethod
     def findings(self, actions: Sequence[W], refusal: R, round_number: int) -> Flow[Findings]:
-        """Return why it was refused."""
+        """Return why the transaction was refused."""
 
     @abstractmethod
     def give_up(self, actions: Sequence[W], refusal: R) -> Flow[Outcome]:
         """Return the outcome, or raise, if other writers conflicted until the deadline."""
 
     def actions(self, name: str) -> list[W]:
-        """Return its writes, with the inbox first. `name`: the name of the call."""
+        """Return the transaction's writes, with the inbox first. `name`: the name of the call."""
         actions: list[W] = []
         if self.inbox is not None:
             now = cast("Engine", self.inbox_store).clock()
@@ -220,14 +223,14 @@ class Transaction(ABC, Generic[P, W, R]):
         return actions
 
     def send_alone(self) -> Flow[Outcome]:
-        """Send the only write alone. A refusal names its participant, as in a transaction."""
+        """Send the only write by itself. A refusal names its participant, like in a transaction."""
         yield from self.check_stores()
         (action,) = self.actions(self.store.name_call())
         outcome = yield from send_write(action.attempt, missing_ok=action.missing_ok)
         return with_participant(outcome, action.place)
 
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
-        """Make it, or return why it cannot be made. All attempts have one name, so the token of any that landed is known."""
+        """Make the transaction, or return why it can't be made. All attempts share a name, and so a token, by which one that landed is recognized."""
         yield from self.check_stores()
         name, round_number = self.store.name_call(), 0
         while True:
@@ -247,7 +250,7 @@ class Transaction(ABC, Generic[P, W, R]):
                 yield Wait(wait)
 
     def _pass_over(self, outcome: Outcome, actions: Sequence[W], images: Mapping[int | None, Image]) -> Flow[Outcome]:
-        """Move each counting mark over a message that a ledger in also= holds, because a `Duplicate` is not delivered again."""
+        """Move each counting mark over a message in a ledger of also=, because a `Duplicate` isn't redelivered."""
         if isinstance(outcome, Duplicate):
             for action in actions:
                 if action.requires_predecessor:
@@ -257,7 +260,7 @@ class Transaction(ABC, Generic[P, W, R]):
         return outcome
 
     def _outcome(self, findings: Findings, actions: Sequence[W]) -> Outcome | None:
-        """Return the outcome. None: the transaction is to be made again."""
+        """Return the outcome, or None if the transaction must be made again."""
         if findings.is_undecided:
             return None
         outcome = heaviest(findings.outcomes)
@@ -268,7 +271,7 @@ class Transaction(ABC, Generic[P, W, R]):
         if findings.failure is not None and isinstance(outcome, Unmet | None):
             raise findings.failure
         if isinstance(outcome, Unmet) and any(action.requires_predecessor for action in actions):
-            # Later messages wait for this one, so a refusal that nothing remembers must be redelivered.
+            # Later messages wait for this one, so a refusal that isn't recorded must be redelivered.
             return replace(outcome, settled=False)
         return outcome
 
@@ -311,7 +314,7 @@ _REASONS = {
 
 
 def check_prepared(method: str, names: Iterable[str], parameters: Collection[str], reasons: Mapping[str, str]) -> None:
-    """Raise for an argument that this write of a transaction does not take. `reasons`: why, for arguments that the engine takes elsewhere."""
+    """Raise for an argument that this write of a transaction doesn't accept. `reasons`: why, for arguments that the engine accepts elsewhere."""
     for name in names:
         if name not in parameters:
             reason = {**_REASONS, **reasons}.get(name, f"it takes {', '.join(sorted(parameters))} and emit.")
@@ -324,6 +327,6 @@ def with_participant(outcome: Outcome, place: int | None) -> Outcome:
 
 
 def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """Return the first of the heaviest outcomes. A missing entity whose message must be redelivered is heavier than one that settles it."""
+    """Return the first outcome with the greatest weight. A `Missing` that must be redelivered weighs more than a settled one."""
     candidates = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
     return next((outcome for kind in _WEIGHTS for outcome in candidates if isinstance(outcome, kind)), None)

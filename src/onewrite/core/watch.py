@@ -12,7 +12,7 @@ _PAUSE = 3600.0  # seconds between two comparisons with the server's clock
 
 
 class Watch:
-    """Compares the clock with the time in a response that a store has received anyway. It makes no request."""
+    """Compares the clock with the time in the store's responses, without a request of its own."""
 
     def __init__(self, skew: timedelta | None) -> None:
         self._skew = skew
@@ -22,7 +22,7 @@ class Watch:
         )  # the clocks aren't compared between these times
 
     def wants_clock(self, now: float) -> bool:
-        """Whether it is time to compare the clocks again. For a ledger that doesn't depend on time, it never is."""
+        """Whether it's time to compare the clocks again. It never is for a ledger that doesn't depend on time."""
         if self.since < now < self.until:
             return False
         self.since, self.until = now - _PAUSE, now + _PAUSE
