@@ -1,13 +1,13 @@
 """The requests of a guarded write on DynamoDB: the caller's own call, with the conditions and changes of each part of the write. Pure.
 
-`add_parts` is the list of the parts, and each has its condition, its change and its values in one place. A new part is one function here, one in the
-dialect of the other engine, and a field of `Write`.
+`add_parts` lists the parts. Each part has its condition, change, and values in one function. To add a part, write a function here
+and one in the dialect of the other engine, and add a field to `Write`.
 
-Two writes of one shape (see `_describe_shape`) differ in values, and in the names of sources and steps, only. So a part is written down once for all of them: what
-differs is given as a function of the write, next to the text that it belongs to.
+Two writes of the same shape (see `_describe_shape`) differ only in values and in the names of sources and steps. They share one
+plan, in which a function of the write supplies each value or name that differs.
 
-Every slot of a ledger is a top-level attribute, because a nested path could not be created and written in one update. Names
-that an expression takes as they are go into it as they are: each placeholder costs 5 to 10 microseconds.
+Every slot of a ledger is a top-level attribute, because one update can't both create a nested path and write to it. If a name needs
+no placeholder, the expression contains the name itself, because each placeholder costs 5 to 10 microseconds.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ from onewrite.dynamodb.layout import locate_slot, locate_step
 from onewrite.dynamodb.values import Convert, Members, sendable
 from onewrite.errors import InvalidMessage, InvalidUpdate
 
-# A name of this form needs no placeholder: no reserved word has an underscore.
+# A name of this form doesn't need a placeholder, because no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # DynamoDB numbers have 38 digits
-_MAX_REPEATED = 6  # characters of a name that a write of several messages repeats as it is
-_MAX_PLANS = 1024  # as many as the caller's source code has calls, for each moment of a ledger's ring
+_MAX_REPEATED = 6  # in a write of several messages, longer names get placeholders
+_MAX_PLANS = 1024  # enough for every call in the caller's source code, at each position of a ledger's ring
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 
-# The lean client sends a write a second time only if one of these values tells whose write it is.
+# The lean client retries a write only if one of these values identifies the call that wrote.
 TOKEN_VALUE, STEP_VALUE = ":ow_token", ":ow_step"
 
 Read: TypeAlias = Callable[[Write], Any]
-"""Reads what differs between two writes of one shape: a value, or the name of an attribute."""
+"""Reads a value or an attribute name that differs between writes of the same shape."""
 RequestBuilder: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
-"""Builds the request of a write: one of the functions that follow."""
+"""Builds the request of a write: `build_update`, `build_put`, or `build_change`."""
 
 
 # --- the requests ------------------------------------------------------------------------------------------------------
 
 
 def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sendable, *, exists: bool = False) -> Call:
-    """Build the caller's update with our parts. `exists`: the item must exist."""
+    """Build the caller's update with onewrite's parts. Pass `exists=True` if the item must exist."""
     plan, kwargs = _merge(write, native, convert, tuple(read_mapping(native, "Key")) if exists else ())
     kwargs["UpdateExpression"] = plan.update
-    if "Key" in native:  # without it, the driver says what is missing
+    if "Key" in native:  # if it's missing, the driver raises
         kwargs["Key"] = convert(native["Key"] or {})
     return Call("update_item", (), kwargs)
 
 
 def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
-    """Build a put that creates an item, and never replaces one."""
+    """Build a put that creates an item and never replaces one."""
     item = read_mapping(native, "Item")
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
@@ -83,20 +83,20 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
 
 
 def build_change(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
-    """Build an update of an item that must exist: the write of `Attempt.make_record`, or the begin of a step."""
+    """Build an update of an existing item, for `Attempt.make_record` or for the begin of a step."""
     return build_update(write, native, convert, exists=True)
 
 
 def possible_keys(item: Mapping[str, Any]) -> list[str]:
-    """Return the attributes that may be the key, since the call does not say which are.
+    """Return the attributes that could be the key, because a put doesn't show which ones are.
 
-    An item that is there has its key: so the condition asks that none of these attributes is there.
+    An existing item has its key attributes, so a condition that none of these attributes exists refuses it.
     """
     return [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
 
 
 class _Plan(NamedTuple):
-    """The common part of all writes of one shape: the draft, and its texts merged with the caller's."""
+    """The common part of all writes of the same shape: the draft, and its expressions merged with the caller's."""
 
     draft: Draft
     update: str
@@ -114,9 +114,9 @@ def _merge(
     *,
     creates: bool = False,
 ) -> tuple[_Plan, dict[str, Any]]:
-    """Return the plan of the write, and the caller's arguments with our condition, names and values in them.
+    """Return the plan of the write, and the caller's arguments with onewrite's condition, names, and values.
 
-    `keys`: attributes that must exist, or that must not if the write creates the item.
+    `keys` are attributes that must exist, or that must not exist if the write creates the item.
     """
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = with_condition_text(native)
@@ -137,7 +137,7 @@ def _merge(
             tuple(values.keys()),
         )
         plan = _plans.get(shape)
-    except (TypeError, AttributeError):  # no shape; or an argument of another type, which is refused here
+    except (TypeError, AttributeError):  # an unhashable shape, or an argument of a wrong type, which _make_plan refuses
         plan = shape = None
     if plan is None:
         plan = _make_plan(write, native, keys, creates=creates)
@@ -165,7 +165,7 @@ def _merge(
 
 
 def _describe_shape(write: Write) -> tuple[object, ...]:
-    """Return the values on which the text of our parts depends. They have no hash if no other write has the same text."""
+    """Return the values on which the expressions of onewrite's parts depend. They're unhashable if no other write has the same ones."""
     entry, step, emission, burial = write.entry, write.step, write.emission, write.burial
     if type(entry.own) is not Remember or entry.also or entry.more:
         ledger: object = (len(entry.more), *map(_describe_change, entry.changes))
@@ -178,7 +178,7 @@ def _describe_shape(write: Write) -> tuple[object, ...]:
         emission and (emission.label, bool(emission.events)),
         type(step),
         type(step) is Finishes and (step.overtaken, step.is_unsent),
-        type(step) is NoStepAtAll and step.unsent,  # stored steps have no hash, so a write that ends them is of no shape
+        type(step) is NoStepAtAll and step.unsent,  # stored steps are unhashable, so a write that ends them has no shape
         len(write.other_messages),
         burial and (burial.tombstone.ttl, burial.removes),
     )
@@ -191,7 +191,7 @@ def _describe_change(change: Change) -> tuple[object, ...]:
 
 
 def _make_plan(write: Write, native: Mapping[str, Any], keys: tuple[str, ...], *, creates: bool) -> _Plan:
-    """Merge the caller's expressions with our parts. Raise for an expression that touches our names or cannot be merged."""
+    """Merge the caller's expressions with onewrite's parts. Raise if an expression touches onewrite's names or can't be merged."""
     if "Item" in native and not creates:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     terms, names = write.entry.terms, read_mapping(native, "ExpressionAttributeNames")
@@ -224,16 +224,16 @@ def _make_plan(write: Write, native: Mapping[str, Any], keys: tuple[str, ...], *
 
 
 class Draft:
-    """An update that the parts of a write build together.
+    """An update to which each part of a write contributes.
 
-    - `exclusions`: terms of which none may hold
+    - `exclusions`: terms that must all be false
     - `constants`: values that are the same in all writes of the shape
     """
 
     __slots__ = ("adds", "conditions", "constants", "deletes", "exclusions", "names", "removes", "repeats", "sets", "values")
 
     def __init__(self, *, repeats: bool = False) -> None:
-        """`repeats`: names occur again and again in it, so long ones are placeholders."""
+        """Create an empty draft. Pass `repeats=True` if names occur many times, so long names get placeholders."""
         self.repeats = repeats
         self.names: dict[str, str | Read] = {}
         self.values: dict[str, Read] = {}
@@ -249,7 +249,7 @@ class Draft:
     def condition(self) -> str:
         if not self.exclusions:
             return " AND ".join(self.conditions)
-        # One NOT for all leaves room for twice as many.
+        # A single NOT leaves room for twice as many terms.
         nothing = f"NOT ({' OR '.join(self.exclusions)})" if len(self.exclusions) > 1 else f"NOT {self.exclusions[0]}"
         return " AND ".join([*self.conditions, nothing])
 
@@ -259,7 +259,7 @@ class Draft:
         return {clause: ",".join(texts) for clause, texts in clauses.items() if texts}
 
     def name(self, attribute: str | Read) -> str:
-        """Return the attribute as an expression has it: its name, or a placeholder for it."""
+        """Return the attribute's name, or its placeholder if an expression can't contain the name."""
         if (
             isinstance(attribute, str)
             and _WORD.fullmatch(attribute)
@@ -274,7 +274,7 @@ class Draft:
         return placeholder
 
     def value(self, read: Read, placeholder: str = "") -> str:
-        """Return the placeholder of a value that differs from write to write."""
+        """Return the placeholder of a value that differs between the writes of a shape."""
         placeholder = placeholder or f":ow_{len(self.values)}"
         self.values[placeholder] = read
         return placeholder
@@ -289,11 +289,11 @@ class Draft:
         self.conditions.extend(conditions)
 
     def exclude(self, name: str, marks: list[str]) -> None:
-        """Ask that the set holds none of these marks, which are placeholders."""
+        """Add the condition that the set contains none of these marks, which are placeholders."""
         self.exclusions.extend([f"contains({name},{mark})" for mark in marks])
 
     def set(self, attribute: str | Read, read: Read, placeholder: str | None = None) -> None:
-        """`placeholder`: that of the value, if a condition has it."""
+        """Set the attribute. If a condition already contains the value, pass its `placeholder`."""
         self.sets.append(f"{self.name(attribute)}={placeholder or self.value(read)}")
 
     def set_once(self, attribute: str, read: Read) -> None:
@@ -312,7 +312,7 @@ class Draft:
 
 
 class PutDraft(Draft):
-    """A put that the parts of a write build together. The changes are in the item itself."""
+    """A put to which each part of a write contributes. The changes are in the item itself."""
 
     __slots__ = ("item",)
 
@@ -320,7 +320,7 @@ class PutDraft(Draft):
         super().__init__(repeats=repeats)
         self.item: list[tuple[str | Read, Read]] = []
 
-    def set(self, attribute: str | Read, read: Read, placeholder: str | None = None) -> None:  # noqa: ARG002  # as an update has it
+    def set(self, attribute: str | Read, read: Read, placeholder: str | None = None) -> None:  # noqa: ARG002  # same signature as Draft.set
         self.item.append((attribute, read))
 
     def set_once(self, attribute: str, read: Read) -> None:
@@ -364,7 +364,7 @@ def add_step(write: Write, draft: Draft) -> None:
             draft.set(_read_step_name, _read_step, draft.value(_read_step, STEP_VALUE))
             draft.add(STEPS, _read_step_members)
         return
-    # The fence alone says that the effect is this worker's to record.
+    # The fence alone proves that this worker can record the effect.
     name = draft.name(_read_step_name)
     draft.ask(f"{name}.{draft.name('fence')}={draft.value(attrgetter('step.fence'))}")
     draft.remove(_read_step_name)
@@ -403,18 +403,18 @@ def _read_step_name(write: Write) -> str:
 
 
 def _read_step(write: Write) -> dict[str, Any]:
-    _check_number(write.message.sequence)  # which the step keeps, also where the ledger does not look at it
+    _check_number(write.message.sequence)  # the step stores the sequence even if the ledger ignores it
     return cast("Begins", write.step).step.as_fields()
 
 
 def add_labels(write: Write, draft: Draft) -> None:
-    """Ask that the ledger is kept as this store keeps it."""
+    """Add the condition that the stored labels match this store's configuration."""
     for label in write.entry.terms.labels:
         attribute = locate_slot(label.slot)
         name, accepted = draft.name(attribute), [draft.constant(text) for text in label.accepts]
         draft.ask(f"({' OR '.join([f'attribute_not_exists({name})', *[f'{name}={text}' for text in accepted]])})")
         if not isinstance(write.step, Withdraws):
-            # The first of those that it accepts is its own.
+            # The first accepted label is the store's own.
             draft.set(attribute, partial(_read_text, label.text), accepted[0])
 
 
@@ -424,7 +424,7 @@ def _read_text(text: str, _: Write) -> str:
 
 def add_ledger(write: Write, draft: Draft) -> None:
     entry, step = write.entry, write.step
-    if isinstance(step, Finishes):  # the step let the message in: only the order is asked
+    if isinstance(step, Finishes):  # the begin already checked the message, so only the order matters
         if isinstance(entry.own, Advance):
             _add_advance(entry.own, 0, draft, writes=True, overtaken=step.overtaken)
     else:
@@ -450,9 +450,10 @@ def add_ledger(write: Write, draft: Draft) -> None:
 
 
 def _name_mark(write: Write, place: int, draft: Draft) -> str:
-    """Return the placeholder of a mark. Under a ledger without a name, the step of a message has the same hash as its placeholder.
+    """Return the placeholder of a mark.
 
-    Both are hashes of the message, equal in all writes of one shape or in none.
+    With an unnamed ledger, the mark equals the hash of the message's step, so both share a placeholder. Within a shape, the two
+    values are equal in all writes or in none.
     """
     if place == 0:
         for placeholder, read in draft.values.items():
@@ -475,7 +476,10 @@ def _read_marks(write: Write) -> Members:
 
 
 def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, overtaken: bool = False) -> None:
-    """Ask that the mark is before the message's. A mark that others have moved past the message while a step was open stays there."""
+    """Add the condition that the stored mark is before the message's.
+
+    If later messages moved the mark past the message while its step was open, the mark must stay there.
+    """
 
     def read(write: Write) -> Advance:
         return cast("Advance", write.entry.changes[place] if place else write.entry.own)
@@ -508,7 +512,7 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
 
 
 def add_token(write: Write, draft: Draft) -> None:
-    """Set the token, by which a call recognizes its own write after a lost response."""
+    """Set the token, which lets a call recognize its own write after a lost response."""
     if write.token is None:
         return
     read_token = attrgetter("token")
@@ -520,12 +524,12 @@ def add_outbox(write: Write, draft: Draft) -> None:
         return
     label = draft.constant(write.emission.label)
     name, events = draft.name(OUTBOX.label), draft.name(OUTBOX.events)
-    # The entity's outbox must be ours, or not there at all: what stands in its place would be appended to.
+    # The entity must have this outbox or none. Otherwise, the events would be appended to a different list.
     draft.ask(f"({name}={label} OR (attribute_not_exists({name}) AND attribute_not_exists({events})))")
     if write.emission.events:
         draft.set(OUTBOX.label, attrgetter("emission.label"), label)
         draft.append(OUTBOX.events, lambda write: [*cast("Emission", write.emission).events])
-        # Both stay as the oldest event has set them: the index shows its age, and an entity stays in one partition.
+        # Both keep the values from the oldest event: the index shows that event's age, and the entity stays in one partition.
         draft.set_once(OUTBOX.due, attrgetter("emission.due"))
         draft.set_once(OUTBOX.shard, attrgetter("emission.shard"))
 
@@ -533,19 +537,19 @@ def add_outbox(write: Write, draft: Draft) -> None:
 def add_tombstone(write: Write, draft: Draft) -> None:
     if write.burial is not None:
         draft.set(TOMBSTONE, lambda write: cast("Burial", write.burial).tombstone.as_fields())
-        # The time at which the item itself would expire does not count any more.
+        # The item's own expiry time no longer applies.
         draft.remove(write.burial.tombstone.ttl, *write.burial.removes)
 
 
 def check_earlier_marks(entry: Entry) -> None:
-    """Raise if another write of the message would look for a mark that cannot be stored."""
+    """Raise if a later write of the message would check a mark that can't be stored."""
     for change in entry.also:
         if type(change) is Advance:
             _check_number(change.mark)
 
 
 def _check_number(mark: int | str | None) -> Any:
-    """Return the mark. Raise if DynamoDB cannot store it."""
+    """Return the mark. Raise if DynamoDB can't store it."""
     if type(mark) is int and not _MIN_NUMBER < mark < _MAX_NUMBER:
         raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
     return mark

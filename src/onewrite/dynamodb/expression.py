@@ -1,6 +1,6 @@
-"""Reads native DynamoDB expressions just far enough to merge ours into them, and keeps the caller's text as it is.
+"""Reads native DynamoDB expressions just enough to merge onewrite's parts into them, and keeps the caller's text unchanged.
 
-Not a parser of the whole language: what is wrong inside a clause is left for DynamoDB to say in its own words.
+This isn't a complete parser: DynamoDB itself reports errors inside a clause.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from onewrite.errors import InvalidUpdate
 
 LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
-OUR_PREFIXES = ("#ow_", ":ow_")  # how our placeholders begin
+OUR_PREFIXES = ("#ow_", ":ow_")  # the prefixes of onewrite's placeholders
 
-# The limits that the AWS documentation gives, and that no stand-in enforces.
+# Limits from the AWS documentation, which stand-ins don't enforce.
 MAX_EXPRESSION_BYTES = 4096  # bytes as sent, before substitution
 MAX_OPERATORS = 300
 USE_LESS = "use shorter placeholders, write less at once, give the ledgers shorter names, or name fewer of them in also="
@@ -36,12 +36,12 @@ Lexeme: TypeAlias = tuple[str, int, int]  # text, start, end
 
 
 class ExpressionTooLong(InvalidUpdate):
-    """An expression has more bytes or more operators than DynamoDB takes. A write of several messages is then split."""
+    """An expression with more bytes or operators than DynamoDB accepts. A write of several messages is then split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """An update expression, cut into its clauses. `roots`: the first part of each path in it."""
+    """An update expression, split into its clauses. `roots` has the first part of each path in it."""
 
     clauses: tuple[tuple[str, str], ...]
     roots: tuple[str, ...]
@@ -49,7 +49,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition expression, `text` being safe to stand beside an AND."""
+    """A condition expression. `text` can be combined with AND without further parentheses."""
 
     text: str
     roots: tuple[str, ...]
@@ -83,13 +83,13 @@ def read_condition(text: str) -> Condition:
     if not lexemes:
         raise InvalidUpdate("ConditionExpression is empty: leave it out.")
     _check_nesting("ConditionExpression", text, lexemes, [len(lexemes)])
-    # DynamoDB refuses ((x)), so a caller's own outer parentheses must do.
+    # DynamoDB refuses ((x)), so keep the caller's outer parentheses and add none.
     safe = text.strip() if _is_wrapped(lexemes) else f"({text.strip()})"
     return Condition(safe, _roots(lexemes))
 
 
 def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> str:
-    """Return the caller's clauses, each followed by our part of it."""
+    """Return the update expression with the caller's part of each clause before onewrite's."""
     user_clauses = dict(user_update.clauses) if user_update else {}
     parts = ((clause, [part for part in (user_clauses.get(clause), our_clauses.get(clause)) if part]) for clause in CLAUSES)
     return " ".join(f"{clause} {', '.join(members)}" for clause, members in parts if members)
@@ -112,9 +112,9 @@ _PAIRS = {")": "(", "]": "["}
 
 
 def _check_nesting(name: str, text: str, lexemes: list[Lexeme], ends: list[int]) -> None:
-    """Each part up to one of the `ends` closes what it opens, and nothing else.
+    """Raise if the parentheses and brackets of a part, up to one of the `ends`, don't match.
 
-    Else what the caller wrote could reach out of its own part, and change what ours means beside it.
+    Otherwise, the caller's text could reach beyond its own part and change the meaning of onewrite's part.
     """
     open_signs: list[str] = []
     for n, (sign, _, _) in enumerate(lexemes):
@@ -144,7 +144,10 @@ def _read_lexemes(name: str, text: str) -> list[Lexeme]:
 
 
 def _clause_starts(lexemes: list[Lexeme]) -> list[int]:
-    """Return where the clauses begin. A clause keyword stands first, or after a complete operand: elsewhere `remove` is an attribute's name."""
+    """Return the indexes of the clause keywords.
+
+    A clause keyword is the first word or follows a complete operand. Anywhere else, a word such as `remove` is an attribute name.
+    """
     starts: list[int] = []
     expects_operand = False
     for n, (text, _, _) in enumerate(lexemes):
@@ -157,7 +160,7 @@ def _clause_starts(lexemes: list[Lexeme]) -> list[int]:
 
 
 def _roots(lexemes: list[Lexeme]) -> tuple[str, ...]:
-    """Return the names at which paths begin: words that are no keyword, no function, no value and behind no dot."""
+    """Return the first names of all paths: words that aren't keywords, functions, or indexes, and don't follow a dot."""
     roots: dict[str, None] = {}
     for n, (text, _, _) in enumerate(lexemes):
         before = lexemes[n - 1][0] if n else ""
@@ -173,19 +176,19 @@ def _is_word(text: str) -> bool:
 
 
 def _is_wrapped(lexemes: list[Lexeme]) -> bool:
-    """Whether the first parenthesis closes at the very end."""
+    """Whether one pair of parentheses encloses the whole expression."""
     depths = accumulate([(text == "(") - (text == ")") for text, _, _ in lexemes])
-    end = next(n for n, depth in enumerate(depths) if depth <= 0)  # there always is one, because the parentheses match
+    end = next(n for n, depth in enumerate(depths) if depth <= 0)  # always found, because the parentheses match
     return 0 < end == len(lexemes) - 1
 
 
 def _operators(name: str, lexemes: list[Lexeme]) -> int:
-    """Operators and functions, as the documentation counts them: `=` is none in an update."""
+    """Return the number of operators and functions, as AWS's documentation counts them: in an update, `=` isn't an operator."""
     words = [text.upper() for text, _, _ in lexemes]
     functions = sum(_is_word(a) and a not in _KEYWORDS and b == "(" for a, b in pairwise(words))
     if name == "UpdateExpression":
         return functions + words.count("+") + words.count("-")
-    between = words.count("BETWEEN")  # its AND is not counted a second time
+    between = words.count("BETWEEN")  # BETWEEN and its AND count once
     return functions + sum(word in _KEYWORDS or word in _COMPARISONS for word in words) - between
 
 
@@ -193,7 +196,7 @@ def _operators(name: str, lexemes: list[Lexeme]) -> int:
 
 
 def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the call with its condition as text, if the condition is one of boto3's Attr."""
+    """Return the call with its condition converted from a boto3 `Attr` condition to an expression string."""
     expression = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
     placeholders_of = {
         "ExpressionAttributeNames": expression.attribute_name_placeholders,
@@ -211,7 +214,7 @@ def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return an argument that is a mapping; an empty one if it is left out."""
+    """Return an argument that must be a mapping, or an empty mapping if it's missing."""
     value: Any = native.get(name)
     if not value:
         return {}
@@ -226,7 +229,7 @@ def _type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
 
 
 def check_arguments(native: Mapping[str, Any]) -> None:
-    """Raise for an argument that no guarded write takes, or that is of another type than DynamoDB's."""
+    """Raise for an argument that guarded writes don't accept, or that has a wrong type."""
     for name in native:
         if name == "TableName":
             raise names_table()
@@ -255,7 +258,7 @@ def check_placeholders(placeholders: Iterable[object]) -> None:
 
 
 def check_names(names: Iterable[object]) -> None:
-    """Raise if one of these names, in the caller's key or among the attributes to read, is ours."""
+    """Raise if the caller's key, or the attributes to read, contain one of onewrite's names."""
     for name in names:
         if isinstance(name, str) and name.startswith(OURS):
             raise _touches_ours(name)
@@ -280,11 +283,11 @@ def _touches_ours(name: str) -> InvalidUpdate:
     )
 
 
-# --- an expression that is wholly ours -----------------------------------------------------------------------------
+# --- onewrite's own expressions ------------------------------------------------------------------------------------
 
 
 class Placeholders:
-    """Collects the names and values of one request that is wholly ours."""
+    """The names and values of a request that contains only onewrite's expressions."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
@@ -302,7 +305,7 @@ class Placeholders:
         return placeholder
 
     def arguments(self, *, is_typed: bool) -> dict[str, Any]:
-        """Return the arguments of a request that hold them. DynamoDB refuses an empty map."""
+        """Return the names and values as arguments of a request. Empty maps are left out, because DynamoDB refuses them."""
         values = typed_values(self.values) if is_typed else self.values
         placeholders = {"ExpressionAttributeNames": self.names, "ExpressionAttributeValues": values}
         return {name: members for name, members in placeholders.items() if members}
