@@ -1,8 +1,8 @@
-"""Deletes from a table: first a guarded write that makes a tombstone of the item, then one that removes the rest of it.
+"""Deletes from a table: a guarded write turns the item into a tombstone, and a second request removes the other attributes.
 
-One request could not do both. A put of a bare item would take the pending events along, and an expression that removes attributes has
-to name them: those that the first request returns are exactly the ones that were there. A worker that dies between the two has
-deleted the item, and whoever deletes it again removes the rest.
+One request can't do both. A put of an empty item would erase the pending events, and an update must name the attributes that it
+removes, which only the first response shows. If a worker crashes between the two requests, the item counts as deleted, and the
+next delete removes the other attributes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     outcome, item = yield from _read_result(flows, settled)
     if isinstance(outcome, Applied):
         entity = outcome.entity
-        if outcome.retried:  # what was deleted, where it is still there
+        if outcome.retried:  # the deleted attributes, if they still exist
             attributes = _caller_attributes(flows, item)
             entity = attributes if attributes.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
@@ -52,7 +52,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
 
 
 def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
-    """Return the outcome, and the item as it is then."""
+    """Return the outcome, and the item after it."""
     verdict, write = settled.result, settled.attempt.write
     if settled.refusal is not None:
         if isinstance(verdict, Landed):
@@ -70,17 +70,17 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
 
 
 def _caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:
-    """Return the attributes of a tombstone that are the caller's own."""
-    # With its tombstone, the item would show its key alone.
+    """Return the caller's own attributes in a tombstone."""
+    # Hide the tombstone, because `without_ledger` returns only the key of a deleted item.
     attributes = flows.without_ledger({name: value for name, value in item.items() if name != TOMBSTONE})
     attributes.pop(read_tombstone(item[TOMBSTONE]).ttl, None)
     return attributes
 
 
 def _clean_up(flows: Flows, key: Mapping[str, Any], rest: Mapping[str, Any]) -> Flow[None]:
-    """Remove the caller's attributes, and let the database remove the tombstone later, unless events are pending.
+    """Remove the caller's attributes, and set the tombstone's expiry time unless events are pending.
 
-    A relay that publishes the last of them sets the time then. Nobody can emit any more.
+    If events are pending, the relay sets the time when it publishes the last one. No write can emit further events.
     """
     tombstone = read_tombstone(rest[TOMBSTONE])
     names = [name for name in _caller_attributes(flows, rest) if name not in key]
@@ -102,7 +102,7 @@ def _change(flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: l
         **flows.table,
         "Key": flows.convert(key),
         "UpdateExpression": merge_update(None, clauses),
-        # The database may have removed the tombstone by now, and another item have come in its place.
+        # DynamoDB might have removed the tombstone by now, and a new item might have the same key.
         "ConditionExpression": f"{TOMBSTONE}.#by=:by",
         "ExpressionAttributeNames": {**removes, "#by": "by", **({"#ttl": tombstone.ttl} if expires else {})},
         "ExpressionAttributeValues": flows.convert(values),

@@ -1,6 +1,6 @@
-"""What a guarded table does, request by request, without a client: the flows that both of its classes run.
+"""The flows of a guarded table, which both of its classes run. A flow yields its requests, and doesn't know the client.
 
-A refused condition comes with the item that refused it, so one request is enough to know why.
+DynamoDB returns the item with a failed condition, so one request is enough to know why a write was refused.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from onewrite.lean.insides import read_account
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 
-# A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
+# A transaction locks an item for milliseconds. After a conflict, nothing was written, and botocore doesn't retry.
 _CONFLICT = "TransactionConflictException"
 _REFUSED = "ConditionalCheckFailedException"
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
-KEY_ATTRIBUTES = 2  # at most
-# The maximum number of messages in one write. The conditions for so many ids leave room for a usual condition of the caller. A source's mark
-# needs the same room for any number of messages, but the caller's update may not.
+KEY_ATTRIBUTES = 2  # the maximum number
+# The maximum number of messages in one write. The conditions for that many ids leave room for a typical condition of the caller. A
+# source's mark takes the same room for any number of messages, but the caller's update might not.
 _MAX_IDS, _MAX_NUMBERED = 40, 1000
 _MAX_REMOVED = 100  # attributes that the first request of a delete removes, in addition to the ledger's part
 
@@ -65,7 +65,7 @@ class Flows(Engine):
         "update_item",
         UpdateItemArguments.__required_keys__
         | UpdateItemArguments.__optional_keys__
-        | LEGACY  # The guarded write says more of these, and of an Item.
+        | LEGACY  # The guarded write raises a more helpful error for these and for an Item.
         | {"emit", "Item", "ReturnValuesOnConditionCheckFailure"},
         '{"UpdateExpression": "SET charge = :c", "ExpressionAttributeValues": {":c": charge}}',
     )
@@ -94,13 +94,13 @@ class Flows(Engine):
         self.target, self.table = find_client(table, table_name)
         self.full_name: str = table_name or table.name
         self._key_names: tuple[str, ...] = ()
-        self.typed = typed  # whether callers pass and get typed values
-        # A Table's own client takes and gives plain values, as the Table does.
+        self.typed = typed  # whether callers pass and receive typed values
+        # A Table's own client accepts and returns plain values, like the Table.
         self.is_typed = table_name is not None
         self.convert = typed_values if self.is_typed else sendable
         self.table_client = None if self.is_typed else self.target
 
-    # --- the verbs -----------------------------------------------------------------------------------------------------
+    # --- the methods ---------------------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -111,7 +111,7 @@ class Flows(Engine):
         emit: object = None,
         finishes: Claim | None = None,
     ) -> Flow[Outcome]:
-        """Write the message's effect. `build` builds the request: that of an update, or of a put."""
+        """Write the message's effect. `build` builds the request, an update or a put."""
         if finishes is not None:
             return finish(self, message, native, finishes, emit=emit)
         missing_ok = False
@@ -134,7 +134,7 @@ class Flows(Engine):
         item = (yield from send(Call("get_item", (), address), self.table_client)).get("Item")
         return None if item is None or TOMBSTONE in item else self.without_ledger(self.plain_item(item))
 
-    # --- what an engine says in its own language -----------------------------------------------------------------------
+    # --- the engine's interface ----------------------------------------------------------------------------------------
 
     def is_taken(self, name: str) -> bool:
         return not self.without_ledger({name: 0})
@@ -204,19 +204,19 @@ class Flows(Engine):
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
     def returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
-        """Return the entity as the response to an update shows it."""
+        """Return the entity in the response to an update, or None if there is none or it can't be read."""
         item = self._readable_item(response.get("Attributes"))
         return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
-        """Return the item that refused a write. Raise the error if the item cannot be read."""
+        """Return the refusal, with the item that refused the write. Raise the error if the item can't be read."""
         if read_error_code(error) == _REFUSED:
             return Refusal(write, self.read_image(_read_refusing_item(error)))
         is_mistyped = read_error_code(error) == "ValidationException" and says_mistyped(read_error_text(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
-        # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
-        if "Item" not in call.kwargs:  # a put does not name its key
+        # DynamoDB checks the size and some types before the condition, so this might be a redelivery.
+        if "Item" not in call.kwargs:  # a put doesn't show which attributes are the key
             with suppress(ClientError):  # the error of the write is more useful
                 return Refusal(write, self.read_image((yield from self.look(call.kwargs["Key"]))), error)
         self.raise_failure(error, write, call, self.read_image(None))
@@ -227,7 +227,7 @@ class Flows(Engine):
         raise error
 
     def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
-        puts = "Item" in call.kwargs  # with its events in it
+        puts = "Item" in call.kwargs  # the item already contains the events
         item: Mapping[str, Any] = self.plain_item(call.kwargs["Item"]) if puts else image.fields
         new_events = value_size([*adds.events]) if adds is not None and adds.events and not puts else 0
         total, caller = item_size(item), item_size(self.without_ledger(item))
@@ -239,7 +239,10 @@ class Flows(Engine):
         return readable_values(item) if item is not None and self.is_typed else item
 
     def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
-        """Return the item as it is now. This needs no permission to read: an update whose condition is never true is refused with the item."""
+        """Return the current item.
+
+        This doesn't need the permission to read: DynamoDB refuses an update whose condition is never true, and returns the item.
+        """
         request = {
             **self.table,
             "Key": key,
@@ -255,13 +258,13 @@ class Flows(Engine):
         return None  # the condition is never true
 
     def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
-        """Return the key of the item. The table says which attributes that is."""
+        """Return the item's key, after asking DynamoDB which attributes are the table's key."""
         if not self._key_names:
             self._key_names = yield from ask_key_names(self.table)
         return {name: item[name] for name in self._key_names}
 
     def address(self, native: Native) -> dict[str, Any]:
-        """Return the arguments of a read, with the table in them."""
+        """Return the arguments of a read, including the table's name if it's needed."""
         if "TableName" in native:
             raise names_table()
         check_names(read_mapping(native, "Key"))
@@ -276,7 +279,7 @@ class Flows(Engine):
 
 
 class TableAttempt:
-    """A write of a guarded table that is ready to be sent. `build` builds its request, unless there is a `call`."""
+    """A ready-to-send write of a guarded table. `build` builds its request, unless `call` is the request."""
 
     def __init__(self, flows: Flows, write: Write, native: Native, build: RequestBuilder, call: Call | None = None) -> None:
         self.flows, self.write, self.native, self.build = flows, write, native, build
@@ -293,7 +296,7 @@ class TableAttempt:
             except (ClientError, ArithmeticError) as error:
                 if isinstance(error, ClientError) and read_error_code(error) == _REFUSED:
                     raise
-                # If a number in the response was the error, its own token refuses the write now, and shows that it has landed.
+                # If boto3 raised for a number in the response, the write has happened. Its token then refuses the retry and proves that.
                 response = yield from send_again(error, call, flows.table_client)
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
@@ -307,7 +310,7 @@ class TableAttempt:
     def lands(self) -> Flow[bool]:
         return (yield from lands(self.call))
 
-    def retry(self, refusal: Refusal, attempts: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the item that refused it is known
+    def retry(self, refusal: Refusal, attempts: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the refusal contains the item
         yield from ()
         failure, burial, sizes = cast("ClientError | None", refusal.failure), self.write.burial, dict[str, int]()
         if failure is None:
@@ -318,7 +321,7 @@ class TableAttempt:
             sizes = {name: value_size(value) for name, value in attributes.items() if name not in keys}
         if burial is None or not sizes:
             self.flows.raise_failure(failure, self.write, self.call, refusal.image)
-        # A full item has no room for a tombstone, so the first request of the delete already removes some attributes.
+        # A full item doesn't have room for a tombstone, so the first request of the delete already removes some attributes.
         largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MAX_REMOVED]
         write = self.write._replace(burial=burial._replace(removes=tuple(largest)))
         return TableAttempt(self.flows, write, self.native, self.build)
@@ -328,7 +331,7 @@ class TableAttempt:
 
     def make_record(self, *, passes: bool = False) -> Flow[TableAttempt | None]:
         flows, key = self.flows, self.write.key
-        if "Item" in self.call.kwargs:  # put_item does not say which part of it is the key
+        if "Item" in self.call.kwargs:  # put_item doesn't show which attributes are the key
             if not passes:
                 return None
             key = yield from flows.ask_key(flows.plain_item(self.call.kwargs["Item"]))
@@ -338,7 +341,7 @@ class TableAttempt:
         return TableAttempt(flows, write, flows.name_entity(key), build_change)
 
     def show(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with as much of the entity as the caller's `ReturnValues` asks for."""
+        """Return the outcome, with its entity only if the caller's `ReturnValues` requests it."""
         kwargs = self.call.kwargs
         if "Item" in kwargs:
             own_item = self.flows.without_ledger(self.flows.plain_item(kwargs["Item"]))
@@ -346,14 +349,14 @@ class TableAttempt:
         return_values = kwargs.get("ReturnValues")
         if isinstance(outcome, Applied) and return_values != "ALL_NEW":
             return replace(outcome, entity=None)
-        # UPDATED_NEW and UPDATED_OLD ask for changed attributes, and a refused write changed none.
+        # UPDATED_NEW and UPDATED_OLD request changed attributes, and a refused write didn't change any.
         if return_values in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(outcome, Missing | Gone):
             return replace(outcome, entity=None)
         return outcome
 
 
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the caller's projection with the tombstone, so that a deleted item is recognized."""
+    """Return the caller's projection extended by the tombstone, so a deleted item is recognized."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
     projection, attributes = native.get("ProjectionExpression"), native.get("AttributesToGet")
     roots = [re.split(r"[.\[]", path.strip())[0] for path in projection.split(",")] if isinstance(projection, str) else []
@@ -364,10 +367,10 @@ def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_client(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]]:
-    """Return what the requests go to, and the table's name as they say it.
+    """Return the object that sends the requests, and their argument for the table's name.
 
-    boto3 lets threads share a client, and not a Table. So a Table supplies its name and its client. What stands in for a Table and has no
-    client is asked itself.
+    In boto3, threads can share a client but not a Table. A Table therefore only supplies its name and its client. A stand-in for a
+    Table that has no client is used directly.
     """
     if table_name is not None:
         return table, {"TableName": table_name}
@@ -387,7 +390,10 @@ def _check_wiring(table: object, table_name: str | None, *, is_async: bool) -> N
 
 
 def send(call: Call, table_client: Any = None) -> Flow[Mapping[str, Any]]:
-    """Send the request. `table_client`: the client of a Table, if an item may come back: boto3 raises for some numbers in it."""
+    """Send the request.
+
+    If the response can contain an item, pass a Table's client as `table_client`, because boto3 raises for some numbers.
+    """
     try:
         return cast("Mapping[str, Any]", (yield call))
     except (ClientError, ArithmeticError) as error:
@@ -413,7 +419,7 @@ def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[
 
 
 def lands(call: Call) -> Flow[bool]:
-    """Send a conditional write. Return whether the item met its condition."""
+    """Send a conditional write, and return whether its condition was true."""
     try:
         yield from send(call)
     except ClientError as error:
@@ -424,14 +430,14 @@ def lands(call: Call) -> Flow[bool]:
 
 
 def ask_key_names(table: Mapping[str, Any]) -> Flow[tuple[str, ...]]:
-    """Return the names of the attributes that are the table's key."""
+    """Return the names of the table's key attributes."""
     description = yield Call("describe_table", (), dict(table))
     return tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
 
 
 def _read_refusing_item(error: ClientError) -> Entity | None:
-    """Return the item that did not meet the condition of a write. None: there is no item."""
-    # Even a Table gives typed values here: boto3 does not convert the members of an error.
+    """Return the item that failed the condition of a write, or None if there was no item."""
+    # Even a Table returns typed values here, because boto3 doesn't convert the parts of an error.
     item = cast("Mapping[str, Any] | None", error.response.get("Item"))
     return None if item is None else readable_values(item)
 
@@ -445,7 +451,7 @@ def read_error_text(error: ClientError) -> str:
 
 
 def _is_too_large(error: ClientError) -> bool:
-    # The code is that of any invalid request: only the text says what is wrong.
+    # All invalid requests have the same code. Only the message shows the cause.
     return read_error_code(error) == "ValidationException" and says_too_large(read_error_text(error))
 
 
@@ -454,5 +460,5 @@ def says_too_large(text: str) -> bool:
 
 
 def says_mistyped(text: str) -> bool:
-    """Whether an attribute had another type than the request needs. It may be one of the ledger's."""
+    """Whether the error is about an attribute with a wrong type. That can be one of the ledger's attributes."""
     return "data type" in text

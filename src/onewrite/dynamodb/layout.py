@@ -1,4 +1,4 @@
-"""Where a ledger's slots stand in an item: each is a top-level attribute. docs/format.md lists them."""
+"""How an item is read: each slot of a ledger is a top-level attribute. docs/format.md lists the attributes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from onewrite.outcome import Entity
 
 @lru_cache(maxsize=1024)  # as many as there are sources
 def locate_slot(slot: Slot) -> str:
-    """Return the name of the attribute that holds a slot. A set of a ring stands there in place of the ring, whose name ends with an "r"."""
+    """Return the name of the attribute that contains a slot.
+
+    The name of a ring ends with "r". For a set of the ring, the set's own name replaces that letter.
+    """
     if not slot.key:
         return slot.group
     return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group[:-1]}{slot.key}"
 
 
 def locate_step(mark: bytes) -> str:
-    """Return the attribute that holds the open step of that mark."""
+    """Return the name of the attribute that contains the open step with that mark."""
     return f"{STEP}{mark.hex()}"
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
-    """Return the item without all that is ours, whichever store has written it. Of a deleted item only the key is left."""
+    """Return the item without any store's onewrite attributes. For a deleted item, return only its key."""
     attributes = {name: value for name, value in item.items() if not name.startswith(OURS) and name not in terms.plain_sets}
     if TOMBSTONE not in item:
         return attributes
@@ -53,7 +56,7 @@ def lookup(item: Mapping[str, Any]) -> Lookup:
 
 
 def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
-    """Return the item that refused a write, as DynamoDB returned it with the refusal."""
+    """Return the image of an item that DynamoDB returned with a refused write."""
     fields, is_gone = item or {}, item is not None and TOMBSTONE in item
     steps: dict[str, Any] = {}
     if STEPS in fields:
@@ -67,7 +70,7 @@ def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
 
 
 def normalize(value: object) -> object:
-    """Return a stored value as the ledgers compare it: a set as a frozenset, a whole number as an int."""
+    """Return a stored value in the form that ledgers compare: a frozenset for a set, an int for a whole number."""
     match value:
         case AbstractSet():
             members = cast("AbstractSet[object]", value)
@@ -80,14 +83,17 @@ def normalize(value: object) -> object:
             return value
 
 
-# --- which keys name one item --------------------------------------------------------------------------------------
+# --- which keys identify the same item -----------------------------------------------------------------------------
 
 
-_DIGITS = Context(prec=38)  # as many as a number may have
+_DIGITS = Context(prec=38)  # the most digits that a number can have
 
 
 def canonical(key: object) -> Hashable:
-    """Return the same for two keys, in plain values, that name one item. A value that no key may have is the same as one that is written alike."""
+    """Return a value that is equal for two keys, in plain values, of the same item.
+
+    Values that can't be part of a key are equal if their `repr` is.
+    """
     if not isinstance(key, Mapping):
         return repr(key)
     attributes = cast("Mapping[str, object]", key)
@@ -95,7 +101,7 @@ def canonical(key: object) -> Hashable:
 
 
 def number_text(value: int | Decimal) -> str:
-    """Return one text for equal numbers, such as 1, 1.0 and 1E+0, or 0 and -0."""
+    """Return a string that is the same for equal numbers, such as 1, 1.0, and 1E+0, or 0 and -0."""
     return f"{Decimal(value or 0).normalize(_DIGITS):f}"
 
 
