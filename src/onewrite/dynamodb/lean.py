@@ -26,7 +26,7 @@ _OWNER_VALUES = (TOKEN_VALUE, STEP_VALUE)
 
 
 def lean_target(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
-    """Return the client of a guarded table that was made with `lean=True`."""
+    """Return the client for a guarded table with `lean=True`."""
     if is_async:
         raise ConfigurationError("lean=True is for blocking clients: leave it out of an AsyncGuardedTable.")
     if table_name is None:

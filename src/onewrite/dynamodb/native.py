@@ -1,7 +1,7 @@
 """The arguments of DynamoDB's own calls, by name and type, so a type checker and an editor know them.
 
-The arguments that expressions have replaced (`Expected`, `AttributeUpdates` and the like) are left out, and so is what a
-guarded table says by itself: `TableName`, and that a refusal shall show the item.
+Legacy arguments that expressions have replaced, such as `Expected` and `AttributeUpdates`, are left out. So are the arguments
+that a guarded table sets itself: `TableName` and `ReturnValuesOnConditionCheckFailure`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from boto3.dynamodb.conditions import ConditionBase
 
 
 class Table(Protocol):
-    """A boto3 or aioboto3 Table, which knows its own name."""
+    """A boto3 or aioboto3 Table, which has a name."""
 
     @property
     def name(self) -> str: ...
@@ -22,20 +22,20 @@ class Table(Protocol):
 
 
 class Client(Protocol):
-    """A low-level client, which serves every table."""
+    """A low-level client, which can access every table."""
 
     @property
     def update_item(self) -> Callable[..., Any]: ...
 
 
 class _EveryRequest(TypedDict, total=False):
-    """What every request may ask for: its answer is in `Applied.response`."""
+    """The arguments of every request. `Applied.response` contains the consumed capacity."""
 
     ReturnConsumedCapacity: Literal["INDEXES", "TOTAL", "NONE"]
 
 
 class _EveryCondition(TypedDict, total=False):
-    """What every write may say, also in a transaction."""
+    """The arguments of every write, including a write in a transaction."""
 
     ConditionExpression: str | ConditionBase
     ExpressionAttributeNames: Mapping[str, str]
@@ -43,7 +43,7 @@ class _EveryCondition(TypedDict, total=False):
 
 
 class RecordingArguments(_EveryCondition, total=False):
-    """The arguments of `recording`. `missing_ok` is ours: a missing entity settles the message."""
+    """The arguments of `recording`. With onewrite's own `missing_ok`, a missing entity settles the message."""
 
     missing_ok: bool
     Key: Required[Mapping[str, Any]]
@@ -62,7 +62,7 @@ class PuttingArguments(_EveryCondition, total=False):
 
 
 class _EveryWrite(_EveryRequest, _EveryCondition, total=False):
-    """What every write of its own may say."""
+    """The arguments of every write outside of a transaction."""
 
     ReturnItemCollectionMetrics: Literal["SIZE", "NONE"]
 
@@ -82,7 +82,7 @@ class UpdateItemArguments(RecordArguments, total=False):
 
 
 class BeginArguments(RecordingArguments, _EveryRequest, total=False):
-    """The arguments of `begin` and `perform` beside those of the step. The condition is the caller's own, on the entity."""
+    """The arguments of `begin` and `perform` in addition to the step's arguments. The condition is the caller's, on the entity."""
 
 
 class PutItemArguments(_EveryWrite, total=False):

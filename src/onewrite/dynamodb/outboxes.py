@@ -1,7 +1,7 @@
-"""What a relay asks of a table: to read an item's outbox, and to change it only as it was read.
+"""The outboxes of a table, for a relay. A relay reads an item's outbox, and changes it only if it hasn't changed since.
 
-The indexes of a REMOVE stand in descending order. DynamoDB counts them against the item as it was, and an emulator that removes
-one after the other then removes the same.
+The list indexes of a REMOVE are in descending order. DynamoDB applies them all to the original list. An emulator that removes the
+elements one by one then removes the same ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onewrite.errors import ConfigurationError
 
 Key: TypeAlias = Mapping[str, Any]
 
-_MAX_INDEX_KEYS = 4  # attributes: two of the table's key, and two of its own
+_MAX_INDEX_KEYS = 4  # two attributes of the table's key, and two of the index's own key
 
 
 class Outboxes:
@@ -41,17 +41,17 @@ class Outboxes:
         self.table_client = None if self.is_typed else self.target
 
     def entity(self, filter: object, key: object) -> Key:
-        """Return the key of the item. It is plain or typed, whatever the values of the store are."""
+        """Return the item's key. The caller can pass plain or typed values to any store."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
-        return self.read_doorbell(cast("Key", copy_value(key)))  # It is part of the events that a relay publishes.
+        return self.read_doorbell(cast("Key", copy_value(key)))  # A copy, because it's part of the published events.
 
     def canonical(self, key: Key) -> Hashable:
-        """Return the same for two keys that name one item."""
+        """Return a value that is equal for two keys of the same item."""
         return canonical(key)
 
     def read_doorbell(self, entity: Key) -> Key:
-        """Return the key of the item that a doorbell names. It is typed, as a stream has it, or plain."""
+        """Return the key of the item that a doorbell names, which has plain values, or typed values if it's from a stream."""
         key = {name: _from_lambda(value) for name, value in entity.items()}
         return plain_values(key) if key and all(is_typed(value) for value in key.values()) else key
 
@@ -69,7 +69,7 @@ class Outboxes:
         return self._box(key, plain_values(item) if self.is_typed else item)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
-        """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
+        """Remove the first `count` events, which were sent. Return None, or the current box if it has changed."""
         words = Placeholders()
         sets = [
             f"{OUTBOX.sent_count}={words.value(box.base + count)}",
@@ -86,18 +86,18 @@ class Outboxes:
                 sets.append(f"{words.name(box.tombstone.ttl)}={words.value(box.tombstone.expiry(now))}")
         else:
             removes = [f"{OUTBOX.events}[{place}]" for place in reversed(range(count))]
-            # Set where this relay knows no index as well: another one may find the item by it.
+            # Set the due time even if this relay has no index, because another relay can use one.
             sets.append(f"{OUTBOX.due}={words.value(box.events[count].time)}")
         return (yield from self._change(box.entity, words, sets, removes, conditions))
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
-        """Let a sweep come back at that time, if the oldest event is still the same."""
+        """Postpone the entity's next sweep to `due`, if the oldest event is still the same."""
         words = Placeholders()
         sets = [f"{OUTBOX.due}={words.value(due)}"]
         return (yield from self._change(box.entity, words, sets, [], self._as_read(box, words, 0)))
 
     def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
-        """Put another event in the place of one, and let a sweep take the entity at once."""
+        """Replace an event, and make the entity due for the next sweep."""
         words = Placeholders()
         sets = [f"{OUTBOX.events}[{place}]={words.value(event.as_fields())}"]
         conditions = self._as_read(box, words, place)
@@ -105,7 +105,7 @@ class Outboxes:
         return (yield from self._change(box.entity, words, sets, [], conditions))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
-        """Count from zero again, as another source."""
+        """Restart the count of sent events at zero, under a new source."""
         words = Placeholders()
         sets = [
             f"{OUTBOX.sent_count}={words.value(0)}",
@@ -115,13 +115,13 @@ class Outboxes:
         return (yield from self._change(box.entity, words, sets, [], conditions))
 
     def finder(self, before: str | None) -> Finder:
-        """Return a search for pending events that are due `before` that time. None: for all pending events."""
+        """Return a search for pending events that are due `before` that time, or for all pending events if it's None."""
         return Finder(self, before)
 
     def _as_read(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
-        """Return the conditions that the item's outbox is the one that was read, up to that place.
+        """Return the conditions that the item's outbox hasn't changed since it was read, up to the event at `place`.
 
-        The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
+        The count alone isn't enough: if an item is deleted and created again, its new events have the same counts.
         """
         fields = ((OUTBOX.sent_count, box.sent_count), (OUTBOX.incarnation, box.incarnation))
         conditions = [
@@ -160,9 +160,9 @@ class Outboxes:
 
 
 class Finder:
-    """Goes through the keys of all that is pending, in pages, and reads each item's outbox.
+    """A search through the keys of items with pending events, page by page, which reads each item's outbox.
 
-    Without an index it reads the whole table, and finds the same.
+    Without an index, it scans the whole table for the same items.
     """
 
     def __init__(self, boxes: Outboxes, before: str | None) -> None:
@@ -180,16 +180,16 @@ class Finder:
         box = yield from try_read(self._boxes.read, self._keys.popleft())
         if isinstance(box, Broken) and self._boxes.outbox.index is not None and _says_no_key(box.error):
             raise self._shows_more()
-        # The index is behind the table, so it also shows what is cleared or postponed by now.
+        # The index lags behind the table, so an outbox might have been cleared or postponed since.
         return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
 
     def _turn_page(self) -> Flow[bool]:
-        """Read more keys. Is there another page?"""
+        """Read more keys, and return whether there was another page."""
         if not self._has_more:
             return False
         outbox, words = self._boxes.outbox, Placeholders()
         if outbox.index is not None:
-            # The index has nothing but what is pending. A query would have to know over how many shards all writers spread it.
+            # The index contains only pending items. A query would need to know the number of shards that all writers use.
             request: dict[str, Any] = {"IndexName": outbox.index}
             if self._before is not None:
                 request["FilterExpression"] = f"{OUTBOX.due}<={words.value(self._before)}"
@@ -221,7 +221,10 @@ class Finder:
 
 
 def _says_no_key(error: Exception) -> bool:
-    """Whether the table has another key than the one of the request. A key of one attribute and another attribute look like a key of two."""
+    """Whether the error is about a key that doesn't match the table's.
+
+    If an index shows a further attribute next to a one-attribute key, the two look like a key of two attributes.
+    """
     return (
         isinstance(error, ClientError)
         and read_error_code(error) == "ValidationException"
@@ -230,7 +233,7 @@ def _says_no_key(error: Exception) -> bool:
 
 
 def origin(key: Key) -> str:
-    """Return the item's key as a part of a URI: each attribute with its type, in the order of their names."""
+    """Return the item's key as part of a URI: each attribute with its type, in alphabetical order."""
     return "/".join([f"{_quote(name)}={_typed_text(key[name])}" for name in sorted(key)])
 
 
@@ -247,16 +250,16 @@ def _typed_text(value: object) -> str:
 
 
 def _number(text: str) -> object:
-    """Return the number that a source has written out, with more digits than may be sent of one as large as 1E+125."""
+    """Return a number of a source. A large one, such as 1E+125, is written out there with more digits than DynamoDB accepts."""
     return plain_values({"": {"N": text}})[""]
 
 
-# How `_typed_text` is read again.
+# The functions that parse the result of `_typed_text`, by type.
 _VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": _number, "B": urlsafe_b64decode}
 
 
 def _from_lambda(value: Any) -> Any:
-    """Return a part of a key with its bytes as bytes. Lambda hands them over as text."""
+    """Return a part of a key with its binary value as bytes. Lambda passes it as a Base64 string."""
     match value:
         case {"B": str(text)}:
             return {"B": b64decode(text)}

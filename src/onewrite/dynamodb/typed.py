@@ -1,4 +1,4 @@
-"""Typed values, such as {"S": "text"}, for the callers of a store made with `typed=True`. Within, all values are plain."""
+"""Typed values, such as {"S": "text"}, for callers of a store with `typed=True`. Internally, all values are plain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onewrite.errors import ConfigurationError, InvalidUpdate
 
 T = TypeVar("T")
 
-_VALUE_ARGUMENTS = ("Key", "Item", "ExpressionAttributeValues")  # the arguments of every call that hold values
+_VALUE_ARGUMENTS = ("Key", "Item", "ExpressionAttributeValues")  # the arguments that contain values
 
 
 def check_typed(typed: object, table_name: object) -> None:
@@ -50,7 +50,7 @@ def _plain_value(name: str, value: Any) -> Any:
 
 
 def plain_result(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with plain values in the arguments that it returns, or that it returns an awaitable of."""
+    """Wrap the function so that the arguments it returns, directly or from an awaitable, have plain values."""
 
     async def awaited(result: Awaitable[Any]) -> Any:
         return _plain_mapping(await result)
@@ -79,10 +79,10 @@ def typed_result(result: T) -> T:
 
 
 def run_typed(flow: Flow[T], target: object) -> T:
-    """`run`, with typed values in the result."""
+    """Run the flow like `run`, and return typed values in the result."""
     return typed_result(run(flow, target))
 
 
 async def arun_typed(flow: Flow[T], target: object) -> T:
-    """`arun`, with typed values in the result."""
+    """Run the flow like `arun`, and return typed values in the result."""
     return typed_result(await arun(flow, target))
