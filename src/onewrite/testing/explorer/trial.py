@@ -1,4 +1,4 @@
-"""Runs one schedule: calls the handler, and performs its requests in the order and with the faults of the schedule."""
+"""Run one schedule: call the handler, and perform its requests in the schedule's order and with its faults."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ ROUNDS = 25  # of redelivery until every message is settled: enough for a lease 
 
 @dataclass(frozen=True, slots=True)
 class TrialStep:
-    """A step that a trial has taken, with what came of it."""
+    """A step that a trial has taken, with its result."""
 
     taken_step: TakenStep
-    answers: tuple[Reply, ...]  # none if the request was not sent, two if it was sent again
+    answers: tuple[Reply, ...]  # empty if the request was not sent, two if it was retried
     end: Reply | None  # the result of the delivery, if this was its last step
-    settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
-    outcomes: tuple[object, ...] = ()  # what guarded stores returned to the delivery; where there was none, what it returned
-    repeated_parts: tuple[int, ...] = ()  # the records that come again because of the answer of the delivery
-    states: tuple[WorldState, ...] = ()  # what the stores held before the request and after each answer
-    failures: tuple[str, ...] = ()  # what the handler has failed with, and where
-    partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it brings some only
-    step_name: str = ""  # of the step that the delivery has begun last
+    settling: bool = False  # whether it belongs to a redelivery after the schedule's own steps
+    outcomes: tuple[object, ...] = ()  # of the guarded stores; without such a store, of the handler
+    repeated_parts: tuple[int, ...] = ()  # the records that the delivery's response reports as failed
+    states: tuple[WorldState, ...] = ()  # of the stores, before the request and after each response
+    failures: tuple[str, ...] = ()  # the handler's errors, and where they were raised
+    partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it doesn't bring all
+    step_name: str = ""  # the name of the last step that the delivery began
 
 
 class _Outage(NamedTuple):
-    """A fault that lasts, and the request of its delivery that it befalls."""
+    """A lasting fault, the request that it affects, and how often it has occurred."""
 
     fault: Fault
     request: Hashable
@@ -65,7 +65,7 @@ class _Outage(NamedTuple):
 
 
 class _Creation(NamedTuple):
-    """The last step, if it has added a document of MongoDB: its delivery, and how all stood before it."""
+    """A last step that added a MongoDB document: its delivery, and the store's state and the progress before it."""
 
     delivery: Delivery
     state: WorldState
@@ -73,11 +73,11 @@ class _Creation(NamedTuple):
 
 
 class Trial:
-    """One run of a schedule. `progress` says how far it has come, and `steps` what has happened.
+    """One run of a schedule. `progress` contains its progress, `steps` the steps taken, and `position` the machine's position.
 
-    `position` is where the machine stands. Where nothing else is said, a delivery whose tasks wait for several requests at once runs
-    as if they came one after the other: the task that was answered goes on, and then the next one. Where several may be the next,
-    `choices` says which, and the first where it says nothing; `widths` has how many there were.
+    By default, if a delivery's tasks wait for several requests at once, the tasks run one after the other: the task that
+    received the response continues first. If several tasks can be next, `choices` contains the index of the chosen task.
+    After the end of `choices`, the first task is chosen. `widths` counts the tasks that could be next at each choice.
     """
 
     def __init__(self, subject: Subject, choices: Sequence[int] = ()) -> None:
@@ -87,9 +87,9 @@ class Trial:
         self.steps: list[TrialStep] = []
         self._subject = subject
         self._calls: dict[Delivery, AnyCall] = {}
-        self._open_parts: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
-        self._processes: dict[Delivery, Invocation] = {}  # those in which the open deliveries are
-        self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
+        self._open_parts: dict[Delivery, tuple[int, ...]] = {}  # the parts that each open delivery has brought
+        self._processes: dict[Delivery, Invocation] = {}  # the processes of the open deliveries
+        self._tokens: dict[int, set[str]] = {}  # the DynamoDB tokens that each message's deliveries sent
         self._outages: dict[Delivery, _Outage] = {}
         self._creation: _Creation | None = None
         self._states: list[WorldState] = []
@@ -97,7 +97,7 @@ class Trial:
         self.position = subject.machine.position
 
     def take(self, step: ScheduleStep) -> TakenStep:
-        """Let a delivery send its next request. If it has not started, start it."""
+        """Make a delivery send its next request. If it hasn't started, start it."""
         before = self.position[0]
         trial_step, self.position = self._take(step)
         self.steps.append(trial_step)
@@ -112,7 +112,7 @@ class Trial:
         return trial_step.taken_step
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
-        """Return the taken step, and the position of the machine after it."""
+        """Return the taken step, and the machine's position after it."""
         self.go_here()
         begins = step.delivery not in self._calls
         if begins:
@@ -121,7 +121,7 @@ class Trial:
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
         stop, keys = call.stop, call.keys
-        if not stop.pending or (begins and step.fault is Fault.BEGUN):  # it has ended at once, or sends nothing yet
+        if not stop.pending or (begins and step.fault is Fault.BEGUN):  # it ended immediately, or doesn't send anything yet
             self._end_transactions(step.delivery, call)
             fault = Fault.BEGUN if stop.pending else Fault.NONE
             taken_step = TakenStep(ScheduleStep(step.delivery, fault, company=step.company), None, None, call.has_ended, ())
@@ -134,7 +134,7 @@ class Trial:
         variants = [variant for fault in faults for variant in variants_of(fault, request)]
         before = None if outage or cancelled else self._may_race(step.delivery, request)
         faults = *faults, *([] if before is None else [Fault.RACED])
-        # A fault that is not among them would make no difference to this request.
+        # Any other fault would make no difference to this request.
         fault = step.fault if step.fault in (*faults, *variants) else Fault.NONE
         step = step._replace(fault=fault, request_index=index)
         faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
@@ -151,7 +151,7 @@ class Trial:
         return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
     def beginnings(self, delivery: Delivery) -> list[ScheduleStep]:
-        """Return the next steps of a delivery: more than one if it begins, and can bring different records."""
+        """Return the possible next steps of a delivery: several if it hasn't begun and can bring different records."""
         if delivery in self._open_parts:
             return [ScheduleStep(delivery)]
         return [ScheduleStep(delivery, company=number) for number in range(len(self._companies(delivery.message)))]
@@ -165,14 +165,14 @@ class Trial:
         return companies[step.company % len(companies)]
 
     def _state_to_race(self, delivery: Delivery) -> WorldState | None:
-        """Return the state before the last step, if this delivery may have looked there for a document that the step has added."""
+        """Return the state before the last step, if that step added a MongoDB document and could overlap with this delivery."""
         creation = self._creation
         if creation is None or delivery == creation.delivery:
             return None
         return creation.state if creation.progress.may_overlap(delivery, creation.delivery) else None
 
     def _may_race(self, delivery: Delivery, request: Request) -> WorldState | None:
-        """Return that state, if it makes a difference to this request."""
+        """Return the state before the last step, if this request could have read it and would then have a different effect."""
         if not may_find_nothing(request):
             return None
         self._subject.upserts = True
@@ -180,7 +180,7 @@ class Trial:
         return None if before is None or not self._subject.may_race(before, request) else before
 
     def _outage(self, delivery: Delivery, request: Request) -> Fault:
-        """Return the fault that befalls the request again, because it lasts."""
+        """Return the lasting fault that affects this request again, or `Fault.NONE`."""
         outage = self._outages.get(delivery)
         if outage is None or outage.request != _identity(request) or outage.times == LONGEST_OUTAGE:
             return Fault.NONE
@@ -188,24 +188,24 @@ class Trial:
         return outage.fault
 
     def go_here(self) -> None:
-        """Let the store be as it is where this trial stands."""
+        """Set the machine to this trial's position."""
         self._subject.machine.go_to(self.position)
 
     def keys_held(self) -> frozenset[Key]:
-        """Return the keys of all entities that the stores hold in this trial's present state."""
+        """Return the keys of all entities in the stores at this trial's position."""
         self.go_here()
         return self._subject.machine.keys_held()
 
     def _forget_tokens_of(self, delivery: Delivery) -> None:
-        """Forget the tokens of a message that is redelivered while none of its deliveries is in progress.
+        """Forget a message's tokens if none of its deliveries is in progress.
 
-        DynamoDB remembers a token for ten minutes, and a message can come again later than that.
+        DynamoDB remembers a token for ten minutes, and a message can be redelivered later than that.
         """
         if not any(other.message == delivery.message for other in self.progress.open):
             self._subject.machine.forget_tokens(self._tokens.pop(delivery.message, set()))
 
     def _end_transactions(self, delivery: Delivery, call: AnyCall) -> None:
-        """Abort the transactions that a call has left open, if it has ended."""
+        """Abort the transactions that an ended call has left open."""
         if call.has_ended:
             self._subject.machine.transactions.end_all_of(name_of(self._subject.names, delivery))
 
@@ -227,9 +227,9 @@ class Trial:
 
     @property
     def place(self) -> Hashable:
-        """Return a value that is equal for trials with the same possible continuations. Return None if the handler might go by its memory.
+        """Return a value that is equal for trials with the same possible continuations, or None if the handler might use its memory.
 
-        A delivery that has ended counts only by what it has left in the store, and by its tokens.
+        Of an ended delivery, the value contains only the effects on the store and the tokens.
         """
         if self._subject.recall is None:
             return None
@@ -242,12 +242,12 @@ class Trial:
         return self.state, histories, tokens, progress.start_counts, progress.faults, settled, outages, self._creation
 
     def finish(self) -> Iterator[TakenStep]:
-        """Let the open deliveries end without faults, one after the other."""
+        """Run the open deliveries to their ends without faults, one after the other."""
         while self.progress.open:
             yield self.take(self._in_turn(min(self.progress.open)))
 
     def _in_turn(self, delivery: Delivery) -> ScheduleStep:
-        """Return the next step of a delivery whose tasks run one after the other. A cancelled request is not sent."""
+        """Return the next step of a delivery whose tasks run one after the other. A cancelled request isn't sent."""
         stop = self._stop(delivery)
         able = stop.in_turn or [index for index, entry in enumerate(stop.pending) if not entry.cancelled]
         if not able:
@@ -262,8 +262,8 @@ class Trial:
     def settle(self, order: Sequence[int]) -> str | None:
         """Deliver the unsettled parts in this order, one delivery at a time, until all are settled.
 
-        Parts of one event that follow each other come with one delivery, but records that SQS delivers again come each in a
-        batch of its own. The result is None, or what the handler failed with last if some part is never settled.
+        Consecutive parts of one event come in one delivery, but SQS redelivers each record in its own batch. Return None, or
+        the handler's last failure if a part is never settled.
         """
         failure: str | None = None
         for _ in range(ROUNDS):
@@ -280,13 +280,13 @@ class Trial:
         return failure or f"the handler never says that it is done{_why_never_done(self.steps[-1])}"
 
     def deliver(self, message: int, parts: tuple[int, ...]) -> Reply:
-        """Deliver these parts of the message once more, from start to end, whatever the bounds say and however much later."""
+        """Deliver these parts of the message once more, from start to end, regardless of the bounds and any time later."""
         self.go_here()
         self._subject.machine.forget_tokens()
         self.position = self._subject.machine.position
         delivery = Delivery(message, self.progress.start_counts[message])
         self._begin(delivery, parts)
-        self.position = self._subject.machine.position  # a handler that was built anew may have written something
+        self.position = self._subject.machine.position  # building the handler again might have written something
         end: Reply | None = None
         while True:
             has_ended = self.take(self._in_turn(delivery)).has_ended
@@ -296,13 +296,13 @@ class Trial:
                 return end or Reply()
 
     def abandon(self) -> None:
-        """Let the calls that have not ended die."""
+        """Kill the calls that haven't ended."""
         for call in self._calls.values():
             self._release(call)
         self._calls.clear()
 
     def _batches(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the messages of these parts, each with the parts that come with one delivery."""
+        """Yield the messages of these parts, each with the parts of one delivery."""
         owners = {part: message for message, own in enumerate(self.progress.parts) for part in own}
         first = 0
         for place in range(1, len(parts) + 1):
@@ -318,16 +318,15 @@ class Trial:
         self._process, *self._spares = self._subject.begin_processes(1 + self._subject.spare_processes)
 
     def take_over(self) -> None:
-        """Let the process go on that would go on after a crash, if one is possible."""
+        """Continue in the process that would take over after a crash, if the bounds allow faults."""
         if self._subject.bounds.faults:
             self._process = self._spares.pop() if self._spares else None
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
-        """Take an ended delivery from its process. If the process has died, later deliveries go to another one.
+        """Remove an ended delivery from its process. If the process has crashed, later deliveries go to a spare process.
 
-        What is under way goes on where it is. The other process was started before anything happened, so what `build` empties
-        for a new schedule is not emptied in the middle of it. One that asks the store for data when it starts is started when it
-        takes over.
+        Deliveries in progress stay in their process. The spare was started before the schedule, because `build` can empty
+        data for a new schedule. A process that reads from the store at its start is started only when it takes over.
         """
         if self._processes.pop(delivery) is self._process and has_died:
             self.take_over()
@@ -343,14 +342,14 @@ class Trial:
         self._open_parts[delivery] = parts
 
     def _release(self, call: AnyCall) -> None:
-        """Give back its thread, if it has one."""
+        """Release the call's thread, if it has one."""
         if not isinstance(call, CallFromMemory):
             self._subject.threads.release(call.call if isinstance(call, RecordedCall) else call)
 
     def _trial_step(
         self, taken_step: TakenStep, call: AnyCall, answers: tuple[Reply, ...], *, had_returned: bool = False
     ) -> TrialStep:
-        """Return a step with its result. The message is settled when the handler returns, though a task may still go on then."""
+        """Return a step with its result. The message is settled when the handler returns, even if a task is still running."""
         delivery, is_dead = taken_step.step.delivery, call.is_dead
         parts = self._open_parts[delivery]
         partial_parts = parts if len(parts) < len(self.progress.parts[delivery.message]) else ()
@@ -362,7 +361,7 @@ class Trial:
             settled_parts, repeated_parts = self._settlement(delivery, call)
             taken_step = taken_step._replace(settled_parts=settled_parts)
             end, failures = call.result, tuple(call.failures)
-            # What a handler returns may be made up. Stores know better what became of a message.
+            # The outcomes of the stores are more reliable than the handler's return value.
             store_answers = call.outcomes or [call.result.value]
             outcomes = tuple([outcome for answer in store_answers for outcome in outcomes_of(answer)])
         if call.has_ended:
@@ -383,7 +382,7 @@ class Trial:
         )
 
     def _settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the parts that the end of the handler settles, and the records that its answer names as failed."""
+        """Return the parts that the end of the handler settles, and the records that its response reports as failed."""
         if call.has_died or call.result.error is not None:
             return (), ()
         deliverable, parts = self._subject.deliverables[delivery.message], self._open_parts[delivery]
@@ -393,7 +392,7 @@ class Trial:
         return settled_parts, tuple(first + place for place in failed_places) if isinstance(deliverable, LambdaEvent) else ()
 
     def _faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
-        """Return the faults that can befall the request here."""
+        """Return the faults that can affect this request."""
         if stop.pending[index].cancelled:
             return (Fault.NEVER_SENT,)
         if self.progress.faults == self._subject.bounds.faults:
@@ -405,9 +404,9 @@ class Trial:
     def _perform(
         self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep, before: WorldState | None
     ) -> tuple[Reply, ...]:
-        """Perform the request as the fault demands, and let the call go on. The result is what the store answered.
+        """Perform the request under the step's fault, and resume the call. Return the store's responses.
 
-        `before` is the state at which an upsert has looked for its document if it is raced.
+        `before` is the state in which a raced upsert looked for its document.
         """
         _, fault, index, _ = step
         if fault.kills and fault.keeps_back:
@@ -439,12 +438,12 @@ class Trial:
 
 
 def _identity(request: Request) -> Hashable:
-    """Return a value that is equal for requests that do the same, even if the driver gives them other tokens."""
+    """Return a value that is equal for identical requests, even if the driver adds different tokens."""
     return request.store, request.method, request.tables, request.keys
 
 
 def _why_never_done(last: TrialStep) -> str:
-    """Return the explanation for a message that is never settled, from its last delivery."""
+    """Explain why a message is never settled, based on its last delivery."""
     unsettled_outcomes = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
     if not unsettled_outcomes:
         return f". Its last answer was {last.end.value!r}" if last.repeated_parts and last.end is not None else ""
@@ -458,7 +457,7 @@ def _why_never_done(last: TrialStep) -> str:
 
 
 def _second_answer(answer: Reply) -> Reply:
-    """Return the second answer as botocore returns it, with the number of retries in its metadata."""
+    """Return the second response as botocore returns it, with the number of retries in its metadata."""
     response: Any = answer.value if answer.error is None else getattr(answer.error, "response", None)
     if isinstance(response, dict):
         response = cast("dict[str, Any]", response)
@@ -468,11 +467,11 @@ def _second_answer(answer: Reply) -> Reply:
 
 # --- recalled trials --------------------------------------------------------------------------------------------------
 #
-# A trial in which no handler runs, since what its calls do is recalled.
+# In these trials, no handler runs: the behavior of its calls is recalled.
 
 
 class _Effect(NamedTuple):
-    """What comes of a step wherever the store and the delivery stand as they did."""
+    """The result of a step for the same state of the store and the delivery."""
 
     trial_step: TrialStep
     position: Position
@@ -483,11 +482,11 @@ class _Effect(NamedTuple):
 Effects: TypeAlias = dict[tuple[Hashable, ...], _Effect]
 
 
-_LATER = Delivery(0, 1)  # one that is not the first of its message
+_LATER = Delivery(0, 1)  # any delivery that isn't its message's first
 
 
 class TrialFromMemory(Trial):
-    """A trial that costs little, and that can be forked wherever it stands."""
+    """A trial that runs no handler, and that can be forked at any step."""
 
     def __init__(self, subject: Subject, effects: Effects) -> None:
         self._recall = cast("Recall", subject.recall)
@@ -505,7 +504,7 @@ class TrialFromMemory(Trial):
         return other
 
     def able(self) -> list[Delivery]:
-        """Return the deliveries that can take the next step, but only one of several that are interchangeable."""
+        """Return the deliveries that can take the next step, one from each group of interchangeable deliveries."""
         histories = self._histories
         able = {
             (delivery.message, histories.get(delivery), self._outages.get(delivery)): delivery
@@ -515,11 +514,14 @@ class TrialFromMemory(Trial):
 
     @property
     def state(self) -> Hashable:
-        return self._store_form  # nobody is recalled who begins a transaction
+        return self._store_form  # handlers that begin a transaction aren't recalled
 
     @property
     def place(self) -> Hashable:
-        """Return a value that is equal for trials with the same possible continuations. An ended delivery counts only by its effects."""
+        """Return a value that is equal for trials with the same possible continuations.
+
+        Of an ended delivery, the value contains only the effects on the store.
+        """
         numbers = sorted([history.number for history in self._histories.values()])
         outages = frozenset([(self._histories[delivery].number, outage) for delivery, outage in self._outages.items()])
         progress = self.progress
@@ -568,12 +570,12 @@ class TrialFromMemory(Trial):
             call = cast("CallFromMemory | None", self._calls.get(step.delivery))
             outage = self._outages.get(step.delivery)
             return _Effect(trial_step, position, None if call is None else call.history, outage)
-        # Outside of the block, so what is raised in the handler does not get `unknown` for its context.
+        # Run the handler outside the `except` block, so that its errors don't get `unknown` as their context.
         self._learn(step.delivery, missing)
         return self._effect(step, history)
 
     def _learn(self, delivery: Delivery, history: History) -> None:
-        """Run the handler to see what it does with these answers."""
+        """Run the handler with these responses, and record its behavior."""
         invocation = self._subject.begin()
         self.go_here()
         call = self._subject.call(invocation, delivery, self._open_parts[delivery], answers_of(history))
@@ -594,4 +596,4 @@ class TrialFromMemory(Trial):
         self._open_parts[delivery] = parts
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
-        """Do nothing: a process that keeps nothing in memory is like any other."""
+        """Do nothing: processes without memory are interchangeable."""
