@@ -24,7 +24,7 @@ from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome
 
-# An expression has 4096 bytes, and a placeholder such as "#a123," takes six of them.
+# An expression can have 4,096 bytes, and a placeholder such as "#a123," takes six bytes.
 _MAX_NAMES = 500
 
 
@@ -52,7 +52,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
 
 
 def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
-    """Return the outcome, and the item after it."""
+    """Return the outcome, and the item after the request."""
     verdict, write = settled.result, settled.attempt.write
     if settled.refusal is not None:
         if isinstance(verdict, Landed):

@@ -46,7 +46,7 @@ from onewrite.errors import InvalidMessage, InvalidUpdate
 # A name of this form doesn't need a placeholder, because no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # DynamoDB numbers have 38 digits
-_MAX_REPEATED = 6  # in a write of several messages, longer names get placeholders
+_MAX_REPEATED = 6  # the longest name, in characters, that a write of several messages repeats without a placeholder
 _MAX_PLANS = 1024  # enough for every call in the caller's source code, at each position of a ledger's ring
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 
@@ -476,7 +476,7 @@ def _read_marks(write: Write) -> Members:
 
 
 def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, overtaken: bool = False) -> None:
-    """Add the condition that the stored mark is before the message's.
+    """Add the condition that the stored mark is before the message's mark.
 
     If later messages moved the mark past the message while its step was open, the mark must stay there.
     """

@@ -283,7 +283,7 @@ class TableAttempt:
 
     def __init__(self, flows: Flows, write: Write, native: Native, build: RequestBuilder, call: Call | None = None) -> None:
         self.flows, self.write, self.native, self.build = flows, write, native, build
-        if "Item" in native:  # the key is in it
+        if "Item" in native:  # the item contains the key
             note_entity(flows, native["Item"])
         self.call = call or build(write, native, flows.convert)
         self.call.kwargs.update(flows.table)

@@ -19,7 +19,7 @@ from onewrite.dynamodb.values import is_typed, plain_values, read_bytes
 from onewrite.outcome import Entity
 
 
-@lru_cache(maxsize=1024)  # as many as there are sources
+@lru_cache(maxsize=1024)  # one entry per source
 def locate_slot(slot: Slot) -> str:
     """Return the name of the attribute that contains a slot.
 

@@ -1,14 +1,14 @@
 """A target for flows that sends the first attempt of a request itself, and leaves the rest to a boto3 client.
 
-A second attempt is safe only if it recognizes the first one. Therefore, only two kinds of requests go this way: reads, and writes that
-store the token of their attempt in the entity, by which the flow recognizes its own write:
+A second attempt is safe only if it recognizes the first one. Therefore, only two kinds of requests bypass boto3: reads, and writes
+that store the token of their attempt in the entity, so the flow can recognize its own write:
 
 - `update_item` with `:ow_token`, which is every guarded write: an update, a fold, a record, the finish of a step, the first request of a delete;
 - `update_item` with `:ow_step`, the begin of a step, whose fence is the name of the call;
 - `put_item`, which a guarded table sends only to create an item, with the token in it.
 
-A takeover and a release of a step, the second request of a delete, a relay's requests, and transactions have no token. The client sends
-them.
+A takeover and a release of a step, the second request of a delete, a relay's requests, and transactions don't have a token. The boto3
+client sends them.
 """
 
 from __future__ import annotations

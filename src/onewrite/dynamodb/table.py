@@ -53,7 +53,7 @@ class _Store:
     """The constructor of both classes, and the methods that send no request."""
 
     _is_async: ClassVar[bool]
-    _runs: ClassVar[tuple[Run, Run]]  # for plain values, and for typed values
+    _runs: ClassVar[tuple[Run, Run]]  # for plain values and for typed values
 
     @overload
     def __init__(
@@ -163,7 +163,7 @@ class GuardedTable(_Store):
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
-        """Update the item once per message. `Applied.entity` has the item that `ReturnValues` requests. `finishes` is the step that the write ends."""
+        """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the step that the write ends."""
         return self._run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
 
     @noted
@@ -183,7 +183,7 @@ class GuardedTable(_Store):
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
-        """Record the message without a business change, in a new item if there is none."""
+        """Record the message without changing your attributes. A missing item is created."""
         return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
 
     @noted
@@ -206,7 +206,7 @@ class GuardedTable(_Store):
         after: Uncertain | None = None,
         **native: Unpack[BeginArguments],
     ) -> Answer:
-        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, for the time of `lease`.
+        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
 
         `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
         `timedelta(0)`. `after` permits a new attempt if an operator knows that the effect didn't happen.

@@ -105,7 +105,7 @@ class _Store:
         Nothing is sent. `verb` is the method's name, and the other arguments are the method's. A store might first read the collection's
         indexes. Here, they're assumed to fit.
         """
-        # This client responds as if the collection didn't exist. A copy of the flows keeps that knowledge from the real ones.
+        # This client responds as if the collection didn't exist. The flows are copied so that they don't remember that.
         unique_index = {"key": [(name, 1) for name in self._flows.fields], "unique": True}
         assumed: dict[str, Any] = {"index_information": {"key": unique_index}, "database.list_collection_names": []}
         client = SilentClient(assumed, is_async=self._is_async)
@@ -235,7 +235,7 @@ class GuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """Record the message without a business change, in a new document if there is none. `upsert=False` prevents that."""
+        """Record the message without changing your fields. A missing document is created, unless you pass `upsert=False`."""
         return self._run(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
 
     @noted
@@ -250,7 +250,7 @@ class GuardedCollection(_Store):
         after: Uncertain | None = None,
         **native: Unpack[BeginArguments],
     ) -> Answer:
-        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, for the time of `lease`.
+        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
 
         `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
         `timedelta(0)`. `after` permits a new attempt if an operator knows that the effect didn't happen.

@@ -300,7 +300,7 @@ def _places(sets: Sets) -> _Places:
 
 
 def _before(change: Advance) -> dict[str, Any]:
-    """Return the condition that the stored mark is before the message's."""
+    """Return the condition that the stored mark is before the message's mark."""
     _check_number(change.mark)
     _check_number(change.reaches)
     path = locate_slot(change.slot)

@@ -236,7 +236,7 @@ class Flows(Engine):
             arguments = {"upsert": may_create_by_record(arguments["filter"], self.fields, arguments), **arguments}
         return self.attempt(write, arguments, "find_one_and_update" if _RETURN_OPTIONS & arguments.keys() else "update_one")
 
-    def max_messages(self, entry: Entry) -> int:  # noqa: ARG002  # as for any ledger
+    def max_messages(self, entry: Entry) -> int:  # noqa: ARG002  # the same for every ledger
         return _MAX_MESSAGES
 
     def check_earlier_marks(self, entry: Entry) -> None:
@@ -553,7 +553,7 @@ class InsertAttempt(NamedTuple):
     def lands(self) -> Flow[bool]:
         return isinstance((yield from self.send()), Landed)
 
-    def retry(self, refusal: Refusal, attempts: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # as other attempts have it
+    def retry(self, refusal: Refusal, attempts: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # same signature as in other attempts
         yield from ()
         # The entity was deleted in the meantime, or no majority has it yet.
         return None if refusal.image.exists or self.write.entry.has_predecessor else self

@@ -33,7 +33,7 @@ Document: TypeAlias = Mapping[str, Any]
 _NO_MARK = object()  # replaces documents and arrays, which are not hashable
 
 
-@lru_cache(maxsize=1024)  # as many as there are sources
+@lru_cache(maxsize=1024)  # one entry per source
 def locate_slot(slot: Slot) -> str:
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
 
@@ -107,7 +107,7 @@ _NEUTRAL: CodecOptions[Any] = CodecOptions(
 
 
 def read_codec(collection: Any) -> CodecOptions[Any]:
-    """Return the client's codec options. A stand-in stores Python values and has none."""
+    """Return the client's codec options, or default options for a stand-in, which stores Python values."""
     return cast("CodecOptions[Any]", collection.codec_options) if has_codec(collection) else UUIDS
 
 

@@ -160,7 +160,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         return attempt.native if isinstance(attempt, InsertAttempt) else attempt.request.native
 
     def send(self, session: Any) -> Flow[bool]:
-        """Send the write, and return whether it was done."""
+        """Send the write, and return whether it took effect."""
         attempt = self.attempt
         if isinstance(attempt, InsertAttempt):
             if self.write.entry.has_predecessor:  # a message with a predecessor never creates an entity
@@ -305,7 +305,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         self._session = session
         return (yield from self.flow(Backoff(deadline, random_share, self.store.clock)))
 
-    def make(self, actions: Sequence[_Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
+    def make(self, actions: Sequence[_Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # the server recognizes retries itself
         """Execute the transaction, and retry it while it conflicts with other transactions."""
         session, concerns = self._session, [write.store.target.write_concern for write in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
