@@ -414,7 +414,7 @@ def add_labels(write: Write, draft: Draft) -> None:
         name, accepted = draft.name(attribute), [draft.constant(text) for text in label.accepts]
         draft.ask(f"({' OR '.join([f'attribute_not_exists({name})', *[f'{name}={text}' for text in accepted]])})")
         if not isinstance(write.step, Withdraws):
-            # The first accepted label is the store's own.
+            # A store writes the first of its accepted labels.
             draft.set(attribute, partial(_read_text, label.text), accepted[0])
 
 
@@ -446,7 +446,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
                 draft.add(locate_slot(sets.present), _read_marks)
                 draft.remove(*[locate_slot(slot) for slot in entry.dead])
         case Advance():
-            pass  # written next to its condition
+            pass  # _add_advance sets the mark
 
 
 def _name_mark(write: Write, place: int, draft: Draft) -> str:

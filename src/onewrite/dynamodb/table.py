@@ -1,4 +1,4 @@
-"""The guarded table: the two classes that run its flows, one line per method."""
+"""The guarded table: the blocking and the asynchronous class, whose methods run the flows."""
 
 from __future__ import annotations
 

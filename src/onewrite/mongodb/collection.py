@@ -1,4 +1,4 @@
-"""The guarded collection: the two classes that run its flows, one line per method."""
+"""The guarded collection: the blocking and the asynchronous class, whose methods run the flows."""
 
 from __future__ import annotations
 
@@ -150,11 +150,11 @@ class _Store:
 class GuardedCollection(_Store):
     """A MongoDB collection whose writes take effect once per message.
 
-    Each method takes pymongo's arguments after the message. The filter names one entity by `_id`, or by all fields of `key`, as in
-    `key=("email",)`, on which the collection needs a unique index. All other fields of the filter are a business condition.
+    Each method takes pymongo's arguments after the message. The filter identifies one entity by `_id`, or by all fields of `key`, for
+    example `key=("email",)`. The collection needs a unique index on these fields. All other parts of the filter are business conditions.
 
     A majority acknowledges and journals each write. Limit the waiting time with `pymongo.timeout()`. `durability="acknowledged"` keeps
-    the collection's own write concern instead. With `w=1`, a failing primary loses the messages that it acknowledged but didn't replicate:
+    the collection's own write concern instead. With `w=1`, a failover loses messages that the primary acknowledged but didn't replicate:
     their effects and marks vanish together, but the broker has already deleted them. A collection without a ledger (None) can take part
     in a `transact` with `inbox=`, and can be read.
     """

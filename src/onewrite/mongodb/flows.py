@@ -610,7 +610,7 @@ def is_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, e
 
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024  # bytes of BSON, the server's limit
-# BSONObjectTooLarge, its code for an upsert, and its code for the result of a pipeline.
+# BSONObjectTooLarge, and the equivalent codes for an upsert and for the result of a pipeline.
 _TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
 # Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services. They don't depend on the document.
 _UNCERTAIN_CODES = frozenset({13, 18, 462, 16500})
