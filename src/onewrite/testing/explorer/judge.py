@@ -1,4 +1,4 @@
-"""Decides whether a schedule ended rightly: in a state that undisturbed processing of the messages reaches in some order."""
+"""Decide whether a schedule ended in a correct state: one that undisturbed processing of the messages reaches in some order."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from onewrite.testing.taps.traffic import Request
 
 # --- orders -----------------------------------------------------------------------------------------------------------
 #
-# The orders in which the parts of the messages may be processed when nothing disturbs them. Pure.
+# The possible orders of the messages' parts in undisturbed processing. Pure.
 
 
 def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
-    """For each part, those that come before it in every order.
+    """Yield, for each part, the parts that come before it in every order.
 
-    A record that fails is redelivered after the others, which changes their order, except for those that its source keeps in
-    order: the records of a lane.
+    A failed record is redelivered after the others. Only the records of one lane keep their order, because their source
+    guarantees it.
     """
     parts = subject.start.parts
     for message, earlier in enumerate(subject.start.predecessors):
@@ -52,7 +52,7 @@ def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
 
 
 def orders_of(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """Yield the orders of the parts in which each comes after its predecessors."""
+    """Yield the orders in which each part comes after its predecessors."""
 
     def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(order) == len(predecessors):
@@ -66,18 +66,18 @@ def orders_of(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]
 
 # --- initialisation ---------------------------------------------------------------------------------------------------
 #
-# What the first run of a handler does for the life of the process: it makes indexes, looks up the address of a queue. Pure.
+# The requests that a handler sends only once per process, such as creating an index or looking up a queue's address. Pure.
 
-# These ask for what lasts as long as the process, or make what is there once.
+# Methods that read a setting that stays the same for the life of the process, or that create a resource.
 _AWS = ("Describe", "List", "GetQueueUrl", "GetParameter", "GetSecretValue", "GetCallerIdentity")
 _AWS_MADE = frozenset({"CreateTable", "CreateQueue", "CreateTopic", "CreateBucket", "CreateEventBus", "AssumeRole"})
 _MONGODB = INDEXING | DESCRIBING | {"command"}
 
 
 def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> list[Request] | None:
-    """Return the requests that only the first of two runs has sent, if each of them initializes something and the rest is the same.
+    """Return the initializing requests that only the first of two runs sent.
 
-    Return None if the runs differ in other ways.
+    Return None if the runs differ in any other way.
     """
     rest = list(second)
     only_first: list[Request] = []
@@ -97,13 +97,13 @@ def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> l
 
 T = TypeVar("T")
 
-# Seconds: gmtime() and datetime.now() may ask a clock that is some milliseconds behind that of time.time().
+# In seconds. gmtime() and datetime.now() might read a clock some milliseconds behind the clock of time.time().
 _CLOCKS_APART = 0.02
 _OWN_LEASE = (
     "If the handler waits for a lease or a circuit breaker of its own to end, give that a clock that moves on with each delivery: make it in "
     "build(store), for example itertools.count(1_800_000_000, 60)"
 )
-MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages or records
+MOST_ORDERS = 5040  # tried to find the expected states: all orders of seven messages or records
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +117,19 @@ class WrongEnd:
 
 @dataclass(frozen=True, slots=True)
 class JudgedSchedule:
-    """A schedule that was run, and what was found to be wrong with its end."""
+    """A schedule that was run, and the mistake found at its end."""
 
     trial_steps: tuple[TrialStep, ...]
     finding: WrongEnd | None
 
     @property
     def steps(self) -> Steps:
-        """Return the schedule's own steps, without those of the redeliveries that followed."""
+        """Return the schedule's own steps, without the steps of the redeliveries after them."""
         return tuple(step.taken_step.step for step in self.trial_steps if not step.settling)
 
     @property
     def behavior(self) -> Hashable:
-        """Return a value that is equal for schedules in which the handler has sent the same requests and settled the same parts."""
+        """Return a value that is equal for schedules in which the handler sent the same requests and settled the same parts."""
         taken_steps = [step.taken_step for step in self.trial_steps]
         return tuple([(step.step.delivery, step.key, step.has_ended, step.settled_parts) for step in taken_steps])
 
@@ -141,9 +141,9 @@ class Reference(NamedTuple):
     taken_steps: tuple[TakenStep, ...]
     observed: Any
     position: Position  # of the machine
-    incomplete: bool  # a guarded store kept a message out, so this was no processing of every message
+    incomplete: bool  # whether a guarded store refused a message, so not every message was processed
     failure: str | None
-    widths: tuple[int, ...] = ()  # how many requests might have been next, at each place where tasks run one after the other
+    widths: tuple[int, ...] = ()  # the number of requests that could be next at each choice of a task
 
 
 class ScheduleEnd(NamedTuple):
@@ -151,13 +151,13 @@ class ScheduleEnd(NamedTuple):
 
     observed: Any
     has_failed: bool
-    breach: str | None  # what to say if the invariant does not hold
+    breach: str | None  # the reason to report if the invariant doesn't hold
 
 
 class UndecidedError(Exception):
     """A trial ended in a state that no order tried so far has reached, so more orders must be tried.
 
-    The world holds one trial at a time. So the trial is given up, the orders are tried, and then the trial is run once more.
+    The world supports one trial at a time. The trial is therefore abandoned, and run again after the orders were tried.
     """
 
     def __init__(self, order: Sequence[int]) -> None:
@@ -166,7 +166,7 @@ class UndecidedError(Exception):
 
 
 class Judge:
-    """Runs trials, and finds what is wrong with their ends."""
+    """Runs trials, and finds the mistakes at their ends."""
 
     def __init__(
         self, subject: Subject, observe: Callable[[Stores], Any], invariant: Callable[[Stores], Any] | None = None
@@ -174,22 +174,22 @@ class Judge:
         self.subject = subject
         self._observe = observe
         self._invariant = invariant
-        self._order = tuple(part for parts in subject.start.parts for part in parts)  # in which they were given
+        self._order = tuple(part for parts in subject.start.parts for part in parts)  # as passed by the user
         self._predecessors = tuple(predecessors_of(subject))
         self._orders = orders_of(self._predecessors)
         self._references: dict[tuple[int, ...], Reference] = {}
-        self._task_references: list[Reference] = []  # the same, with the tasks of deliveries in another order than their own
-        self._all_tried = False  # all orders, or the first MOST_ORDERS of them
-        self._some_untried = False  # there are more orders than MOST_ORDERS
-        self._invariant_says = False  # it has returned something other than None, or raised
-        self._invariant_asks = False  # it has asked a store
+        self._task_references: list[Reference] = []  # with the tasks of deliveries in other orders
+        self._all_tried = False  # whether all orders, or the first MOST_ORDERS, were tried
+        self._some_untried = False  # whether there are more orders than MOST_ORDERS
+        self._invariant_says = False  # whether it has ever returned a value other than None, or raised
+        self._invariant_asks = False  # whether it has ever sent a request to a store
         self._effects: Effects = {}
-        self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while what the handler does is remembered
+        self._ends: dict[Hashable, ScheduleEnd] = {}  # by state, while the handler's behavior is recorded
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
 
     def find_remarks(self, *, passes: bool) -> Iterator[Remark]:
-        """Yield what the reader of the report should know. If nothing ends wrongly, process the messages undisturbed once more for that."""
+        """Yield the report's remarks. If no schedule ends wrongly, process the messages undisturbed once more to find them."""
         if self._some_untried:
             text = (
                 f"The messages and their tasks have more than {MOST_ORDERS} orders: not all were tried for what is expected."
@@ -215,7 +215,7 @@ class Judge:
 
     @property
     def _depends_on_tasks(self) -> tuple[Any, ...]:
-        """Return the two observations after two orders of the tasks of one delivery, if they differ."""
+        """Return two observations that differ only by the task order within a delivery, or () if the task order doesn't matter."""
         for order, reference in self._references.items():
             for other in self._task_references:
                 if other.order == order and other.failure is None and other.observed != reference.observed:
@@ -224,7 +224,7 @@ class Judge:
 
     @property
     def remembers(self) -> bool:
-        """Whether the handler's behavior is remembered, since it follows from the responses that the handler has been given."""
+        """Whether the handler's behavior is recorded, because it depends only on the responses that the handler received."""
         return self.subject.recall is not None
 
     @property
@@ -233,45 +233,45 @@ class Judge:
         return self.remembers and not self.subject.must_run
 
     def recall(self) -> None:
-        """From now on, recall what the handler does, unless it is known already that this cannot be done."""
+        """Recall the handler's behavior from now on, unless it is already known that this is impossible."""
         subject = self.subject
         if self.nondeterministic is not None or subject.always_anew:
             return
         if self._observes_memory():
-            if subject.recovers:  # the handler that is built after a crash would take away what `observe` sees
+            if subject.recovers:  # building the handler after a crash would reset the data that `observe` reads
                 raise ConfigurationError(
                     "build(store) asks the store for data, and what observe() sees beside the store lasts no longer than the handler: make "
                     "that in world()."
                 )
-        elif not (subject.recovers and subject.bounds.faults):  # a crash is more than the end of a delivery there
+        elif not (subject.recovers and subject.bounds.faults):  # with both, a crash does more than end a delivery
             subject.recall = Recall(subject.key, lambda: subject.threads.names_used or subject.deliveries_differ)
             requests = [step.request for step in self._references[self._order].taken_steps]
             if any(request is not None and names_its_delivery(request) for request in requests):
                 self.run_always()
 
     def prove(self) -> None:
-        """Raise `NotRecallableError` if what is recalled of the handler is not what it does, whatever it has been through."""
+        """Raise `NotRecallableError` if the handler's behavior depends on earlier deliveries, and so differs from the recorded behavior."""
         if self.subject.recall is not None:
             prove(self.subject, self.subject.recall)
 
     @property
     def may_share_memory(self) -> bool:
-        """Whether deliveries at once may have gone by memory that two processes do not share.
+        """Whether concurrent deliveries might have used memory that separate processes don't share.
 
-        What `observe` sees may belong to one process. Then there are no others.
+        If `observe` reads one process's memory, the world can't have other processes.
         """
         subject = self.subject
         knows = self.remembers and not subject.takes_turns
         return subject.bounds.concurrency > 1 and not knows
 
     def take_turns(self) -> None:
-        """From now on, deliveries in one process come one after the other: they wait for a lock of each other's."""
+        """Run the deliveries in one process one after the other from now on, because they wait for each other's locks."""
         self.subject.take_turns()
         self._forget()
         self.recall()
 
     def in_time(self, work: Callable[[], T]) -> T:
-        """Return the result of the work, which is begun again with moving time if a delivery meets the lease of another one."""
+        """Return the result of the work. If a delivery encounters another delivery's lease, restart the work with an advancing clock."""
         try:
             return work()
         except LeaseMetError:
@@ -279,7 +279,7 @@ class Judge:
             return work()
 
     def let_time_go_on(self) -> None:
-        """From now on, a message comes again later than before, so leases end."""
+        """Advance the clock by `redelivered_after` for each redelivery from now on, so that leases end."""
         self.subject.time_goes_on = self.subject.deliveries_differ = True
         recalls = self.remembers
         self._forget()
@@ -287,7 +287,7 @@ class Judge:
             self.recall()
 
     def separate(self) -> None:
-        """From now on, each delivery is in a process of its own. What a handler does there may be recalled again."""
+        """Run each delivery in its own process from now on. The handler's behavior can then be recalled again."""
         self.subject.separate()
         self._forget()
         self.recall()
@@ -298,13 +298,13 @@ class Judge:
         self._ends.clear()
 
     def run_always(self) -> None:
-        """From now on, run the handler for each schedule, and compare what it does with what is remembered."""
+        """Run the handler for each schedule from now on, and compare its behavior with the recorded behavior."""
         self.subject.must_run = True
-        # Transactions and tokens have the names of their deliveries.
+        # Transactions and tokens contain the names of their deliveries.
         self.subject.recall = Recall(self.subject.key, lambda: True)
 
     def do_not_recall(self) -> None:
-        """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
+        """Run the handler each time from now on, because its behavior differed from the recorded behavior."""
         if not self.subject.deliveries_differ and self.subject.tells_deliveries_apart:
             self.subject.deliveries_differ = True
             self._forget()
@@ -316,13 +316,13 @@ class Judge:
 
     @property
     def requests(self) -> list[int]:
-        """Return the number of requests that each message takes if nothing disturbs it."""
+        """Return the number of requests that each message needs in undisturbed processing."""
         steps = self._references[self._order].taken_steps
         messages = range(len(self.subject.deliverables))
         return [sum(step.step.delivery.message == message for step in steps) for message in messages]
 
     def _observes_memory(self) -> bool:
-        """Whether `observe` returns another value for the same state of the store once the handler has been built again."""
+        """Whether `observe` returns a different value for the same store state after the handler is rebuilt."""
         reference = self._references[self._order]
         trial = Trial(self.subject)
         trial.position = reference.position
@@ -330,7 +330,7 @@ class Judge:
         return reference.failure is None and bool(self._look().observed != reference.observed)
 
     def run(self, body: Callable[[Trial], T], begin: Callable[[], Trial]) -> T:
-        """Run a trial. Run it again if it had to be given up because more orders had to be tried."""
+        """Run a trial. If it ends undecided, try more orders, and run it again."""
         while True:
             trial = begin()
             try:
@@ -348,7 +348,7 @@ class Judge:
         return TrialFromMemory(self.subject, self._effects)
 
     def check(self, trial: Trial) -> WrongEnd | None:
-        """Return the mistake in the present state, if the schedule may end here and there is one."""
+        """Return the mistake in the present state, or None if it is correct or the schedule can't end here."""
         if not trial.progress.is_legal_end:
             return None
         end = self._end(trial)
@@ -364,7 +364,7 @@ class Judge:
         return None if end.breach is None else self._finding(end.breach, end.observed)
 
     def conclude(self, trial: Trial) -> WrongEnd | None:
-        """Let the open deliveries end, redeliver the messages that are not settled, and check the end."""
+        """Finish the open deliveries, redeliver the unsettled messages, and check the final state."""
         for _ in trial.finish():
             if (finding := self.check(trial)) is not None:
                 return finding
@@ -376,7 +376,7 @@ class Judge:
         return None
 
     def prepare(self) -> None:
-        """Process the messages undisturbed, twice, to learn what is expected. Raise if the handler fails at that."""
+        """Process the messages undisturbed, twice, to find the expected states. Raise if the handler fails."""
         self._run_twice(self._order)
         self.try_more(self._order)
         if not self.expected:
@@ -388,22 +388,22 @@ class Judge:
     def differs(
         self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, *, lasting: bool = False
     ) -> None:
-        """Remember that this delivery sent something else when the same schedule was run again.
+        """Remember that this delivery sent a different request when the same schedule was run again.
 
-        `lasting`: when it was run a third time, it sent what it had sent the second time.
+        Pass `lasting=True` if it sent the same request in the third run as in the second.
         """
         requests = (None if step is None else step.request for step in (before, after))
         words = difference(name_of(self.subject.titles.messages, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
     def _finding(self, reason: str, observed: Any) -> WrongEnd:
-        """Return the finding, after all orders were tried: a report shows every expected state."""
+        """Return the finding. Raise `UndecidedError` until all orders were tried, because a report shows every expected state."""
         if not self._all_tried:
             raise UndecidedError(self._order)
         return WrongEnd(reason, self.expected, observed)
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
-        """Find out whether undisturbed processing is the same each time."""
+        """Check whether undisturbed processing is the same each time."""
         one, other = self._two_alike(order)
         if not _are_alike(one, other):
             self._compare(one, other, lasting=_are_alike(other, self._reference(order)))
@@ -420,14 +420,14 @@ class Judge:
             self._check_new_world(order, other)
             return
         if not self.subject.always_anew:
-            self.subject.always_anew = True  # `observe` looks at something beside the store, and `world` may empty it
+            self.subject.always_anew = True  # `observe` reads data outside the store, which `world` might reset
         else:
             self.nondeterministic = difference_of_states(one.observed, other.observed)
             return
         self._run_twice(order)
 
     def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
-        """Two results of undisturbed processing, without a first one that has made what lasts as long as the process."""
+        """Return two results of undisturbed processing, neither of which includes the process's initialization."""
         one, other = self._reference(order), self._reference(order, in_another_process=True)
         only_first = initialisation(one.taken_steps, other.taken_steps)
         if only_first:
@@ -437,12 +437,12 @@ class Judge:
         return one, other
 
     def _check_new_world(self, order: tuple[int, ...], reference: Reference) -> None:
-        """Raise if a new world still has what can't be put back, such as a message in a queue."""
+        """Raise if `world()` doesn't reset everything that `observe()` reads, such as a queue."""
         if not any(step.request is not None and changes_structure(step.request) for step in reference.taken_steps):
             return
         self.subject.renew()
         trial = Trial(self.subject)
-        trial.settle(order)  # and nobody looks, because one who looks may take messages from a queue
+        trial.settle(order)  # without calling `observe`, which might receive messages from a queue
         trial.abandon()
         self.subject.renew()
         new_reference = self._reference(order)
@@ -453,7 +453,7 @@ class Judge:
             )
 
     def _compare(self, one: Reference, other: Reference, *, lasting: bool = False) -> None:
-        """Remember where two runs of one order differ in what the handler sends."""
+        """Remember the first difference between the requests of two runs of one order."""
         pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken_steps, other.taken_steps)
         for before, after in pairs:
             if before is None or after is None or before.key != after.key:
@@ -461,7 +461,7 @@ class Judge:
                 break
 
     def try_more(self, order: tuple[int, ...]) -> None:
-        """Try this order for what is expected. If it has been tried or is not to happen undisturbed, try all orders."""
+        """Add the state that this order reaches to the expected states. If the order was tried or is impossible, try all orders."""
         if order in self._references or not self._is_possible(order):
             for other in islice(self._orders, MOST_ORDERS):
                 self._references.setdefault(other, self._reference(other))
@@ -477,7 +477,7 @@ class Judge:
         self.expected = _distinct([reference.observed for reference in clean or (successes if self._all_tried else [])])
 
     def _try_orders_of_tasks(self) -> None:
-        """Try also the other orders of the tasks of each delivery, one task at a time."""
+        """Try the other orders of the tasks within each delivery too, changing one choice at a time."""
         self._task_references = []
         for order, first in sorted(self._references.items(), key=itemgetter(0)):
             choices = _next_choices((), first.widths)
@@ -522,7 +522,10 @@ class Judge:
         return f"{', '.join(names)} never settled"
 
     def _end(self, trial: Trial) -> ScheduleEnd:
-        """Return the observation at the trial's present state. While the handler's behavior is remembered, it must follow from the store's state."""
+        """Return the observation at the trial's present state.
+
+        While the handler's behavior is recorded, raise `NotRecallableError` if the same state had a different observation before.
+        """
         known_end = self._ends.get(trial.state) if self.remembers else None
         if known_end is not None and isinstance(trial, TrialFromMemory):
             return known_end
@@ -549,7 +552,7 @@ class Judge:
         return copy.deepcopy(observation)
 
     def _breach_of_invariant(self) -> str | None:
-        """Return the reason if the invariant doesn't hold."""
+        """Return the reason to report if the invariant doesn't hold, otherwise None."""
         if self._invariant is None:
             return None
         try:
@@ -567,7 +570,7 @@ class Judge:
 
 
 def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the next choices, counted up from these. `widths` has the number of ways at each place. Return None after the last."""
+    """Return the choices after these in counting order, or None after the last. `widths` contains the number of tasks at each choice."""
     prefix = [*choices, *[0] * (len(widths) - len(choices))]
     while prefix:
         last = prefix.pop() + 1
@@ -577,12 +580,12 @@ def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[in
 
 
 def _are_alike(one: Reference, other: Reference) -> bool:
-    """Whether the handler has sent the same requests in these two runs."""
+    """Whether the handler sent the same requests in these two runs."""
     return [step.key for step in one.taken_steps] == [step.key for step in other.taken_steps]
 
 
 def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:
-    """Return each state once. A state need not be hashable."""
+    """Return each state once. States don't have to be hashable."""
     distinct_states: list[Any] = []
     for state in states:
         if state not in distinct_states:

@@ -1,4 +1,4 @@
-"""What is explored: the handler, its messages and its world, and the way of a request from the handler to the store."""
+"""The subject of an exploration: the handler, its messages, its world, and the path of its requests to the store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write,
 
 # --- how the handler is called ----------------------------------------------------------------------------------------
 #
-# Calls a handler as it is called where it runs: with a message, or as Lambda does, with an event and a context.
+# A handler is called as in production: with a message, or like a Lambda function, with an event and a context.
 
 Handler: TypeAlias = Callable[..., Any]
 
@@ -66,7 +66,7 @@ _A_MESSAGE, _A_CONTEXT = object(), object()
 
 
 class Invocation:
-    """Calls one handler. Whether it takes a context is decided by its signature."""
+    """Calls one handler, with a context if its signature accepts one."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -74,13 +74,13 @@ class Invocation:
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
 
     def of(self, deliverable: Deliverable, delivery: Delivery) -> HandlerFunction:
-        """Return the function that is called with the message or the event. It raises if Lambda takes the invocation for failed."""
+        """Return the function to call with the message or the event. It raises if Lambda would count the invocation as failed."""
         is_event = isinstance(deliverable, LambdaEvent)
-        # Lambda always gives a context. The second parameter of another handler may be something else, with a default.
+        # Lambda always passes a context. In other handlers, the second parameter can be an unrelated one with a default.
         with_context = (is_event or not _takes(self._handler, _A_MESSAGE)) and _takes(self._handler, _A_MESSAGE, _A_CONTEXT)
         request_id = f"00000000-0000-4000-8000-{delivery.message:06}{delivery.number:06}"
         context = [replace(lambda_context(), aws_request_id=request_id)] if with_context else []
-        # Of Kafka Lambda reads an answer in provisioned mode only, which a decorated handler says of itself.
+        # For Kafka, Lambda reads the response in provisioned mode only. A decorated handler knows whether it is read.
         is_read = isinstance(deliverable, LambdaEvent) and (self._has_its_answer_read or not deliverable.source.raises)
 
         def call(message: Any, wait_for: WaitFor) -> Any:
@@ -88,7 +88,7 @@ class Invocation:
             return _check_answer(answer, is_read=is_read) if is_event else answer
 
         def deliver(message: Message, wait_for: WaitFor) -> Any:
-            """Call the handler as a decorator does: an unsettled outcome that it got counts as returned, even if it returned None."""
+            """Call the handler as a decorator does: an unsettled outcome of its stores counts as returned, even if it returned None."""
             with FunctionCall([message]) as function_call:
                 answer = self._handler(message, *context)
                 if not inspect.isawaitable(answer):
@@ -99,7 +99,7 @@ class Invocation:
 
 
 async def _deliver_awaited(answer: Awaitable[Any], message: Message) -> Any:
-    with FunctionCall([message]) as function_call:  # in the task of the handler, which is where it sees errors
+    with FunctionCall([message]) as function_call:  # in the handler's task, where it sees errors
         return _answer_for(await answer, message, function_call)
 
 
@@ -113,7 +113,7 @@ def _answer_for(answer: Any, message: Message, call: FunctionCall) -> Any:
 
 def _takes(handler: Handler, *arguments: object) -> bool:
     try:
-        # What a decorator has made of a function shows the function's signature. An object that is called has its own.
+        # A decorated function shows the original function's signature. A callable object has its own signature.
         signature = inspect.signature(handler, follow_wrapped=inspect.isroutine(handler))
         signature.bind(*arguments)
     except (TypeError, ValueError):  # ValueError: some functions written in C have no signature
@@ -122,7 +122,7 @@ def _takes(handler: Handler, *arguments: object) -> bool:
 
 
 def _check_answer(answer: Any, *, is_read: bool) -> Any:
-    """Return the answer, or None if Lambda doesn't read it. Raise if Lambda can't make JSON of it."""
+    """Return the handler's response, or None if Lambda doesn't read it. Raise if Lambda can't convert it to JSON."""
     try:
         json.dumps(answer, default=_number)
     except (TypeError, ValueError) as error:
@@ -133,7 +133,7 @@ def _check_answer(answer: Any, *, is_read: bool) -> Any:
 
 
 def _number(value: object) -> float:
-    """Lambda's runtime knows Decimals, and nothing else that JSON does not know."""
+    """Convert a Decimal, the only type beyond JSON's own that Lambda's runtime accepts. Raise for other types."""
     if isinstance(value, Decimal):
         return float(value)
     raise TypeError(f"{type(cast('Any', value)).__name__} is not JSON serializable")
@@ -141,11 +141,11 @@ def _number(value: object) -> float:
 
 # --- what it sends ----------------------------------------------------------------------------------------------------
 #
-# Hears what any client or collection in the process sends while a handler runs, and hands it on as a request to a store.
+# Receives each request that a client or collection in the process sends while a handler runs, and passes it to a store.
 
 
 class LeaseMetError(Exception):
-    """A delivery has met the lease of another one, so it matters when a message comes again."""
+    """A delivery encountered another delivery's lease, so the time of a redelivery matters."""
 
 
 class Senders:
@@ -154,10 +154,10 @@ class Senders:
     def __init__(self, subject: Subject) -> None:
         self.closed = False
         self._subject = subject
-        self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by the store that performs their requests
+        self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by store and `awaited`
 
     def running(self, loop: Any) -> AbstractContextManager[None]:
-        """Return the context in which an event loop must run."""
+        """Return a context manager in which an event loop must run."""
         call = current_call.get()
         return nullcontext() if call is None or not call.runs_in_this_thread else call.running(loop)
 
@@ -216,14 +216,14 @@ class Senders:
 
     def _start_session(self, client: Any, *args: Any, **kwargs: Any) -> Any:
         machine, kind = self._subject.machine, cast("type[Any]", type(client))
-        # A stand-in has one client for both kinds of collections, so it starts sessions for those of the world.
+        # A stand-in has one client for both kinds of collections, so its sessions are of the kind that the world uses.
         is_of_pymongo = kind.__module__.startswith("pymongo.")
         awaited = inspect.iscoroutinefunction(kind.close) if is_of_pymongo else machine.is_async
         store = machine.databases.store_of_server(client)
         return start_session(client, partial(self._gate, awaited=awaited), store, *args, awaited=awaited, **kwargs)
 
     def _proxy(self, owner: Any) -> Any:
-        """Return a proxy of a collection or a database. A store that the machine knows performs its requests."""
+        """Return a proxy of a collection or a database. The machine's own store performs its requests."""
         databases, kind = self._subject.machine.databases, cast("type[Any]", type(owner))
         database = owner.database if hasattr(kind, "update_one") else owner
         awaited = inspect.iscoroutinefunction(database.list_collection_names)
@@ -248,19 +248,19 @@ Stores: TypeAlias = Any
 
 
 class Subject:
-    """What is explored: the handler, its messages and its world. All trials of an exploration share it."""
+    """The handler, its messages, and its world. All trials of an exploration share them."""
 
     always_anew = False  # make a new world for every trial
-    reads_may_be_stale = False  # such a read has been seen
-    misuse: OnewriteError | None = None  # set when the handler does what cannot be explored
+    reads_may_be_stale = False  # the handler has sent a read that can be stale
+    misuse: OnewriteError | None = None  # set if the handler does something that can't be explored
     has_written = False  # a call of the handler has sent a write
-    tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
-    recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
-    time_goes_on = False  # each redelivery comes later than the delivery before it
-    deliveries_differ = False  # what the handler does depends on which delivery of its message it is
-    hashes_at: Place | None = None  # where the handler asks for the hash of a text
+    tapped_late = False  # the handler imported a driver, so its first requests might have been missed
+    recovers = False  # `build` reads data from the store, so a handler must be built when it takes over
+    time_goes_on = False  # the clock advances with each redelivery
+    deliveries_differ = False  # the handler's behavior depends on the delivery number
+    hashes_at: Place | None = None  # where the handler calls hash() on a string
     upserts = False  # the handler has sent an upsert to MongoDB
-    own_processes = False  # each delivery is in a process of its own
+    own_processes = False  # each delivery has its own process
     takes_turns = False  # deliveries in one process never overlap
     _looks = False  # `observe` or the invariant is being called
 
@@ -279,31 +279,31 @@ class Subject:
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self.titles = titles_of(self.deliverables)
         self.bounds = bounds
-        # Only `reorder="within_source"` asks for the sources: other messages may have none.
+        # Only `reorder="within_source"` needs sources. Otherwise, messages without a source are allowed.
         needs_sources = bounds.reorder == "within_source"
         sources = [deliverable.sources() if needs_sources else frozenset[Hashable]() for deliverable in self.deliverables]
         self.start = Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in self.deliverables])
-        self.look_requests: list[Request] = []  # by `observe` or by the invariant, when they looked last
-        self.recall: Recall | None = None  # what is remembered of the handler, if it goes by its answers alone
-        self.must_run = False  # the handler must run in each schedule, and what it does is only compared
-        self.variants: set[Fault] = set()  # of faults, of which the handler makes a difference
-        self._in_transactions: set[str] = set()  # the tables that transactions have touched
-        self._lasting_answers: dict[Hashable, Callable[[], Any]] = {}  # they repeat what a store says about its structure
+        self.look_requests: list[Request] = []  # of the last call of `observe` or the invariant
+        self.recall: Recall | None = None  # the recorded behavior, if the handler depends on its responses alone
+        self.must_run = False  # run the handler in each schedule, and only compare its behavior
+        self.variants: set[Fault] = set()  # fault variants to which the handler reacts differently
+        self._in_transactions: set[str] = set()  # tables used in transactions
+        self._lasting_answers: dict[Hashable, Callable[[], Any]] = {}  # repeat a store's responses about its structure
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
         self._explore_on(Machine(world))
         if all(isinstance(deliverable, LambdaEvent) for deliverable in self.deliverables):
-            self.take_turns()  # Lambda gives each process one event at a time
-        self._keys = self.machine  # it numbers the requests, also after a new machine has taken its place
-        taps.extend()  # `world` may have imported a driver
+            self.take_turns()  # Lambda passes one event at a time to each process
+        self._keys = self.machine  # numbers the requests, even after a new machine replaces this one
+        taps.extend()  # `world` might have imported a driver
         self._senders = Senders(self)
         self.threads = CallThreads(timeout, self._senders)
         self._epoch = time.time()
 
     @property
     def tells_deliveries_apart(self) -> bool:
-        """Whether a handler can tell which delivery of its message it is given: Lambda numbers its requests, and SQS the receipts."""
+        """Whether a handler can distinguish the deliveries of its message, such as by Lambda's request IDs or SQS's receipts."""
         return any(isinstance(deliverable, LambdaEvent) for deliverable in self.deliverables)
 
     def close(self) -> None:
@@ -312,11 +312,11 @@ class Subject:
         self._loop.close()
 
     def begin(self) -> Invocation:
-        """Go back to the beginning of the world, and build a handler."""
+        """Reset the world, and build a handler."""
         return self.begin_processes(1)[0]
 
     def begin_processes(self, count: int) -> list[Invocation]:
-        """Go back to the beginning of the world, and build so many handlers. The first was built last, so `observe` may know it."""
+        """Reset the world, and build `count` handlers. The first one is built last, because `observe` might use the last one built."""
         self.tapped_late = taps.extend()
         if self.tapped_late or self.always_anew:
             self.renew()
@@ -325,9 +325,9 @@ class Subject:
 
     @property
     def spare_processes(self) -> int:
-        """How many processes may be needed after the first, all of which are started before anything happens.
+        """Return the number of processes that might be needed after the first. They are started before the schedule.
 
-        One that asks the store for data when it starts is started when it takes over.
+        A process that reads data from the store at its start is started only when it takes over, so the number is then 0.
         """
         if self.recovers:
             return 0
@@ -342,12 +342,12 @@ class Subject:
         return Invocation(handler)
 
     def take_turns(self) -> None:
-        """Let no deliveries overlap."""
+        """Run one delivery at a time."""
         self.takes_turns = True
         self._bound(concurrency=1)
 
     def separate(self) -> None:
-        """Let each delivery be in a process of its own."""
+        """Run each delivery in its own process."""
         self.own_processes, self.must_run = True, False
         self._bound(concurrency=self.bounds.concurrency)
 
@@ -357,7 +357,7 @@ class Subject:
     def call(
         self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], answers: Sequence[tuple[int, Reply]] = ()
     ) -> HandlerCall:
-        """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
+        """Begin a call of the handler with these parts of its message. Its first requests get these responses."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
         message = deliverable.copy_of(tuple(part - first for part in parts), delivery.number)
         now = self._epoch + delivery.number * self._redelivered_after.total_seconds() * self.time_goes_on
@@ -366,7 +366,7 @@ class Subject:
         )
 
     def check(self) -> None:
-        """Raise if the exploration could see nothing that was wrong."""
+        """Raise if the exploration couldn't test anything."""
         if self.misuse is not None or not self.has_written:
             raise self.misuse or ConfigurationError(
                 "No call of the handler has sent a write, so nothing was tested. Give messages that the handler acts on. What the "
@@ -375,14 +375,14 @@ class Subject:
             )
 
     def key(self, request: Request) -> Hashable:
-        """Return a key that is equal for equal requests. A request that can't be compared has a key of its own each time."""
+        """Return a key that is equal for equal requests. A request that can't be compared gets a new key each time."""
         key = self._keys.key(request)
         if key is None:
             return object()
         return key if request.transaction is None else (key, request.transaction)
 
     def perform(self, request: Request, key: Hashable = None) -> Reply:
-        """Send the request to the store. Who has made the key of the request already may give it."""
+        """Send the request to the store. Pass its key if it has already been computed."""
         if request.writes and not is_dynamodb(request) and not self._is_acknowledged(request):
             self.refuse(
                 ConfigurationError(
@@ -412,7 +412,7 @@ class Subject:
         return bool(getattr(concern, "acknowledged", True))
 
     def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
-        """Send as much of the request to the store as the fault lets through."""
+        """Send the part of the request that the fault doesn't block."""
         if fault is Fault.STALE:
             return self._stale_answer(request) or self.perform(request, key)
         if fault not in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED):
@@ -422,17 +422,17 @@ class Subject:
         return answer if answer.error is not None else Reply(with_remainder(request, answer.value, remainder))
 
     def has_added(self, before: WorldState, request: Request | None, after: WorldState) -> bool:
-        """Whether a request to MongoDB has led from one state to the other by adding a document."""
+        """Whether a MongoDB request added a document between these two states."""
         if request is None or request.transaction is not None or not request.writes or is_dynamodb(request):
             return False
         return any(not old for old, _ in self.machine.changes(before, request, after))
 
     def may_race(self, before: WorldState, request: Request) -> bool:
-        """Whether an upsert ends differently if it has looked for its document at an earlier state."""
+        """Whether an upsert has a different effect if it looked for its document in the state `before`."""
         return bool(self.complete(self.machine.may_race(before, request)))
 
     def race(self, before: WorldState, request: Request) -> Reply:
-        """Return the answer to such an upsert, which inserts its document now."""
+        """Perform an upsert that looked for its document in the state `before` and inserts it now. Return the response."""
         try:
             return Reply(self.complete(self.machine.race(before, request)))
         except Exception as error:
@@ -457,7 +457,7 @@ class Subject:
         return faults
 
     def _stale_answer(self, request: Request) -> Reply | None:
-        """Return the answer before the last earlier write that changes it, or None if no write does."""
+        """Return the response from before the last write that changed it, or None if no write did."""
         present = comparable(self._answer_at(self.machine.present, request))
         for state in reversed(self.machine.earlier):
             answer = self._answer_at(state, request)
@@ -470,13 +470,13 @@ class Subject:
             return self.perform(request)
 
     def with_entities(self, request: Request) -> Request:
-        """Return the request with the entities that it touches. To tell them, the names of the table's key must be known."""
+        """Return the request with the entities that it touches. They depend on the key names of the table."""
         if not is_dynamodb(request) or request.keys is not None:
             return request
         return with_keys(request, self.machine.key_names(request.store))
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
-        """Return the result of `observe` or the invariant. Its requests change nothing for later ones."""
+        """Return the result of `observe` or the invariant. Its requests don't affect later requests."""
         self.look_requests, self._looks = [], True
         try:
             with self.machine.looking_at(self.machine.present), heard_by(self._senders):
@@ -485,18 +485,18 @@ class Subject:
             self._looks = False
 
     def complete(self, value: Any) -> Any:
-        """Return the value, awaited if it must be."""
+        """Return the value, or the result of awaiting it if it is awaitable."""
         if not isinstance(value, Awaitable):
             return value
         return self._loop.run(await_result(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
 
     def begin_with(self, structure: tuple[Request, ...]) -> None:
-        """Let every trial begin with these requests of the handler, which it sends once in the life of the process."""
+        """Start every trial after these requests, which the handler sends only once per process."""
         if structure:
             self.complete(self.machine.begin_with(structure))
 
     def renew(self) -> None:
-        """Make a new world, and forget what the requests have answered."""
+        """Make a new world, and forget the responses of the old one."""
         self._explore_on(self.machine.without_memory())
 
     def _explore_on(self, machine: Machine) -> None:
@@ -506,15 +506,15 @@ class Subject:
         self.stores: Stores = machine.stores(self._gate)
 
     def _gate(self, request: Request) -> Any:
-        """Answer a request of the world's stores."""
+        """Respond to a request of the world's stores."""
         return self.answer(request, awaited=self.machine.is_async)
 
     def answer(self, request: Request, *, awaited: bool) -> Any:
-        """Answer a request of any sender. A request of a delivery waits for its turn. Requests of `build` and `observe` are sent at once."""
+        """Respond to any request. A delivery's request waits for its turn. Requests from `build` and `observe` are sent immediately."""
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
             self.look_requests.append(request)
-            # Is it about what a table holds, and not about its indexes or the like?
+            # Ignore requests about a table's structure, such as its indexes: they don't read data.
             is_structural = changes_structure(request) or reads_structure(request)
             asks_for_data = self.machine.databases.places_of(request) and not is_structural
             self.recovers = self.recovers or bool(not self._looks and asks_for_data)
@@ -526,8 +526,9 @@ class Subject:
                     "tell when it would come. Let the handler send its requests itself while it is explored."
                 )
             )
-        # It makes no difference when what a store asks once about its table, and keeps in memory, is sent. If the handler does go by
-        # what this answers, it does not do what is recalled, and is run for every schedule.
+        # A store can send a lasting request, such as a request for the table's indexes, once and cache the response. The time of
+        # that request makes no difference. If the handler does depend on the response, its behavior differs from the recorded
+        # behavior, and it runs for every schedule.
         if self.recall is not None and self.machine.is_lasting(request):
             known_answer = self._lasting_answers.get(self.key(request))
             if known_answer is not None:
@@ -537,7 +538,7 @@ class Subject:
         return call.aask(request) if awaited else call.ask(request)
 
     def _note_lasting(self, request: Request, answer: Reply) -> None:
-        """Remember what the store says about its structure, which stays the same."""
+        """Remember a response about the store's structure, which stays the same."""
         if answer.error is None and self.machine.is_lasting(request):
             repeater = repeater_of(answer.value)
             if repeater is not None:
@@ -560,7 +561,7 @@ class Subject:
             return await cast("Awaitable[Any]", answer) if isinstance(answer, Awaitable) else answer
 
     def refuse(self, error: OnewriteError) -> NoReturn:
-        """Raise it, and remember it: the handler may catch it."""
+        """Raise the error, and remember it, because the handler might catch it."""
         self.misuse = self.misuse or error
         raise self.misuse
 
@@ -570,7 +571,7 @@ async def _awaited(value: Any) -> Any:
 
 
 def names_its_delivery(request: Request) -> bool:
-    """Whether what comes of the request depends on more than the store holds: it has a transaction or a token of its delivery."""
+    """Whether the response depends on more than the store's contents, because the request has its delivery's transaction or token."""
     return request.transaction is not None or TOKEN in request.arguments
 
 
