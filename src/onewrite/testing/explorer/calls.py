@@ -1,11 +1,11 @@
-"""Calls of the handler that stand still at every request, so the explorer decides which of them goes on.
+"""Calls of the handler that pause at every request, so that the explorer decides which call continues.
 
-Each call has a thread of its own. It runs until nothing in it can go on before a request is answered, or until it ends. Then it
-waits, and the explorer goes on. A blocking handler has one request pending then. A coroutine runs in an event loop of the thread,
-and its tasks may have several: the explorer says which of them is answered, and the call runs on until it stands still again.
+Each call has its own thread. It runs until it needs a response to continue, or until it ends. Then it pauses, and the explorer
+continues. A paused blocking handler has one pending request. A coroutine runs in an event loop of the thread, and its tasks can
+have several pending requests. The explorer responds to one of them, and the call runs until it pauses again.
 
-The end of the handler need not be the end of the call. A task that is left behind by an error goes on, as it does in a loop that
-lives longer than the message, and a request that was cancelled may still arrive. The call ends when neither is left.
+A call can outlast its handler. A task left behind by an error continues, as it would in a loop that outlives the message, and a
+cancelled request can still arrive. The call ends when no such task or request remains.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from onewrite.testing.taps.traffic import Owner, Request, current_owner
 
 # --- event loops ------------------------------------------------------------------------------------------------------
 #
-# Event loops in which nothing happens that the explorer has not decided.
+# Event loops in which the explorer decides each event.
 #
-# While a call of the handler runs in an event loop, whatever waits in that loop waits for an answer of the explorer, for a timer, for
-# a thread, or for something outside. A loop asks its selector to wait once nothing in it can go on. So the selector is the place to
-# look: there the call stands still with all requests that are pending in it, and the explorer says which of them is answered. Time
-# goes on only there, and only where nothing else can happen, so nobody really sleeps.
+# A task that waits in an event loop waits for a response from the explorer, a timer, a thread, or something outside the process. If
+# no task in a loop can continue, the loop calls its selector. The selector therefore pauses the call with all of its pending
+# requests, and the explorer chooses the request to respond to. The loop's clock advances only in the selector, and only if nothing
+# else can happen, so `asyncio.sleep` doesn't take real time.
 #
-# Two runs of one schedule must do the same. So tasks know by which path they were made, and are hashed by it: a set of tasks, as
-# `asyncio.wait` returns it, has the same order in each run.
+# Two runs of one schedule must have the same result. Each task is therefore hashed by the path of tasks that created it, so that a
+# set of tasks, such as the result of `asyncio.wait`, has the same order in each run.
 
-# The number of a task among those that its parent has made, below the path of its parent.
+# The path of the task's parent, followed by the task's number among its parent's children.
 TaskPath: TypeAlias = tuple[int, ...]
-Place: TypeAlias = tuple[str, int]  # a file and a line of the user's
+Place: TypeAlias = tuple[str, int]  # a file and a line of the user's code
 
-# In a row without a request. Whoever looks at a clock that stands still would wait forever, so it really waits then.
+# In a row without a request. Code that polls the real clock would otherwise never finish, so after these timers the loop really waits.
 _MOST_TIMERS = 1000
-_MOST_TIMERS_AT_THE_END = 100  # what has sent nothing by then may wait forever
-_MOST_CANCELLATIONS = 3  # of tasks that go on waiting though they were cancelled
+_MOST_TIMERS_AT_THE_END = 100  # a task that hasn't sent a request by then might wait forever
+_MOST_CANCELLATIONS = 3  # of tasks that continue to wait although they were cancelled
 _ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _PYTHONS = f"{sysconfig.get_path('stdlib')}{os.sep}"
-_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # may be in the folder of Python's own modules
+_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # can be in the folder of Python's own modules
 _DRIVERS = frozenset({"pymongo", "botocore", "aiobotocore", "aiohttp"})
 
 
 class Task(asyncio.Task[Any]):
-    """A task that knows by which path it was made, and where in the user's code."""
+    """A task that knows its path, and the place in the user's code that created it."""
 
     def __init__(self, path: TaskPath, made_at: Place | None, coro: Any, **options: Any) -> None:
         self.path = path
@@ -76,9 +76,9 @@ class Task(asyncio.Task[Any]):
 
 
 class OwnLoop(asyncio.SelectorEventLoop):
-    """A loop that the explorer has made, whatever the policy is: it has a selector that can be replaced.
+    """A loop with a replaceable selector, which the explorer creates regardless of the event loop policy.
 
-    It says nothing of exceptions in tasks that nobody has looked at. In most schedules these are faults that the explorer has made.
+    It doesn't report exceptions that were never retrieved from tasks, because most of them are the explorer's own faults.
     """
 
     def __init__(self) -> None:
@@ -91,17 +91,17 @@ class WatchedLoop:
 
     def __init__(self, loop: Any, call: HandlerCall) -> None:
         self.loop = loop
-        self.leftovers: list[asyncio.Task[Any]] = []  # the tasks that had not ended when the loop was left
+        self.leftovers: list[asyncio.Task[Any]] = []  # the tasks that hadn't ended when the loop stopped
         self.is_running = False
         self._call = call
-        # The same in each run of a schedule, unless the loop has timers from before.
+        # The start time is the same in each run of a schedule, unless the loop already has timers.
         self._now: float = loop.time() if getattr(loop, "_scheduled", ()) else 0.0
-        self._timers = 0  # that have gone off since the last request
-        self._in_threads = 0  # functions that the loop has given to threads, and that have not returned
+        self._timers = 0  # that have fired since the last request
+        self._in_threads = 0  # functions that the loop has passed to threads, and that haven't returned
         self._cancellations = 0
-        self._quiet: asyncio.Future[None] | None = None  # done once nothing in the loop can go on
+        self._quiet: asyncio.Future[None] | None = None  # done when nothing in the loop can continue
         self._orphans = 0
-        # asyncio's own set has the tasks of all loops, and many of them are garbage that Python has not looked for yet.
+        # asyncio's own set contains the tasks of all loops, including many that Python hasn't garbage-collected yet.
         self._tasks = [] if isinstance(loop, OwnLoop) else [*asyncio.all_tasks(loop)]
 
     @staticmethod
@@ -129,7 +129,7 @@ class WatchedLoop:
             self.leftovers += [task for task in self.tasks() if task not in self.leftovers]
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Return the tasks that have not ended, in the order of their paths."""
+        """Return the tasks that haven't ended, sorted by path."""
         if self.loop.get_task_factory() not in (None, self._task):
             return sorted(asyncio.all_tasks(self.loop), key=path_of)
         self._tasks = [task for task in self._tasks if not task.done()]
@@ -137,13 +137,13 @@ class WatchedLoop:
 
     @property
     def has_more(self) -> bool:
-        """Whether something is left in the loop that can still go on."""
+        """Whether the loop still has tasks, timers, callbacks, or open generators."""
         loop = self.loop
         waits = any(not handle.cancelled() for handle in getattr(loop, "_scheduled", ()))
         return waits or bool(getattr(loop, "_ready", ())) or bool(self.tasks()) or any(self._open_generators())
 
     def go_on(self) -> None:
-        """Run the loop until nothing in it can go on."""
+        """Run the loop until nothing in it can continue."""
         for generator in self._open_generators():
             self._task(self.loop, generator.aclose())
         self._quiet = self.loop.create_future()
@@ -158,7 +158,7 @@ class WatchedLoop:
         return [task for task in self.tasks() if not _is_a_drivers(task)]
 
     def clear(self) -> None:
-        """Cancel the tasks that are left. A loop in which something goes on all the same is closed."""
+        """Cancel the remaining tasks. Close the loop if some of them continue anyway."""
         for _ in range(_MOST_CANCELLATIONS):
             tasks = self.tasks()
             if not tasks:
@@ -198,7 +198,7 @@ class WatchedLoop:
         self._in_threads -= 1
 
     def _idle(self, real: Any, timeout: float | None) -> Any:
-        """Return the selector's events when nothing in the loop can go on before something happens."""
+        """Pause the call if the loop has no events and nothing in it can continue. Return the selector's events."""
         events = real.select(0)
         if events:
             return events
@@ -213,7 +213,7 @@ class WatchedLoop:
             return []
         most = _MOST_TIMERS if self._quiet is None else _MOST_TIMERS_AT_THE_END
         if timeout is not None and not self._call.is_dead and self._timers < most:
-            if len(real.get_map()) > 1:  # beside the loop's own socket, by which threads wake it
+            if len(real.get_map()) > 1:  # in addition to the socket by which threads wake the loop
                 return self._really_wait(real, timeout)
             self._timers += 1
             self._now += timeout
@@ -228,7 +228,7 @@ class WatchedLoop:
         return self._really_wait(real, timeout)
 
     def _cancel_tasks(self) -> None:
-        """Cancel the tasks of a dead process that still wait."""
+        """Cancel the waiting tasks of a crashed process."""
         self._cancellations += 1
         if self._cancellations > _MOST_CANCELLATIONS:
             raise Crash("The process is dead.")
@@ -268,7 +268,7 @@ def place_in_words(place: Place) -> str:
 
 
 def _place(frame: FrameType | None) -> Place | None:
-    """Return the place in the user's code that this frame is at or was called from, or None if there is none."""
+    """Return the innermost place in the user's code on this frame's call stack, or None if the stack has none."""
     while frame is not None and not _is_the_users(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
@@ -293,19 +293,19 @@ def _is_a_drivers(task: asyncio.Task[Any]) -> bool:
 
 
 class BlockedError(ConfigurationError):
-    """A delivery waits for a lock that another one holds, which stands still."""
+    """A delivery waits for a lock that another, paused delivery holds."""
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
-_SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
-_SECONDS_UNTIL_A_LOOK = 0.25  # at what a call does that has not stopped, while others stand still
-_MAX_LOOKS_ALIKE = 5  # after the first: on a busy machine a call that waits for nothing may stand at one place for a while
-_MAX_ALL_LOOKS_ALIKE = 10  # of an exploration: a wait with a timeout ends, but would cost its time in every schedule
-_MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
+_SECONDS_TO_DIE = 1.0  # if a killed call hasn't ended by then, it keeps its thread, and the explorer continues
+_SECONDS_UNTIL_A_LOOK = 0.25  # at the position of a running call, while other calls are paused
+_MAX_LOOKS_ALIKE = 5  # after the first: on a busy machine, a call that isn't waiting can stay at one position for a while
+_MAX_ALL_LOOKS_ALIKE = 10  # per exploration: a wait with a timeout ends, but would take that time in every schedule
+_MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more stops suggest an endless loop
 
 
-WaitFor: TypeAlias = Callable[[Any], Any]  # returns what a handler has returned, or what that returns when it is awaited
+WaitFor: TypeAlias = Callable[[Any], Any]  # returns the handler's result, awaited if it is awaitable
 HandlerFunction: TypeAlias = Callable[[Any, WaitFor], Any]
 
 
@@ -314,44 +314,44 @@ class Reply(NamedTuple):
 
     value: Any = None
     error: BaseException | None = None
-    form: Hashable = None  # equal for answers that are the same; None if it has not been made
-    faulty: bool = False  # a fault has made it what it is
+    form: Hashable = None  # equal for equal responses; None if it hasn't been computed
+    faulty: bool = False  # whether a fault changed it
 
 
 def without_frames(error: BaseException | None) -> None:
-    """Take away the tracebacks of an error that is remembered, and of those that it came from.
+    """Remove the tracebacks of a stored error, and of its causes and contexts.
 
-    Their frames hold the error itself and all that is explored. Nothing of that would end before Python looks for garbage, and there
-    would be so much that looking takes a third of the time.
+    Their frames refer to the error itself and to the whole exploration. These reference cycles would live until a garbage
+    collection, and collecting so many objects takes a third of the time.
     """
     todo, known_ids = [error], set[int]()
     while todo:
         current = todo.pop()
-        if current is not None and id(current) not in known_ids:  # an error may have come from itself
+        if current is not None and id(current) not in known_ids:  # an error can be its own cause
             known_ids.add(id(current))
             current.__traceback__ = None
             todo += [current.__cause__, current.__context__]
 
 
-# What may happen to pending requests instead of an answer.
-TIME_PASSES = Reply(form="time passes", faulty=True)  # a timer goes off before any of them is answered
-NEVER_SENT = Reply(form="never sent")  # a request that was cancelled has not been sent
+# Events that pending requests can get instead of a response.
+TIME_PASSES = Reply(form="time passes", faulty=True)  # a timer fires before any response
+NEVER_SENT = Reply(form="never sent")  # a cancelled request wasn't sent
 
 
 class PendingRequest(NamedTuple):
-    """A pending request. If it is `cancelled`, nobody waits for the answer any more; it may have been sent, or not."""
+    """A pending request. If it is `cancelled`, the handler no longer waits for the response, and the request might not be sent."""
 
     request: Request
     cancelled: bool = False
 
 
 class Standstill(NamedTuple):
-    """The point at which a call stands still."""
+    """The point at which a call pauses."""
 
     pending: tuple[PendingRequest, ...] = ()
-    in_turn: tuple[int, ...] = ()  # those of them that may be answered next where the tasks run one after the other
+    in_turn: tuple[int, ...] = ()  # indexes of the requests that can be next if tasks take turns
     timers: bool = False  # a timer is running that can fire before the response
-    has_returned: bool = False  # has the handler ended? What is pending then was left behind
+    has_returned: bool = False  # if so, the handler left the pending requests behind
 
     @property
     def has_ended(self) -> bool:
@@ -360,16 +360,16 @@ class Standstill(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A request that somebody in the call waits for."""
+    """A request whose response a task or the call's thread waits for."""
 
     request: Request
     task: asyncio.Task[Any] | None
-    future: asyncio.Future[Any] | None  # None: the thread itself waits
+    future: asyncio.Future[Any] | None  # None if the thread itself waits
     answer: Reply | None = None
     cancelled: bool = False
 
     def give(self, answer: Reply) -> None:
-        self.task = None  # an exception that the task keeps leads to this object, and would keep the task
+        self.task = None  # the task's exception refers to this object, so a reference to the task would be a cycle
         if self.future is None:
             self.answer = answer
         elif answer.error is not None:
@@ -379,7 +379,7 @@ class _Waiter:
 
 
 class HandlerCall:
-    """One call of the handler. It has ended, or stands still at `stop`, its latest one."""
+    """One call of the handler. `stop` is the point of its latest pause."""
 
     def __init__(
         self,
@@ -390,38 +390,38 @@ class HandlerCall:
         *,
         now: float,
     ) -> None:
-        self.now = now  # in seconds since 1970, for stores that are given no clock
-        self.others_stand = others_stand  # whether another call stands still, which may hold a lock
+        self.now = now  # in seconds since 1970, for stores without their own clock
+        self.others_stand = others_stand  # whether another call is paused, and might hold a lock
         self.stops: list[Standstill] = []
         self.stop = Standstill()
-        self.compared_count = 0  # how many of the stops have been compared with what is remembered of earlier calls
-        self.keys: tuple[Hashable, ...] | None = None  # of the pending requests, where somebody has made them
+        self.compared_count = 0  # the number of stops already compared with the recorded behavior
+        self.keys: tuple[Hashable, ...] | None = None  # of the pending requests, if already computed
         self.has_died = False
-        self.is_dead = False  # the process is gone, perhaps after the end of the handler
+        self.is_dead = False  # whether the process has crashed, even if after the handler's end
         self.result = Reply()
-        self.failures: list[str] = []  # what the handler itself has failed with, and where
-        self.step_name = ""  # of the step that a guarded store has begun last
-        self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
+        self.failures: list[str] = []  # the handler's own errors, and where they were raised
+        self.step_name = ""  # the name of the last step that a guarded store began
+        self.outcomes: list[object] = []  # the outcomes of guarded stores, even if the handler doesn't return them
         self.thread = thread
         self.name = name
-        # The answers to its first requests, each with the place of the request among the pending ones.
+        # The responses to the call's first requests, each with the request's index among the pending requests.
         self._earlier_answers = iter(answers)
         self._latest_answer = 0, Reply()
         self._waiters: list[_Waiter] = []
-        self._in_order = 0  # how many of them were there at the last stop
-        self._last: TaskPath = ()  # of the task that was answered last
+        self._in_order = 0  # the number of waiters at the last stop
+        self._last: TaskPath = ()  # the path of the task that got the last response
         self._loops: list[WatchedLoop] = []
         self._has_returned = False
-        self._is_over = False  # the thread has done its job
+        self._is_over = False  # whether the thread has finished its job
         self._misuse: Exception | None = None
-        self._errors: list[BaseException] = []  # that it has been given for answers
+        self._errors: list[BaseException] = []  # received instead of responses
         self._stops_after_end = 0
 
     # --- called from the explorer's thread ---
 
     @property
     def is_at_start(self) -> bool:
-        """Whether it has been given no response yet."""
+        """Whether the call hasn't received a response yet."""
         return len(self.stops) == 1
 
     @property
@@ -433,23 +433,23 @@ class HandlerCall:
         return self.stop.has_ended
 
     def begin(self) -> None:
-        """Let the call run until it needs an answer that is not known."""
+        """Run the call until it needs an unknown response."""
         self._run_on()
         while self._is_over and (earlier_answer := self._next_earlier_answer()) is not None:
             index, answer = earlier_answer
             self.resume(answer, index)
 
     def resume(self, answer: Reply, index: int = 0) -> None:
-        """Answer one of the pending requests, and let the call go on until it stands still again."""
+        """Respond to one of the pending requests, and run the call until it pauses again."""
         if self._is_over:
-            del self._waiters[index]  # it was cancelled: nobody waits for it
+            del self._waiters[index]  # the request was cancelled, so no task waits for it
             self._stand(timers=False)
         else:
             self._latest_answer = index, answer
             self._run_on()
 
     def die(self) -> None:
-        """Raise `Crash` in the handler. What it tries to send after that is not sent, and what was cancelled has not arrived."""
+        """Raise `Crash` in the handler. Its later requests aren't sent, and its cancelled requests don't arrive."""
         self.has_died = self.has_died or not self._has_returned
         self.is_dead = True
         if self._is_over:
@@ -477,17 +477,17 @@ class HandlerCall:
         with suppress(BaseException):
             self._end_loops()
         for raised_error in (*self._errors, self.result.error):
-            # What stops the exploration keeps its traceback, for the user.
+            # An error that stops the exploration keeps its traceback for the user.
             if not isinstance(raised_error, ConfigurationError):
                 without_frames(raised_error)
-        self._loops.clear()  # their tasks have contexts in which this call is, and a circle stays until Python looks for garbage
+        self._loops.clear()  # the contexts of their tasks refer to this call: avoid a cycle
         self._is_over = True
         if self.is_dead:
             self._waiters.clear()
         self._stand(timers=False)
 
     def _wait_for(self, answer: Any) -> Any:
-        """Return the answer of the handler, awaited in a loop of this thread if it must be."""
+        """Return the handler's result. If it is awaitable, await it in a loop of this thread."""
         if not inspect.isawaitable(answer):
             return answer
         loop = self.thread.loop()
@@ -495,7 +495,7 @@ class HandlerCall:
             return loop.run_until_complete(await_result(answer))
 
     def note_failure(self, error: BaseException) -> None:
-        """Keep the handler's error and its line for the report."""
+        """Record the handler's own error and its line for the report."""
         if not (isinstance(error, Crash) or any(error is given for given in self._errors)):
             self.failures.append(error_in_words(error))
 
@@ -504,7 +504,7 @@ class HandlerCall:
         return threading.get_ident() == self.thread.ident and not self._is_over
 
     def ask(self, request: Request) -> Any:
-        """Wait until the explorer answers the request, and return the answer or raise the exception in it."""
+        """Wait until the explorer responds to the request. Return the response, or raise its exception."""
         waiter = self._begin_to_wait(request, None)
         while waiter.answer is None:
             self._wait(timers=False)
@@ -513,7 +513,7 @@ class HandlerCall:
         return waiter.answer.value
 
     async def aask(self, request: Request) -> Any:
-        """Wait for the answer while other tasks of the call go on."""
+        """Wait for the response while other tasks of the call continue."""
         loop = asyncio.get_running_loop()
         if not any(watch.loop is loop and watch.is_running for watch in self._loops):
             self._refuse(
@@ -532,7 +532,7 @@ class HandlerCall:
             raise
 
     def stand_still(self, *, timers: bool) -> bool:
-        """Wait until a request is answered. False: no request is pending."""
+        """Wait until a request gets a response. Return False immediately if no request is pending."""
         if all(waiter.cancelled for waiter in self._waiters):
             return False
         self._wait(timers=timers)
@@ -565,7 +565,7 @@ class HandlerCall:
         return waiter
 
     def _wait(self, *, timers: bool) -> None:
-        """Stand still until a request is answered, and hand the answer to whom it belongs."""
+        """Pause until a request gets a response, and pass the response to its waiter."""
         self._stops_after_end += self._has_returned
         if self._stops_after_end > _MOST_STOPS_AFTER_THE_END:
             task = next(waiter.task for waiter in self._waiters if not waiter.cancelled)
@@ -598,7 +598,7 @@ class HandlerCall:
             waiter.give(answer)
 
     def _next_earlier_answer(self) -> tuple[int, Reply] | None:
-        """Return the next known answer. After one that doesn't fit, forget the rest: the handler behaves differently this time."""
+        """Return the next known response. If it doesn't fit the call, forget the rest, because the handler behaves differently this time."""
         index, answer = earlier_answer = next(self._earlier_answers, (0, None))
         fits = index < len(self._waiters) and (answer is not NEVER_SENT or self._waiters[index].cancelled)
         if answer is None or not fits:
@@ -607,7 +607,7 @@ class HandlerCall:
         return cast("tuple[int, Reply]", earlier_answer)
 
     def _stand(self, *, timers: bool) -> None:
-        """Note where the call stands still. Where several requests are new, their order does not depend on who was quicker."""
+        """Record where the call pauses. Sort new requests by task, so that their order doesn't depend on timing."""
         new = sorted(self._waiters[self._in_order :], key=lambda waiter: path_of(waiter.task))
         self._waiters[self._in_order :] = new
         self._in_order = len(self._waiters)
@@ -616,7 +616,7 @@ class HandlerCall:
         self.stops.append(self.stop)
 
     def _in_turn(self) -> tuple[int, ...]:
-        """Return the requests of the tasks nearest to the one that was answered last: itself, its children, and its siblings."""
+        """Return the indexes of the requests whose tasks are most closely related to the task that got the last response."""
         if len(self._waiters) < 2:  # noqa: PLR2004  # there is nothing to choose
             return (0,) if self._waiters and not self._waiters[0].cancelled else ()
         near = [-1 if waiter.cancelled else _in_common(path_of(waiter.task), self._last) for waiter in self._waiters]
@@ -627,17 +627,17 @@ class HandlerCall:
 
     @property
     def _may_go_on(self) -> bool:
-        """Whether tasks that the handler has left behind may go on.
+        """Whether tasks that the handler left behind are allowed to continue.
 
-        A handler that raises, or has met an error, may leave tasks behind: `gather` raises the first exception, and the others go on.
-        A handler that leaves a task behind without any error has not waited for it.
+        A handler that raises, or encounters an error, may leave tasks behind, because `gather` raises the first exception while
+        the other tasks continue. Otherwise, a leftover task means that the handler didn't await it.
         """
-        # These are errors of writes for which the handler did not wait: it has not failed itself.
+        # These errors come from writes that the handler didn't await, not from the handler itself.
         is_unseen = isinstance(self.result.error, UnfinishedWrite | asyncio.CancelledError)
         return (self.result.error is not None and not is_unseen) or bool(self._errors)
 
     def _end_loops(self) -> None:
-        """Let what the handler has left in its event loops come to an end, or refuse it."""
+        """Finish the handler's remaining tasks in its event loops, or refuse a handler that returned before its work was done."""
         for watch in self._loops:
             try:
                 if not (self.is_dead or self._may_go_on):
@@ -649,7 +649,7 @@ class HandlerCall:
                             self._refuse_left_behind(task, "had not ended when its event loop was closed")
                 if not (self.is_dead or watch.loop.is_closed()) and watch.has_more:
                     watch.go_on()
-                    # What is left waits for what does not come, as for what another delivery brings.
+                    # The remaining tasks wait for something that doesn't happen, such as another delivery.
                     if (tasks := watch.open_tasks()) and not (self.is_dead or self._may_go_on):
                         self._refuse_left_behind(tasks[0], "has not ended")
             finally:
@@ -658,7 +658,7 @@ class HandlerCall:
                     watch.clear()
 
     def _refuse_left_behind(self, task: asyncio.Task[Any] | None, state: str) -> NoReturn:
-        """Refuse a handler that has returned before its work was done. `state` says what is left to do."""
+        """Refuse a handler that returned before its work was done. `state` describes the leftover task's state."""
         self._refuse(
             ConfigurationError(
                 f"{self.name} has returned and left behind {_description(task)}, which {state}. The message counts as done by then, so what "
@@ -672,7 +672,7 @@ class HandlerCall:
         raise error
 
     def stop_exploring(self, error: Exception) -> None:
-        """Raise this in the explorer's thread as soon as it is that one's turn."""
+        """Raise this error in the explorer's thread at its next turn."""
         self._misuse = self._misuse or error
 
 
@@ -683,12 +683,12 @@ current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVa
 
 
 class CallThreads:
-    """The threads in which calls run. A thread is used again when its call has ended."""
+    """The threads in which calls run. A thread is reused when its call has ended."""
 
     def __init__(self, timeout: float, listener: Listener | None = None) -> None:
         self._timeout = timeout
-        self._listener = listener  # what handlers send by clients that the explorer did not give them
-        self.names_used = False  # a guarded table has put the name of a call into a request
+        self._listener = listener  # for requests of clients that the handler didn't get from the explorer
+        self.names_used = False  # whether a guarded table has put a call's name into a request
         self._looks_alike = itertools.count(1)
         self._idle: list[_CallThread] = []
         self._open: set[HandlerCall] = set()
@@ -702,11 +702,11 @@ class CallThreads:
         *,
         now: float = 0.0,
     ) -> HandlerCall:
-        """Call the handler, and return when it stands still without a known answer, or has ended."""
+        """Call the handler, and return when it needs an unknown response or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout, self._looks_alike)
         call = HandlerCall(thread, name, answers, lambda: len(self._open) > 1, now=now)
         self._open.add(call)
-        context = contextvars.copy_context()  # so the handler sees the context variables of the test
+        context = contextvars.copy_context()  # so that the handler sees the test's context variables
         context.run(determine, name, lambda: call.now, self._use_name)
         context.run(current_listener.set, self._listener)
         thread.job = lambda: context.run(call.run, handler, message)
@@ -714,7 +714,7 @@ class CallThreads:
         return call
 
     def release(self, call: HandlerCall) -> None:
-        """Take back the thread of a call. A call that has not ended dies first."""
+        """Take back the thread of a call. Kill the call first if it hasn't ended."""
         thread = call.thread
         self._open.discard(call)
         if not call.has_ended:
@@ -735,7 +735,7 @@ class CallThreads:
 
 
 class _CallThread:
-    """A thread that takes turns with the explorer's thread by means of two locks. Queues would be far slower."""
+    """A thread that takes turns with the explorer's thread, using two locks, which are much faster than queues."""
 
     def __init__(self, timeout: float, looks_alike: Iterator[int]) -> None:
         self.job: Callable[[], None] | None = None
@@ -745,7 +745,7 @@ class _CallThread:
         self._calls_turn.acquire()
         self._explorers_turn.acquire()
         self._loop: OwnLoop | None = None
-        self.is_lost = False  # it did not return its turn in time: it is not used again, and ends when its job ends
+        self.is_lost = False  # whether it didn't return its turn in time: it isn't reused, and ends with its job
         thread = threading.Thread(target=self._work, name="onewrite explorer", daemon=True)
         thread.start()
         self.ident = thread.ident
@@ -753,7 +753,7 @@ class _CallThread:
     # --- called from the explorer's thread ---
 
     def give_turn(self, name: str, *, others_stand: bool) -> None:
-        """Let the job go on until it returns its turn. It may wait for a lock for ever, if other calls stand still."""
+        """Run the job until it returns its turn. Raise if it waits for a lock while other calls are paused, or takes too long."""
         self._calls_turn.release()
         waited, before, looks_alike = 0.0, None, 0
         while not self._explorers_turn.acquire(timeout=min(_SECONDS_UNTIL_A_LOOK, self.timeout - waited)):
@@ -776,8 +776,8 @@ class _CallThread:
                 )
 
     def _place(self) -> object:
-        """Return the position of the job: the same twice if it waits."""
-        frame = sys._current_frames().get(cast("int", self.ident))  # pyright: ignore[reportPrivateUsage]  # the one way to see it
+        """Return the position of the job, which doesn't change while it waits."""
+        frame = sys._current_frames().get(cast("int", self.ident))  # pyright: ignore[reportPrivateUsage]  # the only way to see the frame
         return None if frame is None else (id(frame), frame.f_lasti)
 
     def stop(self) -> None:
@@ -787,12 +787,12 @@ class _CallThread:
     # --- called from this thread ---
 
     def return_turn(self) -> None:
-        """Let the explorer go on, and wait for the next turn."""
+        """Return the turn to the explorer, and wait for the next turn."""
         self._explorers_turn.release()
         self._calls_turn.acquire()
 
     def loop(self) -> OwnLoop:
-        """Return the event loop for coroutines, or a new one if the last could not be cleared and was closed."""
+        """Return the thread's event loop. Create it if there is none yet, or if the last one was closed."""
         if self._loop is None or self._loop.is_closed():
             self._loop = OwnLoop()
         return self._loop
@@ -809,7 +809,7 @@ class _CallThread:
 
 
 def _in_common(one: TaskPath, other: TaskPath) -> int:
-    """Return how many ancestors two tasks have in common, themselves included."""
+    """Return the number of common ancestors of two tasks, including the tasks themselves."""
     for length, (ours, others) in enumerate(zip(one, other, strict=False)):
         if ours != others:
             return length
@@ -817,7 +817,7 @@ def _in_common(one: TaskPath, other: TaskPath) -> int:
 
 
 def error_in_words(error: BaseException) -> str:
-    """Return the error, and the line of the user's code that raised it or called the code that did."""
+    """Describe the error, and the line of the user's code that raised it or called the code that did."""
     place, trace = "", error.__traceback__
     while trace is not None:
         if _is_the_users(trace.tb_frame.f_code.co_filename):

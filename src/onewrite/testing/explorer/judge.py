@@ -250,7 +250,7 @@ class Judge:
                 self.run_always()
 
     def prove(self) -> None:
-        """Raise `NotRecallableError` if the handler's behavior depends on earlier deliveries, and so differs from the recorded behavior."""
+        """Raise `NotRecallableError` if other deliveries in the same process change the handler's behavior."""
         if self.subject.recall is not None:
             prove(self.subject, self.subject.recall)
 
