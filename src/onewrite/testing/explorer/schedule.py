@@ -1,9 +1,9 @@
-"""Which steps a schedule may take within its bounds. Pure.
+"""The possible steps of a schedule within its bounds. Pure.
 
-A schedule is a sequence of steps. In each step, one delivery sends its next request, and a fault may befall that request. A
-delivery that waits for several requests at once sends any of them next.
-The first step of a delivery also starts it: what the handler does before its first request belongs to that step, and what
-it does after a request belongs to the step of that request. Between two steps every delivery stands still.
+A schedule is a sequence of steps. In each step, one delivery sends its next request, and a fault can affect that request. A
+delivery that waits for several requests at once can send any of them next.
+The first step of a delivery also starts it, and includes the handler's work before its first request. The handler's work after
+a request belongs to that request's step. Between two steps, every delivery is paused.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from onewrite.testing.taps.traffic import ABORT, Request, is_dynamodb, is_transa
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 
-MOST_DELIVERIES = 26  # of a message: a replay code has one letter for each
+MOST_DELIVERIES = 26  # per message, because a replay code has one letter for each delivery
 
 
 class Fault(StrEnum):
-    """A fault of a request: the letter in replay codes, where it strikes, its words in a report, and what the driver raises."""
+    """A fault of a request: its letter in replay codes, when it strikes, its words in a report, and the driver's error."""
 
     words: str
     failure: Failure | None
-    keeps_back: bool  # nothing of the request reaches the data
+    keeps_back: bool  # whether the request has no effect on the data
 
     def __new__(cls, letter: str, strikes: str = "", words: str = "", failure: Failure | None = None) -> Self:
         fault = str.__new__(cls, letter)
@@ -50,7 +50,7 @@ class Fault(StrEnum):
     LOST_IN_TIME = "M", "after", ", but the answer does not come in time", failures.TIMEOUT
     LOST_BY_SERVER = "E", "after", ", but the server answers that it has failed", failures.SERVER_FAILURE
     UNCONFIRMED = "Y", "after", ", but too few members have confirmed it in time", failures.UNCONFIRMED
-    RETRIED = "R", "after"  # the answer is lost, and the driver sends the request again
+    RETRIED = "R", "after"  # the response is lost, and the driver retries the request
     THROTTLED = "T", "before", "throttled", failures.THROTTLED
     SLOWED_DOWN = "G", "before", "throttled with another code", failures.SLOWED_DOWN
     LIMITED = "J", "before", "throttled with a third code", failures.LIMITED
@@ -62,17 +62,17 @@ class Fault(StrEnum):
     UNANSWERED = "H", "before", "lost on its way, and no answer comes in time", failures.TIMEOUT
     CUT_OFF = "P", "before", "lost on its way, and the connection closes", failures.LOST_RESPONSE
     OUTAGE = "O", "before", "not sent, because no server is reached as long as this delivery tries", failures.NO_SERVER
-    UNPROCESSED = "U", "after", ", but the last part is left, which the answer says"  # of a batch
+    UNPROCESSED = "U", "after", ", but the last part is left, which the answer says"  # for batches
     FIRST_UNPROCESSED = "V", "after", ", but the first part is left, which the answer says"
     STALE = "S", "after", ", stale: an earlier write is missing"
-    SLOW = "W", "before", "takes longer than a timer"  # which goes off before any pending request is answered
+    SLOW = "W", "before", "takes longer than a timer"  # the timer fires before any response
     NEVER_SENT = "X", "before", "cancelled, and never sent"
-    BEGUN = "I"  # no fault, but an order: the delivery begins, and its first request stays pending
-    RACED = "D"  # no fault, but an order: an upsert has looked for its document before the write of the step before
+    BEGUN = "I"  # not a fault but an order: the delivery begins, and its first request stays pending
+    RACED = "D"  # not a fault but an order: an upsert looked for its document before the previous step's write
 
     @property
     def counts(self) -> bool:
-        """Whether it uses up the bound on faults. The handler itself has cancelled a request that is never sent."""
+        """Whether the fault counts toward the bound on faults. `NEVER_SENT` doesn't, because the handler itself canceled the request."""
         return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.BEGUN, Fault.RACED)
 
     @property
@@ -81,31 +81,31 @@ class Fault(StrEnum):
 
     @property
     def lasts(self) -> bool:
-        """Whether it befalls the same request each time that the delivery sends it."""
+        """Whether the fault affects the same request each time that the delivery sends it."""
         return self in (Fault.OUTAGE, Fault.OVERLOAD)
 
 
-# Faults that leave the same behind as another one: the driver raises another error, or raises it each time. Only the handler may make
-# a difference, and a search follows one only if the handler does.
+# Variants of a fault have the same effect on the store, but the driver raises a different error, or raises it repeatedly. A search
+# follows a variant only if the handler reacts to it differently.
 VARIANTS: Mapping[Fault, tuple[Fault, ...]] = {
     Fault.LOST: (Fault.LOST_IN_TIME, Fault.LOST_BY_SERVER, Fault.UNCONFIRMED),
     Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.LIMITED, Fault.FAILED, Fault.OVERLOAD),
     Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.CUT_OFF, Fault.OUTAGE),
 }
-LONGEST_OUTAGE = 10  # requests: one that lasted as long as the handler tries would have no end
+LONGEST_OUTAGE = 10  # in requests: without a limit, a handler could retry forever
 
 
 class Delivery(NamedTuple):
-    """One call of the handler: the number of the message, and which of its deliveries this is. Both count from 0."""
+    """One call of the handler: the number of its message, and the number of the delivery of that message. Both count from 0."""
 
     message: int
     number: int
 
 
 class ScheduleStep(NamedTuple):
-    """One delivery sends a request, and the fault befalls it: that with this index among those that are pending in the delivery.
+    """One delivery sends the pending request with this index, and the fault affects it.
 
-    `company` says which parts come with a delivery that begins: one of those that `Progress.companies` lists.
+    For a delivery that begins, `company` is the index of its parts in the list that `Progress.companies` returns.
     """
 
     delivery: Delivery
@@ -119,7 +119,7 @@ Steps: TypeAlias = tuple[ScheduleStep, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of the schedules: `explore` says what each of them means."""
+    """The limits of the schedules. `explore` documents each of them."""
 
     deliveries: int = 2
     faults: int = 1
@@ -136,7 +136,7 @@ class Bounds:
             raise ConfigurationError(f'reorder={self.reorder!r}: expected True, False, or "within_source".')
 
     def predecessors(self, sources: Sequence[AbstractSet[object]]) -> tuple[tuple[int, ...], ...]:
-        """For each message, the messages that must be settled before it is first delivered."""
+        """Return, for each message, the messages that must be settled before its first delivery."""
         if self.reorder is True:
             return tuple(() for _ in sources)
         everywhere = self.reorder is False
@@ -147,18 +147,18 @@ class Bounds:
 
 
 class TakenStep(NamedTuple):
-    """A step that was taken: the request that it sent, and how it left its delivery."""
+    """A step that was taken, its request, and its effect on its delivery."""
 
     step: ScheduleStep
-    request: Request | None  # None: the delivery ended without a request
-    key: Hashable  # equal for requests that are the same
+    request: Request | None  # None if the delivery ended without a request
+    key: Hashable  # equal for equal requests
     has_ended: bool
-    settled_parts: tuple[int, ...]  # the parts of its message that its delivery has settled
-    faults: tuple[Fault, ...] = ()  # those that may befall the request at this place
-    # Which of its requests the delivery may send here instead; only where this is the first of them.
+    settled_parts: tuple[int, ...]  # the parts of the message that the delivery settled
+    faults: tuple[Fault, ...] = ()  # the faults that could affect the request here
+    # Indexes of the requests that the delivery could send here instead. Empty unless the step's own request has index 0.
     others: tuple[int, ...] = ()
-    cancelled: bool = False  # nobody waited for the request any more
-    outage: Fault = Fault.NONE  # the earlier fault that has befallen the request again
+    cancelled: bool = False  # whether the handler had canceled the request
+    outage: Fault = Fault.NONE  # the lasting fault that affected the request again
 
     @property
     def alternatives(self) -> list[ScheduleStep]:
@@ -176,15 +176,15 @@ class Progress(NamedTuple):
 
     bounds: Bounds
     predecessors: tuple[tuple[int, ...], ...]
-    parts: tuple[tuple[int, ...], ...]  # for each message the numbers of its parts, which are settled one by one
-    start_counts: tuple[int, ...]  # for each message, how many of its deliveries have started
-    settled_parts: tuple[int, ...] = ()  # the parts that are settled, in the order in which they were
-    open: tuple[Delivery, ...] = ()  # the deliveries that have started and not ended
+    parts: tuple[tuple[int, ...], ...]  # for each message, the numbers of its parts, which are settled one by one
+    start_counts: tuple[int, ...]  # for each message, the number of its deliveries that have started
+    settled_parts: tuple[int, ...] = ()  # in the order in which they were settled
+    open: tuple[Delivery, ...] = ()  # the deliveries that have started and haven't ended
     faults: int = 0
 
     @classmethod
     def at_start(cls, bounds: Bounds, sources: Sequence[AbstractSet[object]], counts: Sequence[int] | None = None) -> Self:
-        """`sources` has the sources of each message, and `counts` the number of its parts, if they have more than one."""
+        """Return the progress at the start. Pass each message's sources, and as `counts` its number of parts (default: 1)."""
         numbers = count()
         parts = tuple(tuple(islice(numbers, parts)) for parts in counts or [1] * len(sources))
         return cls(bounds, bounds.predecessors(sources), parts, (0,) * len(sources))
@@ -225,24 +225,24 @@ class Progress(NamedTuple):
 
     @property
     def is_legal_end(self) -> bool:
-        """Whether no delivery is in progress and every message is settled. Then a broker can have nothing left to deliver."""
+        """Whether no delivery is in progress and every message is settled, so that a broker might have nothing left to deliver."""
         return not self.open and len(self.settled_parts) == sum(map(len, self.parts))
 
     def is_settled(self, message: int) -> bool:
         return set(self.parts[message]) <= set(self.settled_parts)
 
     def may_overlap(self, delivery: Delivery, other: Delivery) -> bool:
-        """Whether a delivery may be in progress here together with another one, which takes the next step."""
+        """Whether a delivery can be in progress here while the other delivery takes the next step."""
         open_deliveries = {*self.open, other}
         return delivery in open_deliveries or (
             len(open_deliveries) < self.bounds.concurrency and self._has_its_turn(delivery)
         )
 
     def companies(self, message: int, lanes: Sequence[Hashable | None] | None) -> list[tuple[int, ...]]:
-        """Return the groups of parts that a new delivery can bring: the unsettled parts, and for a duplicate all parts.
+        """Return the sets of parts that a new delivery can bring. Normally that's the unsettled parts; for a duplicate, all parts.
 
-        With `lanes`, which has the lane of each part, redelivered parts come together, each alone, or without the first. Parts of one lane keep their
-        order. Without `lanes` all come together.
+        Pass `lanes`, one per part, if a redelivery can also bring each part alone, or all parts but the first. Parts of one lane
+        keep their order. Without `lanes`, all parts come together.
         """
         rest = tuple(part for part in self.parts[message] if part not in self.settled_parts) or self.parts[message]
         if lanes is None or not self.start_counts[message] or len(rest) == 1:
@@ -261,17 +261,17 @@ class Progress(NamedTuple):
         return len(self.open) < self.bounds.concurrency and self._has_its_turn(delivery)
 
     def _has_its_turn(self, delivery: Delivery) -> bool:
-        """Whether the messages that must be settled before its message are settled."""
+        """Whether the messages that must be settled before this delivery are settled."""
         return delivery.number > 0 or all(map(self.is_settled, self.predecessors[delivery.message]))
 
 
 def faults_for(request: Request | None) -> tuple[Fault, ...]:
-    """Return the faults that make a difference to this request, wherever it is sent.
+    """Return the faults that make a difference to this request at any point.
 
-    A process that dies after a read, after a write that touches no entity, or before the commit of what it has written,
-    leaves the same behind as one that dies before it. A lost answer to such a request is the same as a server that cannot be
-    reached. The handler sees a second answer only where the driver sends the request again without telling the server that
-    it is the same request. botocore does that; the retryable writes of pymongo do not. pymongo hides what comes of an abort.
+    A crash after a read, after a write that doesn't touch an entity, or after an uncommitted write leaves the same state as a
+    crash before the request. A lost response to such a request has the same effect as an unreachable server. The handler sees a
+    second response only if the driver retries the request without marking it as a retry. botocore does that; pymongo's retryable
+    writes don't. pymongo hides the result of an abort.
     """
     if request is None:
         return ()
@@ -290,10 +290,10 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
 
 def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
     """Return the faults that leave the same state as this one, so only the handler can make a difference."""
-    # Of a read nothing is left behind, so a lost answer is the same as a server that is not reached.
+    # A read has no effect, so a lost response to a read is the same as an unreachable server.
     reaches_nothing = fault is Fault.LOST and not (request.writes or request.is_uncommitted)
     others = (Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE]) if reaches_nothing else ()
-    # MongoDB has no third code, and DynamoDB has no members that confirm a write.
+    # MongoDB doesn't have a third throttling code, and DynamoDB doesn't have replica set members that confirm a write.
     is_confirmed = request.writes and not (is_dynamodb(request) or request.is_uncommitted)
     exists = {Fault.LIMITED: is_dynamodb(request), Fault.UNCONFIRMED: is_confirmed}
     variants = [variant for variant in VARIANTS.get(fault, ()) if exists.get(variant, True)]
@@ -301,24 +301,24 @@ def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Raise unless the value of this argument is an int that is large enough."""
+    """Raise unless the value of this argument is an int of at least `least`."""
     if type(value) is not int or value < least:
         raise ConfigurationError(f"{name}={value!r}: expected an int of {least} or more.")
 
 
 # --- replay codes -----------------------------------------------------------------------------------------------------
 #
-# A schedule written as a short text, its replay code, so it can be run again: `1.9c2f.1aA1b.a4be`.
+# A replay code is a short string from which a schedule can be run again, such as `1.9c2f.1aA1b.a4be`.
 #
-# A replay code has four parts: the version of this format, a checksum of the messages' names, the steps, and a checksum of
-# all that stands before it. A step is written as the number of its message, a letter for its delivery and, if there is one,
-# the letter of its fault. Where the delivery waits for several requests at once, letters between these two say which of them it
-# is: none for the first, `b` for the second, `z` for the 26th, `zb` for the 27th. `_` and such letters say which records a delivery brings
-# that begins with the step.
+# It has four parts: the version of this format, a checksum of the messages' names, the steps, and a checksum of the preceding
+# parts. A step consists of the number of its message, a letter for its delivery and, if it has a fault, the fault's letter. If
+# the delivery waits for several requests at once, letters between these two encode the index of the request: none for the first,
+# `b` for the second, `z` for the 26th, `zb` for the 27th. For a delivery that begins with the step, `_` and such letters encode
+# the records that it brings.
 
 _VERSION = "1"
-_OWN_PROCESSES = "p"  # before the steps, if each delivery is in a process of its own
-_LETTERS = 25  # behind the letter a, which stands for 0
+_OWN_PROCESSES = "p"  # before the steps, if each delivery has its own process
+_LETTERS = 25  # after the letter a, which means 0
 _FAULT = f"[{''.join(Fault)}]?"
 _REQUEST_INDEX = "z*[b-z]?"
 _COMPANY = f"(?:_{_REQUEST_INDEX})?"
@@ -330,14 +330,14 @@ _AFTER_VERSION = re.compile(
 
 
 def encode(steps: Steps, names: Sequence[str], *, own_processes: bool = False) -> str:
-    """Return the replay code of these steps. `names` are those of the messages."""
+    """Return the replay code of these steps of the messages with these names."""
     mark = _OWN_PROCESSES if own_processes else ""
     body = f"{_VERSION}.{_checksum('/'.join(names))}.{mark}{''.join(map(_encode_step, steps))}"
     return f"{body}.{_checksum(body)}"
 
 
 def decode(code: str, names: Sequence[str]) -> Steps:
-    """Return the steps of a replay code. Raise `ConfigurationError` if it isn't one, or if it belongs to other messages."""
+    """Return the steps of a replay code. Raise `ConfigurationError` if it isn't valid, or belongs to other messages."""
     checksum, steps, _ = read(code)
     if checksum != _checksum("/".join(names)) or any(step.delivery.message >= len(names) for step in steps):
         raise ConfigurationError(
@@ -348,9 +348,9 @@ def decode(code: str, names: Sequence[str]) -> Steps:
 
 
 def read(code: str) -> tuple[str, Steps, bool]:
-    """Return the checksum of the messages' names, the steps, and whether each delivery is in a process of its own.
+    """Return the checksum of the messages' names, the steps, and whether each delivery runs in its own process.
 
-    Raise `ConfigurationError` if it isn't a replay code.
+    Raise `ConfigurationError` if the code isn't valid.
     """
     version, _, rest = str(code).strip().partition(".")
     match = _AFTER_VERSION.fullmatch(rest)
