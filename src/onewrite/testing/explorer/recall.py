@@ -1,20 +1,19 @@
-"""What the handler does after which answers, so a delivery need not be run where that is known.
+"""Record the handler's behavior after each sequence of responses, so that known deliveries don't have to run.
 
-A handler that keeps nothing in memory from one delivery to the next does the same whenever it has been given the same answers. So
-its calls can be recalled instead of made: `RecordedCall` makes a call and remembers what it does, and `CallFromMemory` tells what it
-would do.
+A handler without memory between deliveries behaves the same whenever it receives the same responses. Its calls can therefore be
+recalled instead of made: `RecordedCall` makes a call and records its behavior, and `CallFromMemory` repeats the recorded behavior.
 
-A handler may keep something in memory all the same, such as a set of ids, a cache, or an open circuit breaker. Nobody reads that memory:
-it may be anywhere, as in a module, in a thread or in the environment. What counts is whether the handler goes by it. So each call that is
-made is compared with what is remembered, and `NotRecallableError` says that the handler did something else after the same answers. Such
-calls are made where a handler is likely to have something in memory: before the search each message is delivered twice, after each way
-to fail, and some schedules are drawn at random. After the search more are drawn, and `proof` runs each kind of delivery once more, with
-others after it and within it.
+A handler might still keep data in memory, such as a set of IDs, a cache, or an open circuit breaker. The explorer can't read that
+memory, which can be in a module, in a thread, or in the environment. It checks instead whether the memory affects the handler: it
+compares each call with the recorded behavior, and raises `NotRecallableError` if the handler behaved differently after the same
+responses. It makes such calls when a handler is likely to have data in memory. Before the search, it delivers each message twice,
+and after each kind of failure, and runs some random schedules. After the search, it runs more random schedules, and `proof` runs
+each kind of delivery once more, with other deliveries after it and within it.
 
-After a `NotRecallableError` nothing that was remembered counts. The exploration begins again, and runs every schedule within the bounds
-from its start, in handlers that were just built. No schedule is left out there, so nothing is assumed about memory, and if the number of
-schedules is limited before the last, the report says that not all were run. A wrong handler could pass only if it went by its memory in a
-schedule, but in none of the calls that are made.
+After a `NotRecallableError`, the recorded behavior is discarded. The exploration starts again, and runs every schedule within the
+bounds from its start, in newly built handlers. It skips no schedule, so it assumes nothing about memory. If the limit on the number
+of schedules ends it early, the report says so. An incorrect handler can pass only if its memory affects a
+schedule, but none of the calls that are made.
 """
 
 from __future__ import annotations
@@ -39,15 +38,13 @@ from onewrite.testing.model.contents import NotCanonicalError, canonical
 from onewrite.testing.model.machine import copy_request, repeater_of
 from onewrite.testing.taps.traffic import Request
 
-# --- equal answers ----------------------------------------------------------------------------------------------------
-#
-# Tells whether two answers are the same.
+# --- equal responses --------------------------------------------------------------------------------------------------
 
 
 def comparable(answer: Reply) -> Hashable:
-    """Return a value that is equal for equal answers. An answer without a canonical form equals no other.
+    """Return a value that is equal for equal responses. A response without a canonical form isn't equal to any other.
 
-    Of the response metadata only the number of retries counts. The rest differs from one request to the next.
+    Of the response metadata, only the number of retries is compared. The rest differs with each request.
     """
     value: Any = answer.value
     if answer.error is not None:
@@ -71,15 +68,15 @@ def _without_metadata(value: Any) -> Any:
 
 
 class NotRecallableError(Exception):
-    """The handler's behavior doesn't follow from the responses that it has been given."""
+    """The handler's behavior depends on more than the responses that it received."""
 
 
 class MustRunError(Exception):
-    """The result of a request depends on more than the store's contents, so a trial can't be forked: the handler must run."""
+    """A request's result depends on more than the store's contents, so trials can't be forked, and the handler must run."""
 
 
 class UnknownError(Exception):
-    """The handler's behavior after these responses has not been seen yet."""
+    """The handler's behavior after these responses isn't recorded yet."""
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
@@ -88,20 +85,20 @@ class UnknownError(Exception):
 
 @dataclass(slots=True, eq=False)
 class History:
-    """A message and the answers that its handler has been given since, and what the handler then does, once it is known.
+    """A message, the responses that its handler has received so far, and, once known, the handler's behavior after them.
 
-    `request_index` says which of the requests that were pending got the last answer: a handler that waits for several at once may do
-    something else when they are answered in another order.
+    `request_index` is the index of the pending request that got the last response. A handler that waits for several requests at
+    once can behave differently if the responses come in a different order.
     """
 
-    number: int  # no two histories of an exploration have the same
-    delivery: Delivery  # and the parts of its message that it brings
+    number: int  # unique within an exploration
+    delivery: Delivery  # the first delivery with this history
     parts: tuple[int, ...]
     before: History | None = None
     request_index: int = 0
-    answer: Reply = field(default_factory=Reply)  # the last one
-    faulty: bool = False  # the last answer was never given but by a fault
-    does: Hashable = None  # what it asks, and how it ends; None if that is not known
+    answer: Reply = field(default_factory=Reply)  # the last response
+    faulty: bool = False  # whether the last response has only ever come from a fault
+    does: Hashable = None  # the handler's requests and end, in comparable form; None if unknown
     stop: Standstill = field(default_factory=Standstill)
     keys: tuple[Hashable, ...] = ()
     result: Reply = field(default_factory=Reply)
@@ -111,7 +108,7 @@ class History:
 
 
 class Recall:
-    """All that is remembered of a handler. Deliveries of one message differ once names of attempts are used in their writes."""
+    """The recorded behavior of a handler. Deliveries of one message count as different if their names are used in writes."""
 
     def __init__(self, key_of: Callable[[Request], Hashable], names_used: Callable[[], bool]) -> None:
         self._key_of = key_of
@@ -121,7 +118,7 @@ class Recall:
         self.roots: dict[Hashable, History] = {}
 
     def root(self, delivery: Delivery, parts: tuple[int, ...]) -> History:
-        """Return the beginning of a delivery with these parts of its message."""
+        """Return the history of a delivery that begins with these parts of its message."""
         key = parts, delivery.number if self._by_delivery else 0
         if key not in self.roots:
             self.roots[key] = History(next(self._numbers), delivery, parts)
@@ -139,7 +136,7 @@ class Recall:
         return later
 
     def note(self, history: History, call: HandlerCall) -> None:
-        """Remember what the call does, or compare it with what is remembered."""
+        """Record the call's behavior, or compare it with the recorded behavior."""
         if self._names_used() and not self._by_delivery:
             raise NotRecallableError
         keys, does = self._behaviour(call.stop, call.result)
@@ -159,12 +156,15 @@ class Recall:
         return keys, (keys, cancelled, stop.in_turn, stop.timers, _end(result) if stop.has_returned else None)
 
     def learn(self, history: History, call: HandlerCall) -> None:
-        """Note what a call does that has been given the answers of this history."""
+        """Record the behavior of a call that received this history's responses.
+
+        Raise `NotRecallableError` if it differs from the recorded behavior.
+        """
         earlier = until(history)[:-1]
         new = call.stops[call.compared_count : -1]
         if len(call.stops) != len(earlier) + 1:
             raise NotRecallableError
-        # A call that goes on was compared when it stopped, which `note` did with what it is about to send.
+        # The earlier stops of a call that continues have already been compared.
         for before, stop in zip(earlier[call.compared_count :], new, strict=True):
             if before.does != self._behaviour(stop, call.result)[1]:
                 raise NotRecallableError
@@ -173,7 +173,7 @@ class Recall:
 
 
 class RecordedCall:
-    """Makes a call, and remembers what it does. In all else it is the call."""
+    """Makes a call, and records its behavior. Otherwise, it behaves like the call."""
 
     def __init__(self, call: HandlerCall, recall: Recall, history: History) -> None:
         self.call = call
@@ -195,11 +195,11 @@ class RecordedCall:
 
 
 class CallFromMemory:
-    """Does from memory what the call would do. `UnknownError` says that it has not been seen yet."""
+    """Repeats the recorded behavior of a call. It raises `UnknownError` if the behavior isn't recorded yet."""
 
     __slots__ = ("_recall", "has_died", "history", "is_dead")
 
-    step_name = ""  # which only a report shows, and that is made of a call that runs
+    step_name = ""  # only reports show it, and they are made from real calls
 
     def __init__(self, recall: Recall, history: History) -> None:
         self.history = _check_known(history)
@@ -208,7 +208,10 @@ class CallFromMemory:
 
     @property
     def stop(self) -> Standstill:
-        """Return the call's present standstill. Copy its pending insertions, because the driver puts another `_id` into each delivery's own."""
+        """Return the point at which the call pauses.
+
+        Pending insertions are copied, because the driver adds a different `_id` for each delivery.
+        """
         stop = self.history.stop
         if not any(entry.request.method.startswith(("insert", "bulk")) for entry in stop.pending):
             return stop
@@ -242,7 +245,7 @@ AnyCall: TypeAlias = HandlerCall | RecordedCall | CallFromMemory
 
 
 def _end(result: Reply) -> Hashable:
-    """Return a value that is equal for calls that end in the same way."""
+    """Return a value that is equal for calls with the same end."""
     value: object = result.value
     kinds = ", ".join([type(outcome).__name__ for outcome in outcomes_of(value)])
     return "ends", type(result.error), repr(cast("object", value)) if isinstance(value, dict) else kinds
@@ -255,22 +258,22 @@ def _check_known(history: History) -> History:
 
 
 def answers_of(history: History) -> list[tuple[int, Reply]]:
-    """Copies of the answers that a delivery has been given, each with the place of the request among the pending ones."""
+    """Return copies of a delivery's responses, each with the request's index among the pending requests."""
     return [(later.request_index, answer_of(later)) for later in until(history)[1:]]
 
 
 def answer_of(history: History) -> Reply:
-    """Return a copy of the last answer."""
+    """Return a copy of the last response."""
     return _copy(history.answer)
 
 
 def until(history: History) -> list[History]:
-    """All histories from the beginning to this one."""
+    """Return all histories from the delivery's beginning to this one."""
     return [*([] if history.before is None else until(history.before)), history]
 
 
 def _copy(answer: Reply) -> Reply:
-    """Return a copy, which the handler can't change."""
+    """Return a copy of the response, so that the handler can't change the recorded one."""
     if answer is TIME_PASSES or answer is NEVER_SENT:
         return answer
     repeater = repeater_of(answer.value if answer.error is None else answer.error)

@@ -1,4 +1,4 @@
-"""Which schedules an exploration runs: every one within the bounds, some that are drawn at random, or one that is replayed."""
+"""Choose the schedules that an exploration runs: every schedule within the bounds, random schedules, or one replayed schedule."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ from onewrite.testing.explorer.trial import Trial, TrialFromMemory
 
 # --- a shorter schedule -----------------------------------------------------------------------------------------------
 #
-# Leaves out of a schedule whatever can be left out, so a reader sees what matters.
-
-_FEW_STEPS = 4  # a reader takes them in at a glance, so fewer steps are no easier to read
-_MOST_TRIALS = 500  # to look for a shorter schedule: half a second or so, and some seconds where the handler itself must run
+# Removes all unnecessary steps and faults from a schedule, to make the report easier to read.
+_FEW_STEPS = 4  # readable at a glance, so fewer steps aren't easier to read
+_MOST_TRIALS = 500  # to find a shorter schedule: about half a second, or some seconds if the handler itself must run
 
 
 def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
-    """Return a schedule that ends wrongly like this one, but without the steps and faults that don't matter.
+    """Return a schedule that also ends wrongly, but without unnecessary steps and faults.
 
-    The given schedule must have been run with the handler itself. Whatever goes wrong here, the result is a schedule that ends wrongly.
+    The schedule passed must have been run with the handler itself. If shortening fails, return the schedule passed.
     """
     shorter, trials = schedule, iter(range(_MOST_TRIALS))
     with suppress(Exception):
@@ -48,13 +47,13 @@ def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
 
 
 def confirm(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule | None:
-    """Run the schedule with the handler itself, and return it if it ends wrongly then too."""
+    """Run the schedule with the handler itself. Return that run if it ends wrongly too, otherwise None."""
     second_run = run_again(judge, schedule.steps) if judge.recalls else schedule
     return None if second_run.finding is None else second_run
 
 
 def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSchedule:
-    """Run these steps, except for those that are not possible, and let the schedule end."""
+    """Run the possible ones of these steps, and then the schedule to its end."""
 
     def body(trial: Trial) -> JudgedSchedule:
         for step in steps:
@@ -78,7 +77,11 @@ def _simpler_one(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) 
 
 
 def _simpler(steps: Steps) -> Iterator[Steps]:
-    """Yield the first steps with any fault at the last, two deliveries of a message next to each other, or all but a delivery, a step, a fault, or an order."""
+    """Yield simpler variants of these steps.
+
+    Each is empty, a beginning with any fault at its last step, two alternating deliveries of one message, or the steps without
+    one delivery, step, fault, or switch between deliveries.
+    """
     yield ()
     for place, step in enumerate(steps):
         for fault in Fault:
@@ -100,7 +103,7 @@ def _simpler(steps: Steps) -> Iterator[Steps]:
 
 
 def _renumber(steps: Steps) -> Steps:
-    """Return the steps with the deliveries of each message numbered in the order in which they start."""
+    """Return the steps, with the deliveries of each message numbered by their start."""
     numbers: dict[int, dict[int, int]] = {}
     result: list[ScheduleStep] = []
     for step in steps:
@@ -111,7 +114,7 @@ def _renumber(steps: Steps) -> Steps:
 
 
 def _cost(schedule: JudgedSchedule) -> tuple[int, ...]:
-    """Return how hard a schedule is to read: by its steps beyond a few, then its faults, then its steps."""
+    """Return how hard a schedule is to read. Compare the steps beyond `_FEW_STEPS` first, then the faults, then all steps."""
     steps = schedule.steps
     faults = sum(bool(step.fault) for step in steps)
     turns = sum(one.delivery != other.delivery for one, other in pairwise(steps))
@@ -123,52 +126,52 @@ def _cost(schedule: JudgedSchedule) -> tuple[int, ...]:
 # --- all schedules ----------------------------------------------------------------------------------------------------
 
 _FAULTS = [fault for fault in Fault if fault]
-_MAX_RECALLED, _MAX_RUN = 300_000, 10_000  # schedules, unless the user says otherwise
-_MANY_REQUESTS = 5040  # which of its pending requests a delivery sends is counted round: up to ten have the same chance
-_FALLS = 2  # of the delivery that goes on, behind all others: enough for mistakes that take three orders
-_FAULT_SHARE = 0.2  # of the steps of a random schedule, as long as the bounds allow faults
-_DRAWN_AT_FIRST, _DRAWN_AT_MOST = 3, 30  # to check what the search has spared
+_MAX_RECALLED, _MAX_RUN = 300_000, 10_000  # schedules, by default
+_MANY_REQUESTS = 5040  # a multiple of 1 to 10, so that each of up to ten pending requests is equally likely
+_FALLS = 2  # how often the running delivery drops to the lowest priority: enough for bugs that need three ordered events
+_FAULT_SHARE = 0.2  # of a random schedule's steps, while the bounds allow faults
+_DRAWN_AT_FIRST, _DRAWN_AT_MOST = 3, 30  # random schedules, to check the runs that the search skipped
 _PLACES_FOR_A_DRAWN_ONE = 20
-_PRUNED_SCHEDULE = JudgedSchedule((), None)  # a schedule that is given up
+_PRUNED_SCHEDULE = JudgedSchedule((), None)  # an abandoned schedule
 
 
 @dataclass(slots=True)
 class _Node:
-    """A place in the search: the steps that were followed from it, and those that are still to follow."""
+    """A place in the search: the steps already followed from it, and the steps still to follow."""
 
     progress: Progress
-    todo: list[ScheduleStep]  # the next one last
-    trial: TrialFromMemory | None  # one that stands here, where a trial can be left and gone on with
+    todo: list[ScheduleStep]  # the next step is the last in the list
+    trial: TrialFromMemory | None  # a trial at this place, if trials can be forked
     taken_steps: dict[ScheduleStep, TakenStep] = field(default_factory=dict[ScheduleStep, TakenStep])
     step: ScheduleStep | None = None  # the step that is being followed
 
     def add_alternatives(self, taken_step: TakenStep) -> None:
-        """Follow the faults that may befall the request of a step, and what else its delivery may send, now that these are known."""
+        """Add the faults of the step's request and the other requests of its delivery, which are known now that the step was taken."""
         self.todo += [step for step in reversed(taken_step.alternatives) if self.progress.allows(step)]
 
 
 class EverySchedule:
-    """Runs every schedule within the bounds, but of several that cannot end differently only one.
+    """Runs every schedule within the bounds, but only one of several schedules that can't end differently.
 
-    The search goes depth first. Where what the handler does follows from the answers that it has been given, a schedule is given up at a
-    place where another has been. A place is what the store holds, the answers of the deliveries in progress, and what the bounds still
-    allow: see `Trial.place`. The search comes to the next schedule in one of two ways:
+    The search is depth first. If the handler's behavior depends only on its responses, a schedule is abandoned at a place that
+    another schedule has reached. A place consists of the store's contents, the responses of the deliveries in progress, and the
+    remaining bounds: see `Trial.place`. The search reaches the next schedule in one of two ways:
 
-    - *Recalled.* A trial is forked at the place where the schedule leaves the one before it, and no handler runs, unless it is not known
-      yet what it does. Two deliveries of one message that have been given the same answers may take each other's part.
-    - *Run.* What comes of a request in a transaction of MongoDB, or of one with a token of DynamoDB, depends on more than what the store
-      holds. So the schedule is run from its start: first the steps that it shares with the one before it, then a step that was not
-      yet taken there, and then any steps on to the end. All that the handler does is compared with what is remembered.
+    - *Recalled.* A trial is forked at the place where the schedule leaves the previous one. The handler runs only if its behavior
+      isn't recorded yet. Two deliveries of one message that received the same responses are interchangeable.
+    - *Run.* The result of a request in a MongoDB transaction, or with a DynamoDB token, depends on more than the store's contents.
+      The schedule is therefore run from its start: first the steps that it shares with the previous schedule, then a new step, and
+      then any steps to the end. The handler's behavior is compared with the recorded behavior.
 
-    `recall` says how it is checked that what the handler does follows from its answers. Where it does not, every schedule is run from its
-    start, and none is given up.
+    The module `recall` explains how the explorer checks that the handler's behavior depends only on its responses. If it doesn't,
+    every schedule is run from its start, and none is abandoned.
     """
 
-    exhausted = False  # every schedule has been run, or cannot end differently from one that has
-    remark: str | None = None  # what the reader of the report should know
+    exhausted = False  # every schedule has been run, or can't end differently from one that was run
+    remark: str | None = None  # a note for the report
 
     def __init__(self, judge: Judge, schedules: int | None = None) -> None:
-        self.pruned = 0  # the branches that were not followed
+        self.pruned = 0  # the number of branches that weren't followed
         self._judge = judge
         self._schedules = schedules
         self._recalls = judge.recalls
@@ -177,7 +180,7 @@ class EverySchedule:
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
         overlaps = [schedule for schedule in _overlap(self._judge) if schedule.finding is not None]
-        if not self._judge.remembers:  # of another handler, the search finds these itself
+        if not self._judge.remembers:  # if the handler is recalled, the search finds these itself
             yield from overlaps
         checks = [*_follow_variants(self._judge)]
         if self._judge.remembers:
@@ -193,7 +196,7 @@ class EverySchedule:
             if number == most:
                 return
         if right and self._judge.remembers:
-            # The more there was to spare, the more schedules are drawn.
+            # The more runs the search skipped, the more schedules are drawn.
             many = len(self._places) // _PLACES_FOR_A_DRAWN_ONE
             checks += _draw(self._judge, _DRAWN_AT_FIRST, min(many, _DRAWN_AT_MOST))
             self._judge.prove()
@@ -208,12 +211,12 @@ class EverySchedule:
         return cast("TrialFromMemory", self._path[-1].trial).fork() if self._path else self._judge.recalled_trial()
 
     def _run(self, trial: Trial) -> JudgedSchedule:
-        """Take those steps of the path that are not taken yet, and then any steps until none is possible or nothing new can follow."""
+        """Take the remaining steps of the path, and then further steps until none is possible or none can lead to a new place."""
         if not all(self._follow(node, trial) for node in (self._path[-1:] if self._recalls else self._path)):
             return JudgedSchedule(tuple(trial.steps), self._judge.conclude(trial))
         while True:
             place = trial.place
-            if place in self._places:  # what is seen there, if the schedule may end there, was seen then
+            if place in self._places:  # its end, if possible here, has already been checked
                 self.pruned += 1
                 return _PRUNED_SCHEDULE
             finding = self._judge.check(trial)
@@ -225,18 +228,18 @@ class EverySchedule:
             if not node.todo:
                 return JudgedSchedule(tuple(trial.steps), finding)
             self._path.append(node)
-            if finding is not None:  # what would follow belongs to another schedule
+            if finding is not None:  # the next steps belong to other schedules
                 return JudgedSchedule(tuple(trial.steps), finding)
             node.step = node.todo.pop()
             self._follow(node, trial)
 
     def _node(self, trial: Trial) -> _Node:
-        """Return the place to which the last step has led."""
+        """Return a node for the place that the last step reached."""
         todo = [step for delivery in reversed(trial.able()) for step in reversed(trial.beginnings(delivery))]
         return _Node(trial.progress, todo, trial.fork() if isinstance(trial, TrialFromMemory) else None)
 
     def _go_back(self) -> bool:
-        """Go back to the last place from which another step can be followed. False if there is none."""
+        """Go back to the last place with another step to follow. Return False if there is none."""
         while self._path and not self._path[-1].todo:
             self._path.pop()
         if not self._path:
@@ -245,7 +248,7 @@ class EverySchedule:
         return True
 
     def _follow(self, node: _Node, trial: Trial) -> bool:
-        """Take the node's step. False if it is no longer possible, because the handler has behaved differently this time."""
+        """Take the node's step. Return False if it is no longer possible, because the handler behaved differently this time."""
         step = cast("ScheduleStep", node.step)
         before = node.taken_steps.get(step)
         taken_step = trial.take(step) if self._recalls or trial.progress.allows(step) else None
@@ -258,10 +261,10 @@ class EverySchedule:
 
 
 def _repeat(judge: Judge) -> Iterator[JudgedSchedule]:
-    """Run each message twice: one delivery after the other, one within the other, and one after each way to fail.
+    """Run each message twice: one delivery after the other, one within the other, and one after each kind of failure.
 
-    A handler that keeps something in memory does something else in one of them than when it was given the same answers at first, or
-    `observe` sees something else in the same state of the store.
+    If the handler keeps data in memory, it behaves differently in one of these runs although it receives the same responses, or
+    `observe` returns a different value for the same store state.
     """
     for message, many in enumerate(judge.requests):
         first_step, second_step = ScheduleStep(Delivery(message, 0)), ScheduleStep(Delivery(message, 1))
@@ -276,10 +279,10 @@ def _repeat(judge: Judge) -> Iterator[JudgedSchedule]:
 
 
 def _overlap(judge: Judge) -> Iterator[JudgedSchedule]:
-    """Run another delivery between the beginning of each message and its first request, which then fails or doesn't.
+    """Run a second delivery between the beginning of each delivery and its first request, with and without a fault of that request.
 
-    A search lets a delivery begin with its first request. Only to a handler that keeps something in memory before that does it make a
-    difference. Two deliveries of one message come first: another message may have to wait for a lock.
+    In the search, a delivery begins with its first request. An earlier beginning makes a difference only if the handler stores data
+    in memory before that request. Two deliveries of one message are run first, because another message might wait for a lock.
     """
     messages = range(len(judge.requests))
     for message, other in sorted(product(messages, messages), key=lambda pair: pair[0] != pair[1]):
@@ -292,7 +295,7 @@ def _overlap(judge: Judge) -> Iterator[JudgedSchedule]:
 def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
     """Run each variant of a fault at each request of each message.
 
-    If the handler does something else than after the fault of which it is a variant, the search follows the variant too.
+    If the handler reacts differently to the variant than to the fault itself, the search follows the variant too.
     """
     for message, many in enumerate(judge.requests):
         step = ScheduleStep(Delivery(message, 0))
@@ -301,7 +304,7 @@ def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
                 first = run_again(judge, (*(step,) * place, step._replace(fault=fault)))
                 request = first.trial_steps[place].taken_step.request if len(first.steps) > place else None
                 if request is None or first.steps[place].fault is not fault:
-                    continue  # this fault makes no difference to the request
+                    continue  # this fault doesn't affect the request
                 for variant in variants_of(fault, request):
                     other = run_again(judge, (*(step,) * place, step._replace(fault=variant)))
                     if other.behavior != first.behavior:
@@ -310,11 +313,12 @@ def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
 
 
 class RandomSchedules:
-    """Runs schedules whose steps are drawn at random. The same seed draws the same.
+    """Runs schedules whose steps are drawn at random. The same seed draws the same schedules.
 
-    Uniform draws seldom let one delivery stand still for long while others run, which rare mistakes need. So each delivery draws a
-    priority, and the one with the highest goes on, except that at a few places it falls behind all others: this is "A Randomized Scheduler
-    with Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010). Every second schedule is drawn uniformly.
+    Some rare bugs need one delivery to pause for long while others run, which uniform draws seldom produce. Each delivery therefore
+    draws a priority, and the delivery with the highest priority continues, except that its priority drops below all others at a few
+    steps. See "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010). Every second schedule is drawn
+    uniformly.
     """
 
     exhausted = False
@@ -339,7 +343,7 @@ class RandomSchedules:
 
 
 class _Priorities:
-    """The priorities by which the next delivery is chosen."""
+    """The priorities that determine the next delivery."""
 
     def __init__(self, draw: Random, steps: int) -> None:
         self._draw = draw
