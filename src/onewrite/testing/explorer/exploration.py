@@ -1,4 +1,4 @@
-"""The result of an exploration: what was run and what was found, as values and as the text that a failing test shows."""
+"""The result of an exploration, as values and as the report of a failing test."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from onewrite.testing.taps.traffic import describe
 _WIDTH = 100  # of the timeline, in characters
 _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
-_REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more often than anybody wants to read
+_REDELIVERIES_SHOWN = 12  # a message that is never settled has many redeliveries, all alike
 
 _MOST_VALUES, _LONGEST_VALUE = 3, 24
-_KEYS = frozenset({"_id", "id"})  # which the words of a request show
-Changes: TypeAlias = Sequence[Sequence[tuple[Entity, Entity]]]  # by each answer to a request: the entities before and after
+_KEYS = frozenset({"_id", "id"})  # already shown in the description of the request
+Changes: TypeAlias = Sequence[Sequence[tuple[Entity, Entity]]]  # per response: entities before and after
 
 
 class Legend(NamedTuple):
@@ -38,7 +38,7 @@ class Legend(NamedTuple):
 
     titles: Titles
     changes_of: Callable[[TrialStep], Changes]
-    own_processes: bool = False  # each delivery is in a process of its own
+    own_processes: bool = False  # whether each delivery runs in its own process
 
 
 def legend_of(subject: Subject) -> Legend:
@@ -52,18 +52,18 @@ def legend_of(subject: Subject) -> Legend:
 
 
 class ExplorationWarning(UserWarning):
-    """Nothing was found, but something about the test is probably not meant: the text is a remark of the exploration."""
+    """No schedule ends wrongly, but the test probably has a mistake. The text is a remark of the exploration."""
 
 
 class IncompleteExploration(ExplorationWarning):
-    """Nothing was found, but not every schedule within the bounds was run."""
+    """No schedule that was run ends wrongly, but not every schedule within the bounds was run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A step of a counterexample: the name of the delivery ("m1, delivery 1"), and what it did, in words.
+    """A step of a counterexample: the name of the delivery, such as "m1, delivery 1", and a description of its action.
 
-    `values` are what it has read or changed, and what the handler then returned.
+    `values` contains the values that the step read or changed, and the handler's result, if it ended.
     """
 
     delivery: str
@@ -77,7 +77,7 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A schedule that ends wrongly, without the steps that do not matter. It should have ended in one of the `expected` states."""
+    """A schedule that ends wrongly, without unnecessary steps. It should have ended in one of the `expected` states."""
 
     steps: tuple[ShownStep, ...]
     reason: str
@@ -92,22 +92,22 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """The result of an exploration. It is true if nothing ends wrongly.
+    """The result of an exploration. It is true if no schedule ends wrongly.
 
-    `pruned` counts the branches that could add nothing to those that were run.
+    `pruned` is the number of branches that weren't run, because they can't end differently from the branches that were run.
     """
 
     schedules: int
     pruned: int
     seconds: float
-    exhausted: bool  # every schedule within the bounds was run or pruned
+    exhausted: bool  # whether every schedule within the bounds was run or pruned
     bounds: Bounds
     found: Counterexample | None = None
     difference: str | None = None
-    sampled: bool = False  # it was not meant to run every schedule
+    sampled: bool = False  # whether it wasn't meant to run every schedule
     remarks: tuple[Remark, ...] = ()
-    accepted: set[str] = field(default_factory=set[str], compare=False, repr=False)  # the kinds that the test has accepted
-    asked: set[str] = field(default_factory=set[str], compare=False, repr=False)  # what the test has looked at
+    accepted: set[str] = field(default_factory=set[str], compare=False, repr=False)  # kinds that the test accepts
+    asked: set[str] = field(default_factory=set[str], compare=False, repr=False)  # the findings that the test has read
 
     @property
     def counterexample(self) -> Counterexample | None:
@@ -116,7 +116,7 @@ class Exploration:
 
     @property
     def nondeterministic(self) -> str | None:
-        """Return how a schedule differed when it was run again."""
+        """Return how a schedule differed when it was run again, or None if it didn't."""
         self.asked.add("nondeterministic")
         return self.difference
 
@@ -130,23 +130,24 @@ class Exploration:
 
     @property
     def is_unread(self) -> bool:
-        """Whether something ends wrongly, and the test hasn't looked at the report."""
+        """Whether the exploration has a finding, and the test hasn't read the report."""
         return not (self.passes or self.asked)
 
     @property
     def passes(self) -> bool:
-        """Whether nothing ends wrongly. Unlike `ok`, this doesn't count as a look at the report."""
+        """Whether the exploration has no finding. Unlike `ok`, this doesn't count as reading the report."""
         return self.found is None and self.difference is None
 
     def assert_effectively_once(self, *, accept: str | Collection[str] = ()) -> None:
-        """Raise `AssertionError` with the counterexample, or with the remarks that say that a write is lost, or that wrong handlers pass too.
+        """Raise `AssertionError` if a schedule ends wrongly, a write is lost, or incorrect handlers would pass too.
 
-        Other remarks are warnings, as it is if nothing was found but not every schedule was run.
+        The error contains the counterexample or the remarks. Other remarks are only warnings, and so is an incomplete exploration
+        without a counterexample.
 
         Args:
-            accept: The kinds of remarks that are meant to be so: one, such as "idle", or several. `Remark` lists them.
+            accept: The kinds of remarks to accept: one kind, such as "idle", or several. `Remark` lists the kinds.
         """
-        __tracebackhide__ = True  # so pytest shows the line of the test
+        __tracebackhide__ = True  # so that pytest shows the line of the test
         for kind in [accept] if isinstance(accept, str) else accept:
             if kind not in (*FAILING, *DOUBTFUL):
                 all_kinds = ", ".join((*FAILING, *DOUBTFUL))
@@ -174,7 +175,7 @@ class Exploration:
 
     def __str__(self) -> str:
         paragraphs: list[str] = []
-        if self.nondeterministic is not None:  # first, because what follows may be nothing but a consequence of it
+        if self.nondeterministic is not None:  # first, because it might be the cause of the other findings
             paragraphs.append(f"Not deterministic: {self.nondeterministic}\n")
         if self.counterexample is not None:
             paragraphs.append(f"{self.counterexample}\n")
@@ -195,7 +196,7 @@ class Exploration:
 def counterexample_of(
     schedule: JudgedSchedule, finding: WrongEnd, legend: Legend, replay_code: str, command: str
 ) -> Counterexample:
-    """`command` is what runs the schedule again."""
+    """Return the counterexample. `command` runs the schedule again."""
     steps = tuple(step for step in _shown_steps(schedule, legend) if not step.settling)
     text = "\n".join(
         [
@@ -218,7 +219,7 @@ def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
     lines = ["     Each delivery is in a process of its own."] if legend.own_processes else []
     lines += _rows(steps)
     if redeliveries := [f"{step}{step.values}" for step in all_steps if step.settling]:
-        # Where the schedule has no steps of its own, these are no redeliveries but all deliveries.
+        # If the schedule doesn't have steps of its own, these are first deliveries, not redeliveries.
         lines.append(f"     {'then redelivered until settled' if steps else 'delivered one at a time, undisturbed'}:")
         for line in redeliveries[:_REDELIVERIES_SHOWN]:
             lines += textwrap.wrap(line, _WIDTH, initial_indent="     ", subsequent_indent="       ")
@@ -262,7 +263,7 @@ def _shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:
 
 
 def _values(step: TrialStep, changes: Changes) -> str:
-    """Return the values that the step has read or changed, and whether the handler has returned."""
+    """Return the values that the step read or changed, and whether the handler returned."""
     request = step.taken_step.request
     parts = [_changes(pairs, step) for pairs in changes]
     if request is not None and not request.writes and step.answers:
@@ -303,7 +304,7 @@ def _changes(pairs: Sequence[tuple[Entity, Entity]], step: TrialStep) -> str:
 
 
 def _open_steps(entity: Entity) -> Entity:
-    """Return the open steps of an entity. DynamoDB keeps each in an attribute of its own, and MongoDB all in one field."""
+    """Return the open steps of an entity. On DynamoDB, each step has its own attribute; on MongoDB, all steps are in one field."""
     named = {name: value for name, value in entity.items() if name.startswith(STEP)}
     return named or (cast("Entity", steps) if isinstance(steps := entity.get(STEPS), Mapping) else {})
 
@@ -322,7 +323,7 @@ def _short(value: Any) -> str:
         return str(value)
     if isinstance(value, Mapping) and len(typed := cast("Mapping[str, Any]", value)) == 1:
         ((name, inner),) = typed.items()
-        if name == "N":  # as a client of DynamoDB has it
+        if name == "N":  # the typed form of a DynamoDB client
             return str(inner)
         value = inner if name == "S" else typed
     return textwrap.shorten(repr(cast("object", value)), _LONGEST_VALUE, placeholder="...")

@@ -28,7 +28,7 @@ from onewrite.testing.taps.everywhere import current_listener, taps
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 #
-# What `explore` is called with: its options as types, and all its arguments as values, checked and with their defaults.
+# The arguments of `explore`: the types of its options, and the checked values of all arguments, including the defaults.
 
 Build: TypeAlias = Callable[[Stores], Handler]
 Observe: TypeAlias = Callable[[Stores], Any]
@@ -38,7 +38,7 @@ _DEFAULTS = Bounds()
 
 
 class ExploreOptions(TypedDict, total=False):
-    """The options of `explore` and `explore.random`. The docstring of `explore` says what each of them means."""
+    """The options of `explore` and `explore.random`. The docstring of `explore` documents each of them."""
 
     invariant: Invariant | None
     deliveries: int
@@ -78,7 +78,7 @@ class Arguments:
 
     def __post_init__(self) -> None:
         for name in ("build", "world", "observe", *(["invariant"] if self.invariant is not None else [])):
-            # A collection is callable too: it takes any attribute that it does not know for a collection inside it.
+            # A collection is callable too, because it treats unknown attributes as collections inside it.
             if not callable(argument := getattr(self, name)) or hasattr(argument, "find_one_and_update"):
                 raise ConfigurationError(f"{name}={argument!r}: expected a function.")
         if self.schedules is not None:
@@ -94,7 +94,7 @@ class Arguments:
 
 
 class Explore:
-    """`explore` is an instance of this, and the pytest fixture gives another."""
+    """The class of `explore` and of the pytest fixture's value."""
 
     def __init__(self, run: Callable[[Arguments], Exploration]) -> None:
         self._run = run
@@ -102,34 +102,35 @@ class Explore:
     def __call__(
         self, build: Build, messages: Sequence[Any], world: World, observe: Observe, **options: Unpack[ExploreOptions]
     ) -> Exploration:
-        """Run a handler through every schedule within bounds, until one ends wrongly, and return what was found.
+        """Run a handler through every schedule within the bounds, until a schedule ends wrongly, and return the result.
 
-        A schedule is an order in which deliveries of the messages send their requests, with the faults that befall these
-        requests. A schedule ends rightly if `observe` gives what it also gives after each message was processed once, one
-        at a time, in some order.
+        A schedule is an order in which deliveries of the messages send their requests, with the faults of these requests. A
+        schedule ends correctly if `observe` returns a value that it also returns after processing each message once, one at
+        a time, in some order.
 
         Args:
             build: `build(store)` returns the handler: a function of a message, or a coroutine function. It is called for
-                each schedule, and for each process that takes over after a crash. What a handler keeps in memory lasts until
-                the schedule ends or its process dies.
-            messages: What is delivered. Each message is delivered one or more times. A message may be an event that Lambda
-                takes from SQS, Kinesis, DynamoDB Streams or Kafka. Then the handler is a Lambda handler: it is given a
-                context if it takes one, and the records that its answer names as failed are delivered again.
-            world: `world()` makes the store, with the same content each time. The store is a boto3 Table or client, a
-                pymongo or mongomock collection, or a dict of such.
-            observe: `observe(store)` returns what matters about the store.
-            invariant: `invariant(store)` must hold at each end: it returns False or raises AssertionError if it does not.
-            deliveries: How many deliveries of each message there are at most. The default is 2.
-            faults: How many faults there are at most in one schedule. The default is 1.
+                each schedule, and for each process that takes over after a crash. The handler's memory lasts until the
+                schedule ends or its process crashes.
+            messages: The messages to deliver, each one or more times. A message can be a Lambda event from SQS, Kinesis,
+                DynamoDB Streams, or Kafka. The handler is then a Lambda handler: it gets a context if it accepts one, and
+                the records that its response reports as failed are redelivered.
+            world: `world()` creates the store, with the same contents each time. The store is a boto3 Table or client, a
+                pymongo or mongomock collection, or a dict of these.
+            observe: `observe(store)` returns the part of the store's contents that the test compares.
+            invariant: `invariant(store)` returns False or raises AssertionError if the invariant doesn't hold. It is checked
+                at the end of each schedule.
+            deliveries: The maximum number of deliveries of each message. The default is 2.
+            faults: The maximum number of faults in one schedule. The default is 1.
             reorder: True, the default, allows any order of the messages. "within_source" keeps the messages of each source
-                in the order given, and False keeps all of them in it.
-            concurrency: How many deliveries are under way at once at most. The default is 2.
-            schedules: How many schedules are run at most. The default, None, is 10,000 runs of the handler, or 300,000 schedules where
-                it is known what the handler does.
-            replay: The replay code of a counterexample, to run that schedule and no other.
-            redelivered_after: How much later a message comes again, by the clock of guarded stores that are given no `clock=`. The default
-                is 2 minutes. Until a store answers `Busy`, time stands still.
-            timeout: How many seconds a handler may take between two requests. The default is 30.
+                in the order passed, and False keeps all messages in that order.
+            concurrency: The maximum number of deliveries in progress at once. The default is 2.
+            schedules: The maximum number of schedules to run. The default, None, means 10,000 schedules, or 300,000 if the
+                handler's behavior can be recalled instead of run.
+            replay: The replay code of a counterexample. Only that schedule is run.
+            redelivered_after: The time between two deliveries of a message, by the clock of guarded stores without their own
+                `clock=`. The default is 2 minutes. The clock doesn't advance until a store returns `Busy`.
+            timeout: The maximum number of seconds between two requests of a handler. The default is 30.
         """
         return self._run(Arguments(build, messages, world, observe, **options))
 
@@ -143,24 +144,24 @@ class Explore:
         seed: int = 0,
         **options: Unpack[ExploreOptions],
     ) -> Exploration:
-        """Run schedules that are drawn at random: for bounds within which there are too many to run them all.
+        """Run randomly drawn schedules. Use it if there are too many schedules within the bounds to run all of them.
 
-        The same seed draws the same schedules. The other arguments are those of `explore`. The defaults of three of them
-        are wider: deliveries=3, faults=2 and concurrency=3.
+        The same seed draws the same schedules. The other arguments are the same as for `explore`. Three of them have wider
+        defaults: deliveries=3, faults=2, and concurrency=3.
         """
         all_options: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3, **options}
         return self._run(Arguments(build, messages, world, observe, at_random=True, seed=seed, **all_options))
 
-    __doc__ = __call__.__doc__  # what explore.__doc__ shows: `explore` is used as a function
+    __doc__ = __call__.__doc__  # for explore.__doc__, because `explore` is used like a function
 
 
 def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
-    """Make the exploration. `nodeid` is pytest's name of the test: the command that replays a counterexample contains it."""
+    """Run the exploration. `nodeid` is pytest's name of the test, for the command that replays a counterexample."""
     context = contextvars.copy_context()
     if not in_an_event_loop():
         exploration = context.run(_explore_with_taps, arguments, nodeid)
     else:
-        with ThreadPoolExecutor(1) as pool:  # an exploration runs event loops of its own
+        with ThreadPoolExecutor(1) as pool:  # an exploration runs its own event loops
             exploration = pool.submit(context.run, _explore_with_taps, arguments, nodeid).result()
     if "PYTEST_CURRENT_TEST" in os.environ:
         _of_this_test.append(exploration)
@@ -179,7 +180,7 @@ def take_unread() -> list[Exploration]:
 
 
 def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
-    # A handler that is explored may itself explore another one.
+    # The handler of one exploration can start another exploration.
     current_listener.set(None)
     current_call.set(None)
     with taps.on(), _own_log_silenced():
@@ -210,10 +211,10 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The result of a search: a schedule that ends wrongly, or nothing."""
+    """The result of a search, with the first schedule that ends wrongly, or None."""
 
     schedule: JudgedSchedule | None
-    schedules: int  # how many were run
+    schedules: int  # the number of schedules that were run
     pruned: int
     exhausted: bool
     remark: str | None
@@ -228,7 +229,7 @@ class _Search:
 
 
 def _search(judge: Judge, arguments: Arguments) -> _Search:
-    """Search as fast as the handler allows: recall it, or run it and compare, or run it for every schedule."""
+    """Search as fast as the handler allows: recall its behavior, run it and compare, or run it for every schedule."""
     while True:
         try:
             return _first_finding(_source(judge, arguments), judge)
@@ -257,13 +258,13 @@ _is_exploring: contextvars.ContextVar[bool] = contextvars.ContextVar("onewrite.t
 
 @contextlib.contextmanager
 def _own_log_silenced() -> Generator[None]:
-    """Silence onewrite's own log: thousands of deliveries fail on purpose, and their lines would bury the counterexample.
+    """Silence onewrite's own log, because thousands of deliveries fail on purpose, and would bury the counterexample.
 
-    What the handler logs itself is kept, and so is what onewrite logs meanwhile in other threads and tasks.
+    Log records of the handler are kept, and so are onewrite's records from other threads and tasks.
     """
     names = [name for name in logging.root.manager.loggerDict if name.startswith("onewrite.")]
     for name in ("onewrite", *names):
-        logging.getLogger(name).addFilter(_is_elsewhere)  # a second time, it is not added
+        logging.getLogger(name).addFilter(_is_elsewhere)  # has no effect if already added
     token = _is_exploring.set(True)
     try:
         yield

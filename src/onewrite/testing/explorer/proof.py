@@ -1,18 +1,18 @@
-"""Proves, by running it, that what a handler does follows from the answers that it has been given, whatever it has been through.
+"""Check, by running the handler, that its behavior depends only on its responses, and not on earlier deliveries.
 
-A *course* is a delivery from its start to its end, as it is remembered. A handler that opens a circuit breaker when it is throttled,
-or that gives up a message whose second write was refused, does something else in the course after that. There are too many
-sequences of courses to run them all. So this looks three times, and what the handler does must always be what is remembered:
+A *course* is a recorded delivery from its start to its end. A handler that opens a circuit breaker after throttling, or that gives
+up a message after its second write was refused, behaves differently in the next course. There are too many sequences of courses to
+run all of them. This module therefore runs three checks, in which the handler must always show the recorded behavior:
 
-- A course of each kind, and some more, are run in one handler, in a random order, with as many in progress at once as the bounds allow.
-  Courses are of one kind if their requests go the same way and get answers of the same shape, see `_shape`. So each kind of answer that
-  was ever given is given once more, and other courses follow.
-- In handlers that were just built, each message is delivered undisturbed after a course of each kind, and within it, at each of its
-  requests. So what such a course leaves in memory is met while nothing else has been there.
-- Sequences of a few courses are drawn at random, with no more faults than the bounds allow.
+- One handler runs a course of each kind, and some more, in a random order, with as many in progress at once as the bounds allow.
+  Courses are of one kind if they send the same requests and get responses of the same shape: see `_shape`. Each recorded kind of
+  response is therefore given once more, with other courses after it.
+- In newly built handlers, each message is delivered undisturbed after a course of each kind, and within the course, at each of its
+  requests. The effects of one course on the handler's memory are thus tested in isolation.
+- A few courses are drawn at random and run in sequence, with no more faults than the bounds allow.
 
-No store is asked anything: the answers are those that are remembered. Nobody reads the handler's memory, so all of this is run for each
-handler that is recalled, and costs about as much as the search that it proves right.
+The checks don't send requests to the stores, but use the recorded responses. The explorer can't read the handler's memory, so it
+runs these checks for each recalled handler. They take about as much time as the search that they verify.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from onewrite.testing.explorer.recall import History, Recall, answer_of
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.subject import Subject
 
-_MOST_PLACES = 200  # within courses: this takes a second or two where each answer of the handler is slow
+_MOST_PLACES = 200  # within courses: takes a second or two if the handler is slow
 _RANDOM_SEQUENCES = 20
-_ENDS_BEFORE_NEXT = 0.5  # how likely a delivery goes on before another one begins
-_LONGEST = 6  # of these, in courses: all deliveries of three messages with the default bounds
+_ENDS_BEFORE_NEXT = 0.5  # the probability that a delivery continues before another one begins
+_LONGEST = 6  # sequence, in courses: all deliveries of three messages with the default bounds
 
 
 class _Course(NamedTuple):
-    """A delivery as it is remembered: what it did at first, after the first answer, and so on to its end."""
+    """A recorded delivery: its behavior at the start, and after each response up to its end."""
 
     histories: tuple[History, ...]
     kind: tuple[Hashable, ...]
@@ -49,7 +49,7 @@ class _Course(NamedTuple):
 
 
 def prove(subject: Subject, recall: Recall) -> None:
-    """Raise `NotRecallableError` if the handler does something other than is remembered."""
+    """Raise `NotRecallableError` if the handler's behavior differs from the recorded behavior."""
     draw = Random("onewrite")
     courses = [*_courses(recall)]
     by_kind = {course.kind: course for course in reversed(courses)}
@@ -64,8 +64,8 @@ def prove(subject: Subject, recall: Recall) -> None:
 
 def _prove_after_each_course(subject: Subject, recall: Recall, kinds: Sequence[_Course], draw: Random) -> None:
     """Deliver each message undisturbed at each place in a course, and after its end."""
-    places: dict[Hashable, tuple[_Course, int]] = {}  # by all that the delivery has been through
-    undisturbed: dict[History, _Course] = {}  # by where a message begins
+    places: dict[Hashable, tuple[_Course, int]] = {}  # by the kind of the course up to this place
+    undisturbed: dict[History, _Course] = {}  # by the first history of the message
     for course in kinds:
         for at in range(len(course.histories)):
             places.setdefault(course.kind[: at + 1], (course, at))
@@ -96,13 +96,13 @@ def _prove_sequences(subject: Subject, recall: Recall, kinds: Sequence[_Course],
 
 
 def _may_come(bounds: Bounds, one: _Course, at: int, other: _Course) -> bool:
-    """Whether the bounds allow the other course while the one stands there, or after its end."""
+    """Whether the bounds allow the other course to run while the first one is paused at this place, or has ended."""
     has_ended = at == len(one.histories) - 1
     return has_ended or (bounds.concurrency > 1 and (one.message != other.message or bounds.deliveries > 1))
 
 
 class _Process(ExitStack):
-    """A handler that was just built, and what is delivered to it."""
+    """A newly built handler, and its deliveries."""
 
     def __init__(self, subject: Subject, recall: Recall) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _Process(ExitStack):
         self._recall = recall
 
     def deliver_at_once(self, courses: Iterable[_Course], draw: Random) -> None:
-        """Run these courses, as many at once as the bounds allow."""
+        """Run these courses concurrently, up to the concurrency of the bounds."""
         under_way: list[_UnderWay] = []
         for course in courses:
             under_way.append(self.begin(course))
@@ -135,7 +135,7 @@ class _Process(ExitStack):
 
 
 class _UnderWay:
-    """A course that is being run. Each time that it stops, it is compared with what is remembered."""
+    """A running course. Each time that it pauses, it is compared with the recorded behavior."""
 
     def __init__(self, subject: Subject, recall: Recall, course: _Course, call: HandlerCall) -> None:
         self.course = course
@@ -147,7 +147,7 @@ class _UnderWay:
         self._compare()
 
     def goes_on(self) -> bool:
-        """Give it its next answer. False if it has had all of them."""
+        """Pass the next response to the course. Return False if the course has ended."""
         if self._is_open:
             self._at += 1
             history = self.course.histories[self._at]
@@ -183,7 +183,7 @@ def _courses(recall: Recall) -> Iterator[_Course]:
 
 
 def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:
-    """Yield the courses that begin like this."""
+    """Yield the courses that begin with these histories."""
     last = histories[-1]
     if last.does is not None and last.stop.has_ended:
         yield _Course(histories, (*kind, last.does))
@@ -197,7 +197,7 @@ def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterato
 
 
 def _shape_of_error(error: BaseException) -> Hashable:
-    """Its class and its codes."""
+    """Return the error's class and its codes."""
     response = cast("Mapping[str, Any]", getattr(error, "response", None) or {})
     details = cast("Mapping[str, Any]", getattr(error, "details", None) or {})
     return (
@@ -211,7 +211,10 @@ def _shape_of_error(error: BaseException) -> Hashable:
 
 
 def _shape(form: Hashable) -> Hashable:
-    """Return the shape by which a handler is likely to branch: names, presence, and none, one, or many, but no strings or amounts."""
+    """Return the shape of a response, on which handlers are likely to branch.
+
+    The shape contains names, whether values are present, and whether there are none, one, or many, but not strings or amounts.
+    """
     if isinstance(form, str):
         return bool(form)
     if not isinstance(form, tuple) or not form:
