@@ -1,7 +1,7 @@
-"""What is delivered: a message, or a Lambda event, whose records are settled one by one.
+"""Deliverables: a message, or a Lambda event, whose records are settled one by one.
 
-The parts of a deliverable are what a handler may settle alone: the records of an event, or the one message itself. They are
-named by their places, from 0. What was not settled is delivered again.
+The parts of a deliverable are the units that a handler can settle separately: the records of an event, or the message itself.
+They are numbered from 0. Unsettled parts are redelivered.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from onewrite.outcome import Deferred, Missing, Outcome, Stale
 Places: TypeAlias = tuple[int, ...]
 
 _FAILURES = "batchItemFailures"
-_MADE_UP = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # an id by which no reader knows a record
+_MADE_UP = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # a random ID, which doesn't help a reader
 _SHORT_BODY = 24  # characters
 _RECEIVED = "ApproximateReceiveCount"
-# SQS deletes every message that the answer does not name. Of a stream and of a partition, Lambda keeps one position, so what
-# comes after the first failure is delivered again with it.
+# SQS deletes every message that the response doesn't report as failed. For a stream or a partition, Lambda stores one position, so it
+# redelivers the first failed record and all records after it.
 _KEEPS_ONE_POSITION = (KINESIS, DYNAMODB, KAFKA)
 _IDENTITIES = {KINESIS.name: kinesis_position(), DYNAMODB.name: dynamodb_stream_position()}
 
 
 @dataclass(frozen=True, slots=True)
 class PlainMessage:
-    """A message of any kind. A handler settles it by returning, except if it returns an outcome that is not settled.
+    """A message of any kind. A handler settles it by returning, unless it returns an unsettled outcome.
 
-    A `Message` is also not settled by None where a guarded write of it was not.
+    If the handler returns None for a `Message`, an unsettled outcome of a guarded write leaves the message unsettled too.
     """
 
     message: Any
@@ -58,7 +58,7 @@ class PlainMessage:
             )
         return frozenset([self.message.source])
 
-    def copy_of(self, places: Places, redeliveries: int) -> Any:  # noqa: ARG002  # it has one part, and tells no number
+    def copy_of(self, places: Places, redeliveries: int) -> Any:  # noqa: ARG002  # a message has one part and no receive count
         return copy.deepcopy(self.message)
 
     def failures(self, answer: object, places: Places) -> Places:
@@ -68,7 +68,7 @@ class PlainMessage:
 
 @dataclass(frozen=True, slots=True)
 class LambdaEvent:
-    """An event of a source that onewrite knows. A handler settles the records that its answer does not name as failed."""
+    """An event of a source that onewrite supports. A handler settles the records that its response doesn't report as failed."""
 
     message: Mapping[str, Any]
     source: Source
@@ -82,16 +82,19 @@ class LambdaEvent:
 
     @property
     def comes_apart(self) -> bool:
-        """Whether redelivered records come in batches of their own. SQS delivers each when its own visibility timeout has ended."""
+        """Whether each redelivered record comes in its own batch, as from SQS, because each has its own visibility timeout."""
         return self.source is SQS
 
     def sources(self) -> frozenset[Hashable]:
-        """Return the sources that keep the order of the records. A standard queue keeps none."""
+        """Return the sources that keep their records in order. A standard queue doesn't."""
         places = range(len(self.records))
         return frozenset(source for place in places if (source := self._source(place)) is not None)
 
     def copy_of(self, places: Places, redeliveries: int) -> Any:
-        """Return the redelivered event, with the records at these places only. SQS counts the receives of each, and gives each receive another handle."""
+        """Return the redelivered event with only the records at these places.
+
+        SQS counts the receives of each record, and each receive has a different handle.
+        """
         if isinstance(self.message.get("records"), Mapping):
             records: dict[Any, list[Any]] = {}
             for place in places:
@@ -116,7 +119,7 @@ class LambdaEvent:
         return tuple(place for place in places if place >= first.get(self.lanes[place], place + 1))
 
     def _named_places(self, answer: object, places: Places) -> Places:
-        """Return the places of the records that the answer names as failed, or all of them if Lambda can't read the answer."""
+        """Return the places of the records that the response reports as failed, or all places if Lambda can't read the response."""
         failures = cast("Mapping[str, Any]", answer).get(_FAILURES) if isinstance(answer, Mapping) else None
         if not failures:
             return ()
@@ -140,7 +143,7 @@ Deliverable: TypeAlias = PlainMessage | LambdaEvent
 
 
 def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
-    """Return the messages as deliverables. The name of a message is its id, or its number if it has no id."""
+    """Return the messages as deliverables. A message's name is its ID, or its number if it doesn't have an ID."""
     if not messages:
         raise ConfigurationError("messages=[]: expected at least one message.")
     deliverables = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
@@ -169,7 +172,7 @@ class Titles(NamedTuple):
 
 
 def titles_of(deliverables: Sequence[Deliverable]) -> Titles:
-    """Return the names of messages and records: their ids, or the number of the batch and the record if no reader knows the ids."""
+    """Return the names of messages and records: their IDs, or the numbers of the batch and the record if the IDs are random."""
     messages: list[str] = []
     parts: list[str] = []
     numbers = count(1)
@@ -191,9 +194,9 @@ def _body(record: Record) -> str:
 
 
 def is_settled(answer: object) -> bool:
-    """Whether the broker would be told that the message is done.
+    """Whether this result of the handler settles the message.
 
-    Not if one of the outcomes that were returned is unsettled, or if the answer of a Lambda handler names a failure.
+    It doesn't if one of the returned outcomes is unsettled, or if a Lambda handler's response reports a failure.
     """
     if isinstance(answer, Mapping):
         return not cast("Mapping[str, Any]", answer).get(_FAILURES)
@@ -201,15 +204,15 @@ def is_settled(answer: object) -> bool:
 
 
 def outcomes_of(answer: object) -> Sequence[object]:
-    """Return the outcomes that a handler has returned, which may be one or several."""
+    """Return the one or several outcomes that a handler returned, as a sequence."""
     return cast("Sequence[object]", answer) if isinstance(answer, list | tuple) else [answer]
 
 
 def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
-    """Whether a guarded store rejected a message for good. These are the outcomes of each delivery, one after the other.
+    """Whether a guarded store refused a message permanently. Pass the outcomes of each delivery, in order.
 
-    It did if it answered `Stale`, and also if `Deferred`, or a `Missing` that is no answer, is the last that it said of a message:
-    then the handler has told the broker that the message is done, and it never was redelivered.
+    The store did if it returned `Stale`, or if its last outcome for a message is `Deferred` or an unsettled `Missing`. In the
+    last two cases, the handler settled the message anyway, so it was never redelivered.
     """
     missing_keys: set[object] = set()
     for of_delivery in outcomes:
@@ -224,7 +227,7 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
 
 
 def _check_copies(message: Any, place: str) -> None:
-    """Raise if the message can't be copied. Each delivery gets a copy, as from a queue, so a handler's changes don't reach the next delivery."""
+    """Raise if the message can't be copied. Each delivery gets a copy, so that the handler's changes don't affect the next delivery."""
     try:
         copy.deepcopy(message)
     except Exception as error:

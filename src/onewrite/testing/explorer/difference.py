@@ -1,4 +1,4 @@
-"""Says how two requests, or two states, differ that should be the same, and what is probably the cause. Pure."""
+"""Describe the difference between two requests or states that should be equal, and its probable cause. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from onewrite.testing.taps.traffic import Request
 
 # --- comparing --------------------------------------------------------------------------------------------------------
 #
-# Can what `observe` returns be compared with what it returned before? Pure.
+# Check whether a return value of `observe` can be compared with an earlier one. Pure.
 
 _READ_ONCE = ("__next__", "__anext__")
 
 
 def is_read_once(value: object) -> bool:
-    """Whether it is a generator, a cursor, or another iterator, which is empty once it has been read."""
+    """Whether the value is a generator, a cursor, or another iterator, which is empty after one read."""
     return any(hasattr(type(value), name) for name in _READ_ONCE)
 
 
 def why_incomparable(value: object) -> str | None:
-    """Why this value equals no copy of itself, or None if it does."""
+    """Return why this value doesn't equal its own copy, or None if it does."""
     kind = type(value).__qualname__
     try:
         if value == copy.deepcopy(value):
@@ -62,10 +62,10 @@ _MADE_UP = (
     "store must be made in world(), or be emptied in build()."
 )
 _BEFORE_SECOND_VALUE = frozenset({"AND", "BETWEEN", "IN"})  # in an expression, between an attribute and a placeholder
-_OURS = ("ow_", ":ow_", "outbox_")  # how the names begin under which onewrite puts times
+_OURS = ("ow_", ":ow_", "outbox_")  # prefixes of onewrite's own names, whose values contain times
 _A_DAY = 86_400.0
-_NEAR = 1.1 * _A_DAY  # to the present time, whatever the time zone
-_FAR = 400 * _A_DAY  # for times that differ between two runs, such as those at which something expires
+_NEAR = 1.1 * _A_DAY  # to the present time, in any time zone
+_FAR = 400 * _A_DAY  # for times that differ between two runs, such as expiry times
 _UNITS = (1, 1_000, 1_000_000, 1_000_000_000)  # of an epoch: seconds to nanoseconds
 _TIME_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?|\d{10,19}(\.\d+)?")
 _RANDOM_IN_TEXT = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{16,}|[0-9A-HJKMNP-TV-Z]{26}")
@@ -74,8 +74,8 @@ _RANDOM_IN_TEXT = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{
 def difference(delivery: str, before: Request | None, after: Request | None, *, lasting: bool = False) -> str:
     """Return how a delivery differed when its schedule was run again, and the remedy.
 
-    `delivery` is its name. `before` and `after` are what it sent in the two runs, or None where it sent nothing. `lasting`: a third
-    run was as the second.
+    `delivery` is the delivery's name. `before` and `after` are its requests in the two runs, or None if it didn't send one. Pass
+    `lasting=True` if a third run was like the second.
     """
     remedy = _MEMORY if lasting else _UNKNOWN
     if before is None or after is None:
@@ -111,14 +111,14 @@ def _field_at(path: str, request: Request) -> str:
 
 
 def difference_of_states(one: object, other: object) -> str:
-    """Return how two states differ that the same requests have led to, and the remedy."""
+    """Return how two states differ although the same requests led to them, and the remedy."""
     path, *values = _first(one, other) or ("", one, other)
     location = f" at {path}" if path else ""
     return f"the same requests end in {values[0]!r}{location} one time and in {values[1]!r} another. {_MADE_UP}"
 
 
 def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
-    """Return the reason why this state looks wrong although the handler is right, or None."""
+    """Return the reason why this state looks wrong although the handler is correct, or None."""
     business_state = _without_ledgers(observed)
     if any(business_state == _without_ledgers(state) for state in expected):
         return (
@@ -133,15 +133,15 @@ def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
 def may_read_the_clock(request: Request, messages: Sequence[object]) -> bool:
     """Whether the handler passes a time near the present that none of its messages contains.
 
-    Two runs in the same second give the same one if the handler takes the time in whole seconds. Then a third run, in another
-    second, tells more.
+    If the handler uses whole seconds, two runs in the same second send the same time. A third run in a different second shows
+    whether it reads the clock.
     """
     message_values = {repr(leaf) for message in messages for leaf in _leaves(message)}
     return any(is_time(leaf) and repr(leaf) not in message_values for leaf in _leaves(request.arguments))
 
 
 def _leaves(value: object) -> Iterator[object]:
-    """Yield the values inside a value, except for those that onewrite has named."""
+    """Yield the values inside a value, except for the values under onewrite's own names."""
     if isinstance(value, Mapping):
         for name, inner in cast("Mapping[Any, object]", value).items():
             if not str(name).startswith(_OURS):
@@ -157,10 +157,10 @@ def _leaves(value: object) -> Iterator[object]:
 
 
 def is_time(value: object, near: float = _NEAR) -> bool:
-    """Whether this is the present time, in one of the forms in which programs write it."""
+    """Whether this is the present time in a common format."""
     try:
         return _is_time(value, near)
-    except (ValueError, ArithmeticError):  # it looks like a time or a number, and is none, such as the 30th of February
+    except (ValueError, ArithmeticError):  # the value resembles a time or a number but isn't valid, such as February 30
         return False
 
 
@@ -196,7 +196,7 @@ def _without_ledgers(value: object) -> object:
 
 
 def _sort_lists(value: object) -> object:
-    """Return the value with its lists sorted, so the order of their members doesn't count."""
+    """Return the value with its lists sorted, so that their order doesn't matter."""
     if isinstance(value, Mapping):
         return {name: _sort_lists(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
     if isinstance(value, list | tuple):
@@ -205,7 +205,7 @@ def _sort_lists(value: object) -> object:
 
 
 def _first(one: object, other: object, path: str = "") -> tuple[str, object, object] | None:
-    """Return the path to the first value that differs, and both values. Return None if no value differs."""
+    """Return the path to the first difference, and both values, or None if the values are equal."""
     ours, others = _parts(one), _parts(other)
     if ours is None or others is None:
         return None if one == other else (path, one, other)
@@ -215,13 +215,13 @@ def _first(one: object, other: object, path: str = "") -> tuple[str, object, obj
             inner_difference = _first(ours[name], others[name], inner)
             if inner_difference is not None:
                 return inner_difference
-        elif name != "_id":  # pymongo puts an _id into the handler's own document when it sends the document
+        elif name != "_id":  # pymongo adds an _id to the handler's own document when it sends the document
             return inner, ours.get(name, "nothing"), others.get(name, "nothing")
     return None
 
 
 def _parts(value: object) -> Mapping[Any, object] | None:
-    """Return the values in a mapping by name, or those in a list by position. Return None for any other value."""
+    """Return the values in a mapping by name, or in a list by position. Return None for any other value."""
     if isinstance(value, Mapping):
         return cast("Mapping[Any, object]", value)
     return dict(enumerate(cast("Sequence[object]", value))) if isinstance(value, list | tuple) else None

@@ -1,4 +1,4 @@
-"""Remarks: what the reader of a report should know besides the result. Some of them mean that the test could not have failed."""
+"""Remarks: hints in a report in addition to the result. Some of them mean that the test could not have failed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from onewrite.testing.taps.traffic import Key, Request, is_guarded
 
 Order: TypeAlias = Sequence[int]
 
-_MOST_ORDERS = 24  # all orders of four messages, to look for one in which nothing is raised, and each message does something
+_MOST_ORDERS = 24  # all orders of four messages, to find an order in which no message raises and each message has an effect
 _MOST_NAMES = 3  # requests, or records of an event
 _CREATIONS = ("insert_one", "PutItem")
 _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 
-# These remarks mean that a write is lost, or that a wrong handler would pass the test too.
+# These remarks mean that a write is lost, or that an incorrect handler would pass the test too.
 FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
-# These say that something is probably not meant. The test can still fail.
+# These remarks report a probable mistake, but the test can still fail.
 DOUBTFUL = ("early", "unseen", "cancelled", "raises", "returns", "hash", "tasks")
 NOTE = "note"  # how the exploration went
 
@@ -36,19 +36,19 @@ NOTE = "note"  # how the exploration went
 class Remark:
     """A hint for the reader of a report. Its `kind` is an argument of `assert_effectively_once(accept=...)`.
 
-    | kind | fails the assertion | what it says |
+    | kind | fails the assertion | meaning |
     |---|---|---|
     | `"unapplied"` | yes | a message writes to an entity twice, and the second write never happens |
-    | `"unobserved"` | yes | no message changes what `observe` sees |
-    | `"idle"` | yes | a message changes nothing, for instance because another one has the same id |
+    | `"unobserved"` | yes | no message changes the value that `observe` returns |
+    | `"idle"` | yes | a message changes nothing, for example because another message has the same ID |
     | `"unchecked"` | yes | the invariant checks nothing |
-    | `"untried"` | yes | the bounds leave one schedule, in which nothing goes wrong |
-    | `"early"` | warns | a message does nothing where it comes before, or after, another one |
-    | `"unseen"` | warns | a message changes the stores, but nothing that `observe` sees |
-    | `"cancelled"` | warns | all messages together change nothing that `observe` sees |
-    | `"raises"` | warns | a message raises although nothing disturbs it |
-    | `"returns"` | warns | a handler with a guarded store returns what the decorators and the worker refuse |
-    | `"hash"` | warns | the handler goes by the hash of a text, which differs between processes |
+    | `"untried"` | yes | the bounds allow only one schedule, without faults or overlaps |
+    | `"early"` | warns | a message has no effect if it comes before, or after, another message |
+    | `"unseen"` | warns | a message changes the stores, but not the value that `observe` returns |
+    | `"cancelled"` | warns | all messages together don't change the value that `observe` returns |
+    | `"raises"` | warns | the handler raises for a message in undisturbed processing |
+    | `"returns"` | warns | a handler with a guarded store returns a value that the decorators and the worker refuse |
+    | `"hash"` | warns | the handler uses the hash() of a string, which differs between processes |
     | `"tasks"` | warns | it makes a difference which task of a delivery comes first |
     | `"note"` | no | how the exploration went |
     """
@@ -64,14 +64,14 @@ class Remark:
 class _PartResult:
     """The result of a part that was processed until it was settled."""
 
-    error: BaseException | None = None  # what its first failed delivery raised
-    has_changed: bool = False  # it has changed what a store holds, or what `observe` sees
-    is_seen: bool = False  # it has changed what `observe` sees
-    unapplied_write: Request | None = None  # a write that was taken for a duplicate of an earlier one of the same delivery
+    error: BaseException | None = None  # the error of its first failed delivery
+    has_changed: bool = False  # whether it changed a store's contents, or the value that `observe` returns
+    is_seen: bool = False  # whether it changed the value that `observe` returns
+    unapplied_write: Request | None = None  # a write refused as a duplicate of an earlier write of the same delivery
     outcomes: list[object] = field(default_factory=list[object])
-    returned: object = None  # by the handler, the last time
-    finds_nothing: bool = False  # it has asked for an entity that is not there, or has tried to change one
-    is_forestalled: bool = False  # it has sent a creation of what another message has made by an upsert
+    returned: object = None  # the handler's latest return value
+    finds_nothing: bool = False  # whether it tried to read or change a missing entity
+    is_forestalled: bool = False  # whether it tried to create an entity that another message had upserted
     writes: list[Request] = field(default_factory=list[Request])
 
     @property
@@ -80,14 +80,17 @@ class _PartResult:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has done nothing for good because an entity didn't exist yet, or existed already."""
+        """Whether the part had no effect, permanently, because an entity didn't exist yet or already existed."""
         if self.has_changed or self.error is not None:
             return False
         return self.is_forestalled or (self.finds_nothing and not self.comes_again_or_is_refused)
 
     @property
     def comes_again_or_is_refused(self) -> bool:
-        """Whether a guarded store reported it as unsettled or refused it for good. A missing entity that the handler accepts doesn't count."""
+        """Whether a guarded store reported the part as unsettled or refused it permanently.
+
+        A missing entity that the handler accepts doesn't count.
+        """
         return self.says_why and not all(isinstance(outcome, Missing) and outcome.settled for outcome in self.outcomes)
 
     @property
@@ -103,18 +106,18 @@ class _OrderResult(NamedTuple):
     """The results of the parts in one order."""
 
     results: PartResults
-    start: object  # what `observe` sees before the first part
-    end: object  # and after the last one
+    start: object  # the value of `observe` before the first part
+    end: object  # the value of `observe` after the last part
 
 
 def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], object]) -> Iterator[Remark]:
-    """Yield remarks on messages that raise or change nothing. The first of the orders is the one in which they were given."""
+    """Yield remarks on messages that raise or change nothing. The first of `orders` is the order in which they were passed."""
     given_order = next(orders)
     first = _process_all(subject, given_order, observe)
     in_each_order = [first, *[_process_all(subject, order, observe) for order in islice(orders, _MOST_ORDERS)]]
     results, *others = (order_result.results for order_result in in_each_order)
     errors = {part: result.error for part, result in results.items() if result.error is not None}
-    # A handler may raise to ask for another order. Then there is an order in which it need not.
+    # A handler can raise because a message came too early. In another order, it then doesn't raise.
     if errors and all(any(result.error is not None for result in part_results.values()) for part_results in others):
         for part, error in errors.items():
             text = (
@@ -130,13 +133,13 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
                 'duplicate of the first. Give each write a part of its own, as in message.part("receipt").'
             )
             yield Remark("unapplied", text)
-    # A message may have nothing to do before another one has come. Then there is an order in which all have something to do.
+    # A message can have no effect if it comes before another message. In another order, each message then has an effect.
     all_results = (results, *others)
     best_results = next((part_results for part_results in all_results if all(map(_acts, part_results.values()))), results)
     seen_parts = {part for part_results in all_results for part, result in part_results.items() if result.is_seen}
     for part in given_order:
         ends = [order_result.end for order_result in in_each_order if order_result.results[part].has_changed]
-        # An upsert that has forestalled a creation may itself have written all that the creation would have.
+        # An upsert that came before a creation might have written everything that the creation would have written.
         losses = (
             order_result.results
             for order_result in in_each_order
@@ -174,7 +177,7 @@ def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterato
 
 
 def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
-    """Yield remarks on the handler's return values for a Message. A handler without a guarded store may serve any caller and gets none."""
+    """Yield remarks on the handler's return values for a `Message`. A handler without a guarded store can return any value."""
     messages: list[Any] = [deliverable.message for deliverable in subject.deliverables for _ in deliverable.ids]
     for part, result in results.items():
         if isinstance(messages[part], Message) and any(isinstance(outcome, Outcome) for outcome in result.outcomes):
@@ -193,9 +196,10 @@ def _acts(result: _PartResult) -> bool:
 
 
 def _wins_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_OrderResult]) -> bool:
-    """Whether a part that changes nothing in one order only creates in another, where it is first, and the end shows that.
+    """Whether a part without effect in one order creates entities, and nothing else, in another order with a different end.
 
-    Two want one seat. Who takes one message for another by mistake ends alike in both orders, does more than create, or is a Duplicate.
+    For example, two messages reserve one seat. If the handler mistakes one message for another instead, both orders have the same
+    end, the part does more than create, or its outcome is `Duplicate`.
     """
     if any(isinstance(outcome, Duplicate) for outcome in loser.results[part].outcomes):
         return False
@@ -204,7 +208,7 @@ def _wins_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_Ord
 
 
 def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
-    """Return a remark on a part that came too early or too late to have its effect. The results are in the order of the parts."""
+    """Return a remark on a part that came too early or too late to have an effect. The results are in the order of the parts."""
     order = list(results)
     place = order.index(part)
     earlier, later = (", ".join(_name(subject, other) for other in parts) for parts in (order[:place], order[place + 1 :]))
@@ -260,10 +264,10 @@ def _on_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -
 
 
 def _process_all(subject: Subject, order: Order, observe: Callable[[], object]) -> _OrderResult:
-    """Process the parts in this order, one at a time, and then process the unsettled ones again."""
+    """Process the parts in this order, one at a time, and then process the unsettled parts again."""
     results = {part: _PartResult() for part in order}
     trial = Trial(subject)
-    upserted_keys: set[Key] = set()  # what was made in this order, but not by a creation
+    upserted_keys: set[Key] = set()  # entities that were created in this order by upserts
     try:
         start = observe()
         for _ in range(ROUNDS):
@@ -284,7 +288,7 @@ def _process(
     requests = [step.taken_step.request for step in trial.steps[first:]]
     writes = [request for request in requests if request is not None and request.writes]
     result.writes += writes
-    # Of a guarded creation that finds its entity there, nothing is left but its mark.
+    # If the entity of a guarded creation already exists, the creation only adds its mark.
     forestalled_keys = upserted_keys & keys_before
     if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & forestalled_keys for write in writes)):
         result.has_changed = result.has_changed or after != before
@@ -301,7 +305,7 @@ def _process(
         keys = set(request.keys or ())
         if _is_creation(request):
             created_keys |= keys
-            # What has another key is refused by a unique index, and so is for one of those that were made.
+            # If the rejected write has a different key, a unique index refused it because of one of the upserted entities.
             made_keys = (
                 upserted_keys
                 if not keys & keys_before and any(isinstance(outcome, Rejected) for outcome in result.outcomes)
@@ -322,7 +326,7 @@ def _is_creation(request: Request) -> bool:
 
 
 def _sets_on_insert(request: Request) -> bool:
-    """Whether it writes nothing to an existing document except for the mark of a guarded write."""
+    """Whether the request adds nothing to an existing document except for the mark of a guarded write."""
     update = request.arguments.get("update")
     if not isinstance(update, Mapping) or "$setOnInsert" not in update:
         return False
@@ -332,13 +336,13 @@ def _sets_on_insert(request: Request) -> bool:
 
 
 def _is_for_a_relay(request: Request) -> bool:
-    """Whether it asks for pending events. If none is pending yet, nothing is lost: each event has its own doorbell."""
+    """Whether the request reads pending events. If it finds none, nothing is lost, because each event has its own doorbell."""
     text = str(request.arguments)
     return not request.writes and (OUTBOX.events in text or OUTBOX.due in text)
 
 
 def _is_nothing(request: Request, answer: Reply) -> bool:
-    """Whether this is the response to a read that has found nothing."""
+    """Whether this is the response to a read that found nothing."""
     if answer.error is not None:
         return False
     if request.method == "GetItem":
@@ -349,7 +353,7 @@ def _is_nothing(request: Request, answer: Reply) -> bool:
 
 
 def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
-    """Return a guarded write of this delivery to an entity that another write of the same message has already reached."""
+    """Return a guarded write of this delivery to an entity that an earlier write of the same message changed, or None."""
     applied_keys: set[Hashable] = set()
     was_repeated = False
     for outcome in steps[-1].outcomes:
@@ -372,7 +376,7 @@ def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
 def _may_share_an_entity(one: Request, other: Request) -> bool:
     if one.tables and other.tables and not set(one.tables) & set(other.tables):
         return False
-    if one.keys is None or other.keys is None:  # it may touch any entity
+    if one.keys is None or other.keys is None:  # the request can touch any entity
         return () not in (one.keys, other.keys)
     return bool(set(one.keys) & set(other.keys))
 
