@@ -408,7 +408,7 @@ class HandlerCall:
         self._earlier_answers = iter(answers)
         self._latest_answer = 0, Reply()
         self._waiters: list[_Waiter] = []
-        self._in_order = 0  # the number of waiters at the last stop
+        self._in_order = 0  # the number of waiters that are already sorted
         self._last: TaskPath = ()  # the path of the task that got the last response
         self._loops: list[WatchedLoop] = []
         self._has_returned = False

@@ -29,7 +29,7 @@ _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
 # These remarks report a probable mistake, but the test can still fail.
 DOUBTFUL = ("early", "unseen", "cancelled", "raises", "returns", "hash", "tasks")
-NOTE = "note"  # how the exploration went
+NOTE = "note"  # information about the exploration
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Remark:
     | `"unobserved"` | yes | no message changes the value that `observe` returns |
     | `"idle"` | yes | a message changes nothing, for example because another message has the same ID |
     | `"unchecked"` | yes | the invariant checks nothing |
-    | `"untried"` | yes | the bounds allow only one schedule, without faults or overlaps |
+    | `"untried"` | yes | the bounds allow only one schedule, without faults or redeliveries |
     | `"early"` | warns | a message has no effect if it comes before, or after, another message |
     | `"unseen"` | warns | a message changes the stores, but not the value that `observe` returns |
     | `"cancelled"` | warns | all messages together don't change the value that `observe` returns |
@@ -50,7 +50,7 @@ class Remark:
     | `"returns"` | warns | a handler with a guarded store returns a value that the decorators and the worker refuse |
     | `"hash"` | warns | the handler uses the hash() of a string, which differs between processes |
     | `"tasks"` | warns | it makes a difference which task of a delivery comes first |
-    | `"note"` | no | how the exploration went |
+    | `"note"` | no | information about the exploration |
     """
 
     kind: str
@@ -353,7 +353,10 @@ def _is_nothing(request: Request, answer: Reply) -> bool:
 
 
 def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
-    """Return a guarded write of this delivery to an entity that an earlier write of the same message changed, or None."""
+    """Return a guarded write that was refused as a duplicate, because this delivery had already written to the same entity.
+
+    Return None if the delivery doesn't have such a write.
+    """
     applied_keys: set[Hashable] = set()
     was_repeated = False
     for outcome in steps[-1].outcomes:

@@ -72,7 +72,7 @@ class Fault(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Whether the fault counts toward the bound on faults. `NEVER_SENT` doesn't, because the handler itself canceled the request."""
+        """Whether the fault counts toward the bound on faults. `NEVER_SENT` doesn't, because the handler itself cancelled the request."""
         return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.BEGUN, Fault.RACED)
 
     @property
@@ -157,7 +157,7 @@ class TakenStep(NamedTuple):
     faults: tuple[Fault, ...] = ()  # the faults that could affect the request here
     # Indexes of the requests that the delivery could send here instead. Empty unless the step's own request has index 0.
     others: tuple[int, ...] = ()
-    cancelled: bool = False  # whether the handler had canceled the request
+    cancelled: bool = False  # whether the handler had cancelled the request
     outage: Fault = Fault.NONE  # the lasting fault that affected the request again
 
     @property
@@ -184,7 +184,10 @@ class Progress(NamedTuple):
 
     @classmethod
     def at_start(cls, bounds: Bounds, sources: Sequence[AbstractSet[object]], counts: Sequence[int] | None = None) -> Self:
-        """Return the progress at the start. Pass each message's sources, and as `counts` its number of parts (default: 1)."""
+        """Return the progress before the first step.
+
+        `sources` contains the sources of each message. `counts` contains the number of its parts, by default 1.
+        """
         numbers = count()
         parts = tuple(tuple(islice(numbers, parts)) for parts in counts or [1] * len(sources))
         return cls(bounds, bounds.predecessors(sources), parts, (0,) * len(sources))
