@@ -210,12 +210,12 @@ def test_a_time_that_is_none_is_ignored(sent: Any) -> None:
 
 
 @pytest.mark.parametrize("attributes", [None, "text", {}, {"ApproximateReceiveCount": float("inf")}])
-def test_record_without_its_attempt_fails_no_line(attributes: Any, lines: list[logging.LogRecord]) -> None:
+def test_missing_or_invalid_receive_count_is_logged_as_none(attributes: Any, lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", attributes=attributes), 7]})
     assert [failure["attempt"] for failure in details(lines[0])["failures"]] == [None, None]
 
 
-def test_many_failures_make_no_endless_line(lines: list[logging.LogRecord]) -> None:
+def test_log_line_lists_at_most_20_failures(lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(outcomes)(sqs([f"x{n}" for n in range(1000)]))
     found = details(lines[0])
     assert (found["failed"], len(found["failures"]), found["failures_left_out"]) == (1000, 20, 980)

@@ -241,12 +241,12 @@ def test_an_asynchronous_function_is_awaited(each: Any) -> None:
     assert isinstance(report.results[1].error, ValueError)
 
 
-def test_a_plain_wrapper_that_returns_a_coroutine_names_the_remedy() -> None:
+def test_error_for_plain_wrapper_returning_coroutine_names_async_def() -> None:
     report = sqs_handler(by_name)(logged(one)).run(sqs("a"))
     assert "`async def`, and likewise the wrapper of each decorator around it" in str(report.results[0].error)
 
 
-def test_the_event_loop_lives_on_for_the_next_batch() -> None:
+def test_event_loop_is_reused_for_the_next_batch() -> None:
     """The clients of pymongo and aiobotocore are bound to the loop."""
     loops = set()
 

@@ -90,7 +90,7 @@ def result(*, must_lose: bool = False, **counts: int) -> Result:
     return Result("a setup", must_lose, Counter({"rounds": 1, "messages": 9, **names}), ["an example"])
 
 
-def test_run_without_damage_ends_well() -> None:
+def test_run_without_damage_succeeds() -> None:
     _, code = verdict([result(), result(must_lose=True, lost=4)])
     assert code == 0
 

@@ -80,7 +80,7 @@ def by_hand(shop: Shop, ids: Iterable[str]) -> Any:
 
 
 @changes
-def test_what_the_ledger_before_holds_is_a_duplicate(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+def test_message_in_the_former_ledger_is_a_duplicate(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     earlier, shop = make_shop(before), make_shop(now)
     earlier.add(message(1), "o-1")
     raw = shop.raw("o-1")
@@ -91,7 +91,7 @@ def test_what_the_ledger_before_holds_is_a_duplicate(make_shop: MakeShop, before
 
 
 @changes
-def test_a_fresh_message_is_applied_once_beside_the_ledger_before(
+def test_fresh_message_is_applied_once_next_to_the_former_ledger(
     make_shop: MakeShop, before: AnyLedger, now: AnyLedger
 ) -> None:
     earlier, shop = make_shop(before), make_shop(now)
@@ -127,7 +127,9 @@ def test_store_of_the_former_ledger_is_a_mismatch_afterwards(make_shop: MakeShop
 
 
 @moves
-def test_store_of_the_former_attribute_meets_no_new_entity(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+def test_new_entity_is_a_mismatch_for_the_former_attributes_store(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
     earlier, shop = make_shop(before), make_shop(now)
     shop.create(message(1), "o-1")
     with pytest.raises(LedgerMismatch, match="moved"):
@@ -203,7 +205,7 @@ AFTER_A_PLAIN_SET: dict[str, AnyLedger] = {
 
 
 @pytest.mark.parametrize("ledger", AFTER_A_PLAIN_SET.values(), ids=AFTER_A_PLAIN_SET)
-def test_set_kept_by_hand_is_looked_into(make_shop: MakeShop, ledger: AnyLedger) -> None:
+def test_callers_own_set_is_checked_for_duplicates(make_shop: MakeShop, ledger: AnyLedger) -> None:
     shop = make_shop(ledger)
     kept = by_hand(shop, ["m1", "m2"])
     shop.put_raw("o-1", n=2, messageIDs=kept)
@@ -219,14 +221,16 @@ def test_set_kept_by_hand_is_looked_into(make_shop: MakeShop, ledger: AnyLedger)
 @pytest.mark.parametrize("ledger", [PLAIN, SeenIds(also=PLAIN)], ids=str)
 @pytest.mark.parametrize("source", ["", "s"])
 @pytest.mark.parametrize("id_", ["@m1", "@npm/m1"])
-def test_id_in_a_set_kept_by_hand_may_begin_anyhow(make_shop: MakeShop, ledger: AnyLedger, source: str, id_: str) -> None:
+def test_id_in_callers_own_set_can_begin_with_any_character(
+    make_shop: MakeShop, ledger: AnyLedger, source: str, id_: str
+) -> None:
     shop = make_shop(ledger)
     shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, [id_]))
     assert isinstance(shop.add(Message(id_, source=source), "o-1"), Duplicate)
     assert (shop.get("o-1") or {})["n"] == 1
 
 
-def test_set_kept_by_hand_may_have_another_name(make_shop: MakeShop) -> None:
+def test_callers_own_set_can_have_another_name(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(also=MessageIds("processed")))
     shop.put_raw("o-1", n=1, processed=by_hand(shop, ["m1"]))
     assert [type(shop.add(message(n), "o-1")) for n in (1, 2, 2)] == [Duplicate, Applied, Duplicate]
@@ -234,7 +238,7 @@ def test_set_kept_by_hand_may_have_another_name(make_shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark()], ids=str)
-def test_callers_set_decides_nothing_without_also(make_shop: MakeShop, ledger: AnyLedger) -> None:
+def test_callers_set_is_ignored_without_also(make_shop: MakeShop, ledger: AnyLedger) -> None:
     shop = make_shop(ledger)
     kept = by_hand(shop, ["m1"])
     shop.put_raw("o-1", n=1, messageIDs=kept)
@@ -279,9 +283,7 @@ def _begun_before(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> tup
 
 
 @changes
-def test_a_step_of_the_ledger_before_keeps_everybody_else_out(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
+def test_step_of_the_former_ledger_blocks_other_workers(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     _, shop, step = _begun_before(make_shop, before, now)
     m = message(1)
     others = (shop.begin, shop.add, shop.record, shop.seen)
@@ -296,7 +298,7 @@ def test_a_step_of_the_ledger_before_keeps_everybody_else_out(
 
 
 @changes
-def test_a_step_of_the_ledger_before_is_finished_once(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+def test_step_of_the_former_ledger_is_finished_once(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
     old, shop, step = _begun_before(make_shop, before, now)
     assert isinstance(shop.add(message(1), "o", finishes=step), Applied)
     assert isinstance(shop.add(message(1), "o", finishes=step), Duplicate | Stale)

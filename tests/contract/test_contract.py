@@ -104,7 +104,7 @@ def test_the_same_message_takes_effect_on_another_entity(shop: Shop) -> None:
     assert isinstance(shop.add(message(1), "o-2"), Applied)
 
 
-def test_entity_is_returned_without_its_ledger_if_asked_for(shop: Shop) -> None:
+def test_requested_entity_is_returned_without_its_ledger(shop: Shop) -> None:
     first = shop.add_and_return(message(1), "o-1", 5)
     second = shop.add_and_return(message(2), "o-1", 5)
     assert isinstance(first, Applied)
@@ -120,13 +120,13 @@ def test_a_duplicate_shows_the_entity_without_its_ledger(shop: Shop) -> None:
 
 
 @not_counted
-def test_message_refused_by_the_business_may_apply_later(shop: Shop) -> None:
+def test_message_refused_by_its_condition_can_apply_later(shop: Shop) -> None:
     shop.put_raw("o-1", n=0, closed=True)
     shop.add(message(1), "o-1", if_open=True, create=False)
     assert isinstance(shop.add(message(1), "o-1"), Applied)
 
 
-def test_business_refuses_a_fresh_message_that_could_create(shop: Shop) -> None:
+def test_condition_can_refuse_a_fresh_message_that_creates(shop: Shop) -> None:
     shop.put_raw("o-1", n=0, closed=True)
     assert isinstance(shop.add(message(1), "o-1", if_open=True, create=True), Rejected)
     assert n_of(shop) == 0
@@ -140,7 +140,7 @@ def test_redelivery_is_a_duplicate_if_its_condition_is_now_false(shop: Shop) -> 
 
 
 @not_counted
-def test_an_entity_that_may_not_be_created_is_not(shop: Shop) -> None:
+def test_entity_is_not_created_without_permission(shop: Shop) -> None:
     assert shop.add(message(1), "o-1", create=False) == Missing(message(1))
     assert shop.raw("o-1") is None
 
@@ -151,7 +151,7 @@ def test_a_creating_message_creates_once(shop: Shop) -> None:
     assert n_of(shop) == 7
 
 
-def test_creating_never_replaces_what_is_there(shop: Shop) -> None:
+def test_create_does_not_replace_an_existing_entity(shop: Shop) -> None:
     shop.put_raw("o-1", n=3)
     outcome = shop.create(message(1), "o-1", 7)
     assert isinstance(outcome, Rejected)
@@ -165,14 +165,14 @@ def test_creating_after_other_messages_is_rejected(shop: Shop) -> None:
     assert n_of(shop) == 3
 
 
-def test_a_recorded_message_is_not_let_in_any_more(shop: Shop) -> None:
+def test_recorded_message_is_a_duplicate(shop: Shop) -> None:
     shop.put_raw("o-1", n=0)
     assert shop.record(message(1), "o-1") == Applied(message(1))
     assert isinstance(shop.add(message(1), "o-1"), Duplicate)
     assert n_of(shop) == 0
 
 
-def test_a_record_that_asks_something_of_the_entity_creates_none(shop: Shop) -> None:
+def test_conditional_record_does_not_create_an_entity(shop: Shop) -> None:
     assert shop.record(message(1), "o-1", if_n=0) == Missing(message(1))
     assert shop.raw("o-1") is None
     assert isinstance(shop.create(message(1), "o-1", 7), Applied)
@@ -181,7 +181,7 @@ def test_a_record_that_asks_something_of_the_entity_creates_none(shop: Shop) -> 
     assert isinstance(shop.add(message(3), "o-1"), Duplicate)
 
 
-def test_creation_comes_again_if_only_another_record_exists(shop: Shop) -> None:
+def test_creation_is_unsettled_if_only_another_record_exists(shop: Shop) -> None:
     shop.record(message(1), "o-1")
     for _ in range(2):
         outcome = shop.create(message(2), "o-1", 7)
@@ -203,7 +203,7 @@ def test_message_is_recorded_if_no_entity_exists(shop: Shop) -> None:
     assert isinstance(shop.add(message(2), "o-1"), Applied)
 
 
-def test_seen_tells_what_a_write_would_get_and_writes_nothing(shop: Shop) -> None:
+def test_seen_returns_the_expected_outcome_without_writing(shop: Shop) -> None:
     assert shop.seen(message(1), "o-1") == Applied(message(1))
     assert shop.raw("o-1") is None
     shop.add(message(1), "o-1")
@@ -213,7 +213,7 @@ def test_seen_tells_what_a_write_would_get_and_writes_nothing(shop: Shop) -> Non
     assert shop.raw("o-1") == before
 
 
-def test_the_entity_is_read_without_its_ledger(shop: Shop) -> None:
+def test_read_returns_the_entity_without_its_ledger(shop: Shop) -> None:
     assert shop.get("o-1") is None
     shop.add(message(1), "o-1", 5)
     raw = shop.raw("o-1")
@@ -223,7 +223,7 @@ def test_the_entity_is_read_without_its_ledger(shop: Shop) -> None:
     assert set(shop.get("o-1") or {}) in ({"orderId", "n"}, {"_id", "n"})
 
 
-def test_ledgers_with_names_of_their_own_share_an_entity(make_shop: MakeShop) -> None:
+def test_ledgers_with_different_names_can_share_an_entity(make_shop: MakeShop) -> None:
     mine, theirs = make_shop(SeenIds(name="mine")), make_shop(HighWaterMark(name="theirs"))
     mine.add(message(1), "o-1")
     assert isinstance(theirs.add(message(1), "o-1"), Applied)
@@ -242,7 +242,7 @@ def test_second_write_of_a_message_applies_as_another_part(shop: Shop) -> None:
 NEEDS_SOURCE = ("mark", "sequence")
 
 
-def test_parts_and_sources_that_look_alike_stay_apart(shop: Shop, request: pytest.FixtureRequest) -> None:
+def test_similar_parts_and_sources_are_distinguished(shop: Shop, request: pytest.FixtureRequest) -> None:
     writes = [message(1, "a").part("b"), message(1, "a%+b"), message(1, "a+b"), message(1, "a"), message(1, "%+a")]
     if request.node.callspec.params["shop"] not in NEEDS_SOURCE:
         writes += [message(1, "").part("a").part("b"), message(1, "").part("a"), message(1, "").part("a+b")]
@@ -250,7 +250,7 @@ def test_parts_and_sources_that_look_alike_stay_apart(shop: Shop, request: pytes
     assert [type(shop.add(each, "o-1")) for each in writes] == [Duplicate] * len(writes)
 
 
-def test_the_same_id_of_two_sources_is_two_messages(shop: Shop, request: pytest.FixtureRequest) -> None:
+def test_same_id_from_two_sources_is_two_messages(shop: Shop, request: pytest.FixtureRequest) -> None:
     # In a set as handlers keep it by hand, an id alone counts for every source.
     alone = [] if request.node.callspec.params["shop"] in ("message ids", *NEEDS_SOURCE) else [""]
     twins = [message(1, source) for source in ("billing", *alone, "shipping", "@", "/", "billing/m1")]
@@ -258,7 +258,7 @@ def test_the_same_id_of_two_sources_is_two_messages(shop: Shop, request: pytest.
     assert [type(shop.add(twin, "o-1")) for twin in twins] == [Duplicate] * len(twins)
 
 
-def test_the_drivers_own_answer_comes_with_what_was_applied(shop: Shop) -> None:
+def test_applied_outcome_includes_the_driver_response(shop: Shop) -> None:
     outcome = shop.add_measured(message(1), "o-1")
     assert isinstance(outcome, Applied)
     if shop.name.startswith("mongo"):
@@ -277,7 +277,7 @@ def test_seen_refuses_to_read_a_part_of_the_entity(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["m1", message(1).child("x"), {"id": "m1"}, None], ids=["text", "child", "dict", "none"])
-def test_what_is_no_message_is_refused_by_name(shop: Shop, wrong: Any) -> None:
+def test_invalid_message_is_refused_by_its_type(shop: Shop, wrong: Any) -> None:
     writes = (shop.add, shop.create, shop.record, shop.seen, shop.explain)
     for write in writes:
         with pytest.raises(InvalidMessage, match=f"takes the Message first: expected a Message, got {type(wrong).__name__}"):
@@ -286,7 +286,7 @@ def test_what_is_no_message_is_refused_by_name(shop: Shop, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [SeenIds, HighWaterMark, InSequence, "messageIDs", timedelta(days=14)], ids=str)
-def test_what_is_no_ledger_makes_no_store(make_shop: MakeShop, wrong: Any) -> None:
+def test_store_with_an_invalid_ledger_is_refused(make_shop: MakeShop, wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"Write \w+\(\)|isn't a ledger"):
         make_shop(wrong)
 
@@ -305,7 +305,7 @@ WRONG_TIMES: list[Any] = [
 ]
 
 
-def test_clock_that_shows_no_seconds_is_refused_unsent(make_shop: MakeShop) -> None:
+def test_clock_with_an_invalid_value_is_refused_before_sending(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds())
     shop.put_raw("o-1", n=1)
     before = shop.raw("o-1")
@@ -327,7 +327,7 @@ def test_clock_that_shows_no_seconds_is_refused_unsent(make_shop: MakeShop) -> N
 
 
 @pytest.mark.parametrize("ledger", SETS.values(), ids=SETS)
-def test_any_order_is_let_in_once(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_messages_in_any_order_are_applied_once(make_shop: MakeShop, ledger: Ledger) -> None:
     shop = make_shop(ledger)
     outcomes = [shop.add(message(n), "o-1") for n in (3, 1, 3, 2, 1, 2, 3)]
     assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Duplicate, Applied] + [Duplicate] * 3
@@ -335,7 +335,7 @@ def test_any_order_is_let_in_once(make_shop: MakeShop, ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("ledger", SETS.values(), ids=SETS)
-def test_ids_that_look_alike_stay_apart(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_similar_ids_are_distinguished(make_shop: MakeShop, ledger: Ledger) -> None:
     shop = make_shop(ledger)
     ids = [
         *filter(None, TEXTS),
@@ -392,7 +392,7 @@ def test_a_bounded_ledger_keeps_a_constant_number_of_attributes(make_shop: MakeS
 # --- marks ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_below_the_mark_is_stale(make_shop: MakeShop) -> None:
+def test_message_below_the_mark_is_stale(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark())
     shop.add(message(3), "o-1")
     outcome = shop.add(message(2), "o-1")
@@ -402,7 +402,7 @@ def test_what_is_below_the_mark_is_stale(make_shop: MakeShop) -> None:
     assert n_of(shop) == 2
 
 
-def test_text_sequences_compare_as_text(make_shop: MakeShop) -> None:
+def test_string_sequences_compare_as_strings(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark())
     outcomes = [shop.add(Message("m", "s", sequence=s), "o-1") for s in ("a1", "a10", "a2", "a10")]
     assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Applied, Stale]
@@ -425,7 +425,7 @@ def test_message_without_source_is_refused_by_marks(make_shop: MakeShop, ledger:
     assert shop.raw("o-1") is None
 
 
-def test_each_source_has_a_mark_of_its_own(make_shop: MakeShop) -> None:
+def test_each_source_has_its_own_mark(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark())
     assert [type(shop.add(message(1, text), "o-1")) for text in TEXTS] == [Applied] * len(TEXTS)
     assert [type(shop.add(message(1, text), "o-1")) for text in TEXTS] == [Duplicate] * len(TEXTS)
@@ -442,7 +442,7 @@ def test_text_numbers_of_two_lengths_are_refused_with_remedies(make_shop: MakeSh
     assert shop.raw("o-1") == before
 
 
-def test_a_gap_defers_and_writes_nothing(make_shop: MakeShop) -> None:
+def test_gap_defers_the_message_without_a_write(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence())
     shop.add(message(1), "o-1")
     before = shop.raw("o-1")
@@ -459,20 +459,20 @@ def test_a_gap_before_the_first_message_creates_nothing(make_shop: MakeShop) -> 
     assert shop.raw("o-1") is None
 
 
-def test_a_sequence_may_begin_anywhere(make_shop: MakeShop) -> None:
+def test_sequence_can_begin_at_any_number(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence(first=5))
     assert shop.add(message(4), "o-1") == Stale(message(4), 4)
     assert [type(shop.add(message(n), "o-1")) for n in (5, 6, 5)] == [Applied, Applied, Stale]
 
 
-def test_a_gap_comes_before_the_business_condition(make_shop: MakeShop) -> None:
+def test_gap_is_checked_before_the_condition(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence())
     shop.put_raw("o-1", n=0, closed=True)
     assert isinstance(shop.add(message(2), "o-1", if_open=True), Deferred)
     assert isinstance(shop.add(message(1), "o-1", if_open=True), Rejected)
 
 
-def test_message_refused_by_the_business_moves_a_counted_mark(make_shop: MakeShop) -> None:
+def test_message_refused_by_its_condition_moves_a_counted_mark(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence())
     shop.put_raw("o-1", n=0, closed=True)
     assert shop.add(message(1), "o-1", if_open=True) == Rejected(message(1), shop.get("o-1"))
@@ -500,7 +500,7 @@ def test_counted_refused_creation_is_settled_if_remembered(make_shop: MakeShop) 
 
 
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["mark", "sequence"])
-def test_a_message_without_a_sequence_is_invalid_for_a_mark(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_message_without_sequence_is_invalid_if_ledger_needs_one(make_shop: MakeShop, ledger: Ledger) -> None:
     shop = make_shop(ledger)
     with pytest.raises(InvalidMessage, match="sequence"):
         shop.add(Message("m1"), "o-1")
@@ -529,7 +529,7 @@ WRONG: dict[str, Any] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
-def test_something_else_in_the_ledgers_place_is_a_mismatch(make_shop: MakeShop, ledger: Ledger, wrong: Any) -> None:
+def test_foreign_value_in_the_ledger_field_is_a_mismatch(make_shop: MakeShop, ledger: Ledger, wrong: Any) -> None:
     shop = make_shop(ledger)
     if reason := _unfit(shop, ledger, wrong):
         pytest.skip(reason)
@@ -562,7 +562,7 @@ def _is_label_or_token(name: str) -> bool:
 
 
 @pytest.mark.parametrize("wrong", ["ow2 14d", "ow1", "", 5, True, ["m1"], {"ow1": 1}], ids=str)
-def test_label_of_no_known_ledger_is_a_mismatch(shop: Shop, wrong: Any) -> None:
+def test_unknown_ledger_label_is_a_mismatch(shop: Shop, wrong: Any) -> None:
     shop.add(message(1), "o-2")
     if "ow_l" not in ledger_of(shop, "o-2"):
         pytest.skip("a set of the user's has no label")

@@ -59,7 +59,7 @@ def test_deleted_entity_is_gone_and_keeps_no_callers_field(shop: Shop) -> None:
     assert shop.without_ledger(shop.raw("o") or {}) == shop.key("o")
 
 
-def test_late_write_is_gone_and_changes_nothing(shop: Shop) -> None:
+def test_late_write_returns_gone_without_changes(shop: Shop) -> None:
     shop.create(M1, "o")
     shop.delete(M2, "o")
     before = shop.raw("o")
@@ -78,7 +78,7 @@ def test_late_write_is_gone_and_changes_nothing(shop: Shop) -> None:
     assert shop.raw("o") == before
 
 
-def test_the_messages_that_the_entity_has_seen_stay_duplicates(shop: Shop) -> None:
+def test_messages_applied_before_the_delete_stay_duplicates(shop: Shop) -> None:
     shop.create(M1, "o")
     shop.add(M2, "o")
     shop.delete(M3, "o")
@@ -107,14 +107,14 @@ def test_id_is_free_if_the_database_removed_its_tombstone(shop: Shop) -> None:
     assert shop.get("o") is not None
 
 
-def test_what_was_deleted_is_returned_where_it_is_asked_for(shop: Shop) -> None:
+def test_deleted_entity_is_returned_if_requested(shop: Shop) -> None:
     shop.add(M1, "o", amount=7, emit=[Event("A", 1)])
     outcome = shop.delete(M2, "o", shows=True)
     assert isinstance(outcome, Applied)
     assert outcome.entity == {**shop.key("o"), "n": 7}
 
 
-def test_a_store_without_tombstones_refuses_to_delete_and_says_why(make_shop: MakeShop) -> None:
+def test_store_without_tombstones_refuses_delete_with_a_reason(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds())
     shop.create(M1, "o")
     for shows in (False, True):
@@ -124,7 +124,7 @@ def test_a_store_without_tombstones_refuses_to_delete_and_says_why(make_shop: Ma
 
 
 @pytest.mark.parametrize("other", [SeenIds(name="mine"), HighWaterMark(name="mine"), MessageIds("mine")], ids=repr)
-def test_store_without_tombstones_writes_into_no_dead_entity(make_shop: MakeShop, other: Ledger) -> None:
+def test_store_without_tombstones_does_not_write_to_deleted_entity(make_shop: MakeShop, other: Ledger) -> None:
     shop, second = make_shop(SeenIds(), tombstones=TOMBSTONES), make_shop(other)
     first, late = Message("first", "s", sequence=1), Message("late", "s", sequence=2)
     second.add(first, "o")
@@ -139,7 +139,7 @@ def test_store_without_tombstones_writes_into_no_dead_entity(make_shop: MakeShop
     assert second.without_ledger(shop.raw("o") or {}) == shop.key("o")
 
 
-def test_a_delete_that_the_callers_condition_refuses_deletes_nothing(shop: Shop) -> None:
+def test_delete_is_not_made_if_the_callers_condition_fails(shop: Shop) -> None:
     shop.put_raw("o", closed=True, n=1)
     outcome = shop.delete(M1, "o", if_open=True)
     assert isinstance(outcome, Rejected)
@@ -176,7 +176,7 @@ def test_a_refused_delete_moves_the_mark_of_a_counted_source(make_shop: MakeShop
     assert isinstance(shop.delete(Message("m2", "s", sequence=2), "o"), Applied)
 
 
-def test_a_delete_that_comes_after_a_later_update_is_stale(make_shop: MakeShop) -> None:
+def test_delete_is_stale_after_a_later_update(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark(), tombstones=TOMBSTONES)
     shop.add(Message("m2", "s", sequence=2), "o")
     assert isinstance(shop.delete(Message("m1", "s", sequence=1), "o"), Stale)
@@ -210,7 +210,7 @@ def test_delete_waits_for_the_last_step(
     assert isinstance(shop.seen(three, "o"), Applied)
 
 
-def test_a_step_that_was_released_unsent_goes_with_its_entity(make_shop: MakeShop) -> None:
+def test_released_unsent_step_is_deleted_with_its_entity(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark(), tombstones=TOMBSTONES)
     one, two, three, delete = (Message(f"m{n}", f"s{n}", sequence=1) for n in range(4))
     shop.put_raw("o")
@@ -225,13 +225,13 @@ def test_a_step_that_was_released_unsent_goes_with_its_entity(make_shop: MakeSho
     assert shop.open_steps("o") == []
 
 
-def test_a_deleted_entity_has_no_ttl_of_its_former_life(shop: Shop) -> None:
+def test_tombstone_does_not_keep_the_former_entitys_ttl(shop: Shop) -> None:
     shop.touch(M1, "o", "expiresAt")
     shop.delete(M2, "o", emit=[Event("Deleted", None)])
     assert shop.expiry("o") is None
 
 
-def test_delete_emits_once(shop: Shop) -> None:
+def test_delete_emits_its_event_once(shop: Shop) -> None:
     shop.add(M1, "o", emit=[Event("Made", 1)])
     shop.delete(M2, "o", emit=[Event("Deleted", 2)])
     shop.delete(M2, "o", emit=[Event("Deleted", 2)])
@@ -260,7 +260,7 @@ def test_tombstone_expires_after_its_last_event_is_cleared(shop: Shop) -> None:
     assert shop.add(LATE, "o") == Gone(LATE)
 
 
-def test_what_was_published_before_a_delete_is_counted_on(shop: Shop) -> None:
+def test_event_numbering_continues_after_a_delete(shop: Shop) -> None:
     relay = shop.relay(_accepts)
     shop.add(M1, "o", emit=[Event("A", 1)])
     (first,) = relay.flush("o").published

@@ -58,7 +58,7 @@ def databases(server: Mongod) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_the_suite_runs_on_both_endpoints_and_leaves_nothing_there(dynoxide: Dynoxide, mongod: Mongod) -> None:
+def test_suite_runs_on_both_endpoints_and_cleans_up(dynoxide: Dynoxide, mongod: Mongod) -> None:
     named = {DYNAMODB: dynoxide.endpoint, MONGODB: mongod.uri}
     with suite(named, FRESH) as run:
         said, _ = run.communicate(timeout=300)

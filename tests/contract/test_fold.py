@@ -136,13 +136,13 @@ def test_second_copy_in_a_batch_is_a_duplicate(shop: Shop) -> None:
     assert n_of(shop) == 2
 
 
-def test_no_messages_are_no_request(shop: Shop) -> None:
+def test_empty_fold_sends_no_request(shop: Shop) -> None:
     with counted() as counting:
         assert shop.fold([], "o") == []
     assert counting.requests == 0
 
 
-def test_messages_are_only_remembered_where_the_function_names_no_update(shop: Shop) -> None:
+def test_messages_are_only_remembered_if_function_returns_no_update(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     name = "Key" if "dynamo" in shop.name else "filter"
     assert kinds(shop.fold_by(messages(1, 2), lambda _: {name: shop.key("o")})) == [Applied] * 2
@@ -154,7 +154,7 @@ def test_messages_are_only_remembered_where_the_function_names_no_update(shop: S
 
 
 @seen_only
-def test_duplicates_drop_out_of_a_fold(shop: Shop) -> None:
+def test_duplicates_are_left_out_of_a_fold(shop: Shop) -> None:
     shop.fold(messages(2, 4), "o")
     adding = Adding()
     with counted() as counting:
@@ -165,7 +165,7 @@ def test_duplicates_drop_out_of_a_fold(shop: Shop) -> None:
     assert n_of(shop) == 5
 
 
-def test_a_batch_that_comes_again_as_a_whole_writes_nothing(shop: Shop) -> None:
+def test_redelivered_batch_is_not_written_again(shop: Shop) -> None:
     shop.fold(messages(1, 2, 3), "o")
     outcomes = shop.fold(messages(1, 2, 3), "o")
     assert {*kinds(outcomes)} <= {Duplicate, Stale}
@@ -175,7 +175,7 @@ def test_a_batch_that_comes_again_as_a_whole_writes_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["mark", "sequence"], indirect=True)
-def test_a_mark_inside_of_the_batch_says_where_to_begin(shop: Shop) -> None:
+def test_fold_begins_after_the_mark_inside_the_batch(shop: Shop) -> None:
     shop.fold(messages(1, 2, 3), "o")
     adding = Adding()
     with counted() as counting:
@@ -187,7 +187,7 @@ def test_a_mark_inside_of_the_batch_says_where_to_begin(shop: Shop) -> None:
 
 
 @sequence_only
-def test_what_is_behind_a_gap_is_deferred(shop: Shop) -> None:
+def test_messages_after_a_gap_are_deferred(shop: Shop) -> None:
     outcomes = shop.fold(messages(1, 2, 4, 5), "o")
     assert kinds(outcomes) == [Applied, Applied, Deferred, Deferred]
     assert [outcome.expected for outcome in outcomes if isinstance(outcome, Deferred)] == [3, 3]
@@ -204,7 +204,7 @@ def test_entity_ahead_of_the_batch_is_read_once(shop: Shop) -> None:
 
 
 @seen_only
-def test_more_messages_than_one_condition_holds_are_several_writes(shop: Shop) -> None:
+def test_too_many_messages_for_one_condition_take_several_writes(shop: Shop) -> None:
     many = messages(*range(1, 61))
     shop.fold(many[5:45:4], "o")
     outcomes = shop.fold(many, "o")
@@ -242,7 +242,7 @@ def test_refusal_in_a_fold_moves_a_counted_mark(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
-def test_missing_entity_rejects_all_if_nothing_creates_it(shop: Shop) -> None:
+def test_all_messages_are_rejected_if_entity_is_missing(shop: Shop) -> None:
     outcomes = shop.fold(messages(1, 2), "o", Adding(creates=False))
     assert kinds(outcomes) == [Missing, Missing]
     assert not any(outcome.settled for outcome in outcomes)
@@ -253,7 +253,7 @@ def test_missing_entity_rejects_all_if_nothing_creates_it(shop: Shop) -> None:
 
 
 @seen_only
-def test_the_ledger_comes_before_the_condition(shop: Shop) -> None:
+def test_ledger_is_checked_before_the_condition(shop: Shop) -> None:
     shop.fold(messages(1, 2), "o")
     outcomes = shop.fold([*messages(1, 2), message(3, 5)], "o", Adding(creates=False, limit=2))
     assert kinds(outcomes) == [Duplicate, Duplicate, Rejected]
@@ -263,7 +263,7 @@ def test_the_ledger_comes_before_the_condition(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
-def test_message_with_an_open_step_alone_is_busy(shop: Shop) -> None:
+def test_only_message_with_an_open_step_is_busy(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     step = shop.begin(message(2), "o")
     assert isinstance(step, Begun)
@@ -293,13 +293,13 @@ def test_fold_ignores_a_step_of_another_process(make_shop: MakeShop, ledger: Led
 
 
 @sequence_only
-def test_an_open_step_holds_back_its_source(shop: Shop) -> None:
+def test_open_step_blocks_later_messages_of_its_source(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     shop.begin(message(1), "o")
     assert kinds(shop.fold([*messages(1, 2), message(1, source="other")], "o")) == [Busy, Deferred, Applied]
 
 
-def test_what_was_deleted_is_gone_for_all_messages(make_shop: MakeShop) -> None:
+def test_deleted_entity_is_gone_for_all_messages(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
     shop.add(message(1), "o")
     shop.delete(message(2), "o")
@@ -307,7 +307,7 @@ def test_what_was_deleted_is_gone_for_all_messages(make_shop: MakeShop) -> None:
     assert shop.get("o") is None
 
 
-def test_events_have_the_ids_that_single_writes_give_them(make_shop: MakeShop) -> None:
+def test_fold_events_have_the_same_ids_as_single_writes(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), OUTBOX)
     sent: dict[str, list[Outgoing]] = {"o": [], "single": []}
     adding = Adding(emit=lambda each: Event("Added", {"n": each.sequence}, cause=each))
@@ -346,7 +346,7 @@ def test_fold_refuses_a_sequence_that_a_single_write_refuses(make_shop: MakeShop
 
 
 @seen_only
-def test_what_is_no_message_is_refused(shop: Shop) -> None:
+def test_invalid_message_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="a str"):
         shop.fold([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested  # pyright: ignore[reportArgumentType]
     for given in (message(1), "m1", None):
@@ -370,7 +370,7 @@ def test_an_entity_with_another_ledger_is_refused(shop: Shop) -> None:
         ({"finishes": None}, "finishes no step"),
     ],
 )
-def test_function_with_a_wrong_result_is_told_the_right_one(shop: Shop, made: Any, error: str) -> None:
+def test_error_for_wrong_function_result_names_the_expected_one(shop: Shop, made: Any, error: str) -> None:
     with pytest.raises(InvalidUpdate, match=error):
         shop.fold_by(messages(1, 2), lambda _: made)
 
@@ -384,7 +384,7 @@ def test_a_fold_writes_to_one_entity(shop: Shop) -> None:
         shop.fold_by(messages(1, 2, 3), lambda _: {name: shop.key(next(orders))})
 
 
-def test_a_store_without_a_ledger_folds_nothing(make_shop: MakeShop) -> None:
+def test_fold_is_refused_if_store_has_no_ledger(make_shop: MakeShop) -> None:
     with pytest.raises(ConfigurationError, match="has no ledger"):
         make_shop(None).fold(messages(1, 2), "o")
 

@@ -128,7 +128,7 @@ def _done(shop: Any, method: str, arguments: list[Any], native: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
-def test_call_that_touches_our_names_is_refused_unsent(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_call_that_uses_reserved_names_is_refused_before_sending(make_shop: MakeShop, ledger: Ledger) -> None:
     shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
     shop.add(message(1), "o", emit=[Event("Paid", 1)])
     before, key, dynamodb = shop.raw("o"), shop.key("o"), "dynamo" in shop.name
@@ -143,7 +143,7 @@ def test_call_that_touches_our_names_is_refused_unsent(make_shop: MakeShop, ledg
     assert isinstance(shop.add(message(2), "o"), Applied)
 
 
-def test_fold_and_transaction_touch_no_name_of_ours(make_shop: MakeShop, store: str) -> None:
+def test_fold_and_transaction_refuse_reserved_names(make_shop: MakeShop, store: str) -> None:
     shop: Any = make_shop(SeenIds())
     shop.add(message(1), "o")
     before, key, dynamodb = shop.raw("o"), shop.key("o"), "dynamo" in shop.name
@@ -185,7 +185,7 @@ def _storing(dynamodb: bool, key: dict[str, Any], name: str) -> list[tuple[str, 
 
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 @pytest.mark.few(1, each="store")
-def test_stored_values_never_make_a_store_refuse_the_entity(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_entity_is_accepted_with_any_stored_values(make_shop: MakeShop, ledger: Ledger) -> None:
     shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
     others = [make_shop(each) for each in (SeenIds(name="a"), HighWaterMark(name="b"))]
     dynamodb, n = "dynamo" in shop.name, 0
@@ -208,7 +208,7 @@ def test_stored_values_never_make_a_store_refuse_the_entity(make_shop: MakeShop,
     assert shop.get("o") is None
 
 
-def test_read_shows_no_name_of_ours(make_shop: MakeShop) -> None:
+def test_read_hides_reserved_names(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds())
     for ledger in (HighWaterMark(name="b"), SeenIds(None, readable=True, name="d")):
         make_shop(ledger, OUTBOX).add(message(1), "o", emit=[Event("Paid", 1)])
@@ -228,7 +228,7 @@ def test_read_shows_no_name_of_ours(make_shop: MakeShop) -> None:
         assert set((outcome().entity or {}).keys()) <= shown
 
 
-def test_callers_set_is_a_ledger_only_where_asked_for(
+def test_callers_set_is_a_ledger_only_if_requested(
     make_shop: MakeShop,
 ) -> None:
     asks: list[Shop] = [make_shop(MessageIds()), make_shop(SeenIds(name="a", also=MessageIds()))]
@@ -268,7 +268,7 @@ class Name(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
     ],
     ids=lambda ledger: type(ledger).__name__,
 )
-def test_enum_member_is_taken_as_its_name(make_shop: MakeShop, ledger: Ledger, plain_ledger: Ledger) -> None:
+def test_enum_member_is_accepted_as_a_name(make_shop: MakeShop, ledger: Ledger, plain_ledger: Ledger) -> None:
     shop = make_shop(ledger, Outbox(Name.OUTBOX), Tombstones(timedelta(days=30), Name.TTL))
     plain_shop = make_shop(plain_ledger, Outbox("shop/bills"), Tombstones(timedelta(days=30), "gone_at"))
     told = list[Any]()

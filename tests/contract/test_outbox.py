@@ -84,7 +84,7 @@ def test_event_is_stored_with_the_write_and_hidden(shop: Shop) -> None:
     assert not [name for name in entity if name.startswith("ow_")]
 
 
-def test_a_message_that_comes_again_emits_nothing(shop: Shop) -> None:
+def test_redelivered_message_emits_no_event(shop: Shop) -> None:
     shop.add(M1, "o", emit=[PAID])
     outcome = shop.add(M1, "o", emit=[PAID])
     assert isinstance(outcome, Duplicate)
@@ -93,14 +93,14 @@ def test_a_message_that_comes_again_emits_nothing(shop: Shop) -> None:
     assert _pending(shop, "o") == ["OrderPaid"]
 
 
-def test_a_write_that_is_refused_emits_nothing(shop: Shop) -> None:
+def test_refused_write_emits_no_event(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", create=False, emit=[PAID]), Missing)
     shop.put_raw("p", closed=True)
     assert isinstance(shop.add(M2, "p", if_open=True, emit=[PAID]), Rejected)
     assert (_pending(shop, "o"), _pending(shop, "p")) == ([], [])
 
 
-def test_what_in_sequence_refuses_emits_nothing_although_its_mark_moves(make_shop: MakeShop) -> None:
+def test_message_refused_in_sequence_emits_no_event_but_moves_mark(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence(), OUTBOX)
     shop.put_raw("o", closed=True)
     assert isinstance(shop.add(Message("m1", "s", sequence=1), "o", if_open=True, emit=[PAID]), Rejected)
@@ -135,7 +135,7 @@ def test_refused_event_stops_its_entity_after_clearing_accepted_ones(shop: Shop)
     assert _pending(shop, "o") == ["Poison", "C"]
 
 
-def test_skipped_event_keeps_its_number_and_holds_up_none(shop: Shop) -> None:
+def test_skipped_event_keeps_its_number_without_blocking_others(shop: Shop) -> None:
     broker = Broker()
     broker.refuses = lambda event: event.type == "Poison"
     shop.add(M1, "o", emit=[Event("A", 1), Event("Poison", 2), Event("C", 3)])
@@ -152,7 +152,7 @@ def test_skipped_event_keeps_its_number_and_holds_up_none(shop: Shop) -> None:
     assert broker.said() == [("A", 1), ("onewrite.skipped", 2), ("C", 3)]
 
 
-def test_postponed_entity_is_tried_again_when_due(swept_shop: Shop) -> None:
+def test_postponed_entity_is_retried_when_due(swept_shop: Shop) -> None:
     broker = Broker()
     broker.refuses = lambda _: True
     swept_shop.add(M1, "o", emit=[PAID])
@@ -167,7 +167,7 @@ def test_postponed_entity_is_tried_again_when_due(swept_shop: Shop) -> None:
     assert relay.ring("o").published == 1
 
 
-def test_sweep_finds_untold_entities_and_spares_young_ones(swept_shop: Shop) -> None:
+def test_sweep_finds_unpublished_entities_but_not_recent_ones(swept_shop: Shop) -> None:
     broker, shop = Broker(), swept_shop
     relay = shop.relay(broker, clock=shop.clock)
     for n in range(12):
@@ -181,7 +181,7 @@ def test_sweep_finds_untold_entities_and_spares_young_ones(swept_shop: Shop) -> 
     assert (relay.sweep().published, relay.waiting()) == (0, [])
 
 
-def test_an_entity_that_is_created_again_is_another_source(shop: Shop) -> None:
+def test_recreated_entity_is_a_different_source(shop: Shop) -> None:
     broker = Broker()
     relay = shop.relay(broker)
     for _ in range(2):
@@ -194,7 +194,7 @@ def test_an_entity_that_is_created_again_is_another_source(shop: Shop) -> None:
     assert first.id != second.id
 
 
-def test_late_clear_keeps_events_of_a_later_life(busy_shop: Shop) -> None:
+def test_late_clear_keeps_events_of_a_recreated_entity(busy_shop: Shop) -> None:
     def meanwhile(events: list[Outgoing]) -> None:
         busy_shop.delete_raw("o")
         busy_shop.add(M2, "o", emit=[Event("Later", None)])
@@ -205,7 +205,7 @@ def test_late_clear_keeps_events_of_a_later_life(busy_shop: Shop) -> None:
     assert _pending(busy_shop, "o") == ["Later"]
 
 
-def test_what_is_emitted_while_a_relay_publishes_stays_pending(busy_shop: Shop) -> None:
+def test_event_emitted_during_publishing_stays_pending(busy_shop: Shop) -> None:
     def meanwhile(events: list[Outgoing]) -> None:
         busy_shop.add(M2, "o", emit=[Event("Later", None)])
 
@@ -217,7 +217,7 @@ def test_what_is_emitted_while_a_relay_publishes_stays_pending(busy_shop: Shop) 
     assert broker.said() == [("Later", 2)]
 
 
-def test_restarted_entity_is_another_source_and_keeps_pending_events(shop: Shop) -> None:
+def test_restarted_entity_is_a_new_source_and_keeps_pending_events(shop: Shop) -> None:
     broker = Broker()
     relay = shop.relay(broker)
     shop.add(M1, "o", emit=[PAID])
@@ -241,7 +241,7 @@ def test_event_stays_pending_if_its_publisher_raises(shop: Shop) -> None:
     assert _pending(shop, "o") == ["B"]
 
 
-def test_store_without_an_outbox_emits_none_and_hides_others(make_shop: MakeShop) -> None:
+def test_store_without_outbox_cannot_emit_and_hides_other_outboxes(make_shop: MakeShop) -> None:
     shop, plain = make_shop(SeenIds(), OUTBOX), make_shop(SeenIds())
     shop.add(M1, "o", emit=[PAID])
     assert not [name for name in plain.get("o") or {} if name.startswith("ow_")]
@@ -266,7 +266,7 @@ NAMES = ["shop/order", "shop/orders2", "Shop/orders", "shop/orders/", "shop", "s
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_relay_of_another_name_publishes_an_event(make_shop: MakeShop, swept_shop: Shop, name: str) -> None:
+def test_event_is_not_published_by_another_outboxs_relay(make_shop: MakeShop, swept_shop: Shop, name: str) -> None:
     other, broker = make_shop(SeenIds(), Outbox(name)), Broker()
     swept_shop.add(M1, "o", emit=[PAID])
     before = swept_shop.raw("o")
@@ -286,7 +286,7 @@ def test_no_relay_of_another_name_publishes_an_event(make_shop: MakeShop, swept_
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_no_writer_of_another_name_emits_into_the_outbox(make_shop: MakeShop, name: str, is_sent: bool) -> None:
+def test_event_is_not_emitted_by_another_outboxs_writer(make_shop: MakeShop, name: str, is_sent: bool) -> None:
     shop, other = make_shop(SeenIds(), OUTBOX, TOMBSTONES), make_shop(SeenIds(), Outbox(name), TOMBSTONES)
     shop.add(M1, "o", emit=[PAID])
     if is_sent:
@@ -306,7 +306,7 @@ def test_no_writer_of_another_name_emits_into_the_outbox(make_shop: MakeShop, na
 
 
 @pytest.mark.parametrize("fields", [{"ow_events": ["mine"]}, {"ow_o": "ow9 outbox"}])
-def test_foreign_value_in_the_outboxs_place_stays(shop: Shop, fields: dict[str, Any]) -> None:
+def test_foreign_value_in_the_outbox_field_is_kept(shop: Shop, fields: dict[str, Any]) -> None:
     shop.put_raw("o", **fields)
     with pytest.raises(LedgerMismatch, match="outbox"):
         shop.add(M1, "o", emit=[PAID])
@@ -323,7 +323,7 @@ LATE = {"id": "i", "type": "A", "body": "1", "time": "some day", "nonce": "n", "
     ("name", "value"),
     [("events", []), ("events", [LATE]), ("events", None), ("due", "x"), ("due", None), ("sent", None), ("life", 1)],
 )
-def test_unreadable_outbox_is_named_and_holds_up_none(swept_shop: Shop, name: str, value: object) -> None:
+def test_unreadable_outbox_is_named_without_blocking_others(swept_shop: Shop, name: str, value: object) -> None:
     broker = Broker()
     for order in ("odd", "good"):
         swept_shop.add(M1, order, emit=[PAID])
@@ -341,7 +341,7 @@ def test_unreadable_outbox_is_named_and_holds_up_none(swept_shop: Shop, name: st
 
 
 @pytest.mark.parametrize("name", [None, "receipt"])
-def test_message_applied_again_emits_events_of_its_own(make_shop: MakeShop, name: str | None) -> None:
+def test_message_applied_again_emits_new_events(make_shop: MakeShop, name: str | None) -> None:
     shop, broker = make_shop(SeenIds(timedelta(hours=1)), OUTBOX), Broker()
     for turn in range(3):
         assert isinstance(shop.add(M1, "o", emit=[Event("Paid", 1, name=name)]), Applied)
@@ -354,7 +354,7 @@ def test_message_applied_again_emits_events_of_its_own(make_shop: MakeShop, name
     assert len({event.source for event in broker.accepted}) == 1
 
 
-def test_the_writes_of_one_transaction_begin_incarnations_of_their_own(make_shop: MakeShop) -> None:
+def test_each_write_in_a_transaction_begins_its_own_incarnation(make_shop: MakeShop) -> None:
     if "mock" in make_shop(SeenIds()).name:
         pytest.skip("mongomock has no sessions")
     shop, broker = make_shop(SeenIds(), OUTBOX), Broker()

@@ -97,7 +97,7 @@ def test_former_message_moves_the_mark_in_every_verb(
     assert [(shop.get(order) or {})["n"] for order in orders] == [4, 2]
 
 
-def test_former_message_comes_again_until_its_turn(old: Shop, new: Shop) -> None:
+def test_former_message_is_deferred_until_its_turn(old: Shop, new: Shop) -> None:
     for n in (2, 1):
         old.add(message(n), "o")
     entity = new.get("o")
@@ -130,7 +130,7 @@ def test_fold_passes_over_former_messages(old: Shop, new: Shop, held: tuple[int,
     assert len(adding.asked) <= 2
 
 
-def test_an_old_writer_may_go_on_beside_the_new_ones(make_shop: MakeShop, new: Shop) -> None:
+def test_old_writer_can_continue_next_to_new_writers(make_shop: MakeShop, new: Shop) -> None:
     old = make_shop(SeenIds(also=HighWaterMark()))
     turns = [
         (new, 1),
@@ -185,7 +185,7 @@ def test_mark_moves_if_an_inbox_holds_the_message(store: str, old: Shop, new: Sh
 
 
 @pytest.mark.parametrize("deferred", [0, 1])
-def test_message_comes_again_until_each_participants_turn(
+def test_message_is_redelivered_until_each_participants_turn(
     store: str, make_shop: MakeShop, old: Shop, new: Shop, deferred: int
 ) -> None:
     skip_without_transactions(store)

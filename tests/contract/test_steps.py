@@ -78,7 +78,7 @@ def test_step_takes_two_requests_and_is_hidden_meanwhile(shop: Shop) -> None:
     assert isinstance(shop.begin(M1, "o"), Duplicate)
 
 
-def test_a_step_needs_an_entity_and_creates_none(shop: Shop) -> None:
+def test_step_does_not_create_a_missing_entity(shop: Shop) -> None:
     assert shop.begin(M1, "missing") == Missing(M1)
     counts = isinstance(shop.begin(M2, "missing"), Deferred)
     assert shop.begin(M1, "missing", missing_ok=True) == Missing(M1, settled=not counts)
@@ -88,7 +88,7 @@ def test_a_step_needs_an_entity_and_creates_none(shop: Shop) -> None:
     assert shop.raw("missing") is None
 
 
-def test_the_callers_condition_belongs_to_the_begin(shop: Shop) -> None:
+def test_callers_condition_is_checked_when_the_step_begins(shop: Shop) -> None:
     shop.put_raw("closed", n=0, closed=True)
     assert isinstance(shop.begin(M1, "closed", if_open=True), Rejected)
     step = begin(shop, if_open=True)
@@ -97,7 +97,7 @@ def test_the_callers_condition_belongs_to_the_begin(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", finishes=step), Applied)
 
 
-def test_nobody_else_has_the_step_until_its_lease_ends(shop: Shop) -> None:
+def test_step_is_busy_for_other_workers_until_its_lease_ends(shop: Shop) -> None:
     begin(shop)
     shop.clock.now += MINUTE - 1
     assert shop.begin(M1, "o") == Busy(M1, NOW + MINUTE)
@@ -135,7 +135,7 @@ def test_step_is_taken_over_while_its_key_is_known(shop: Shop) -> None:
     assert isinstance(shop.begin(M1, "o"), Begun)
 
 
-def test_a_provider_without_keys_is_never_asked_twice(shop: Shop) -> None:
+def test_provider_without_keys_is_not_called_twice(shop: Shop) -> None:
     begin(shop, safe_for=timedelta(0))
     assert isinstance(shop.begin(M1, "o", safe_for=timedelta(0)), Busy)
     shop.clock.now += MINUTE
@@ -150,14 +150,14 @@ def uncertain(shop: Shop) -> Uncertain:
     return answer
 
 
-def test_what_an_operator_found_out_finishes_an_uncertain_step(shop: Shop) -> None:
+def test_operators_finding_finishes_an_uncertain_step(shop: Shop) -> None:
     found = uncertain(shop)
     assert isinstance(shop.add(M1, "o", finishes=found), Applied)
     assert n_of(shop) == 1
     assert isinstance(shop.add(M1, "o", finishes=found), Duplicate)
 
 
-def test_an_operator_may_permit_the_effect_once_more(shop: Shop) -> None:
+def test_operator_can_allow_another_attempt_at_the_effect(shop: Shop) -> None:
     found = uncertain(shop)
     again = begin(shop, after=found, safe_for=timedelta(0))
     assert (again.key, again.since) == (found.key, NOW + MINUTE)
@@ -166,7 +166,7 @@ def test_an_operator_may_permit_the_effect_once_more(shop: Shop) -> None:
 
 
 @seen_only
-def test_sequence_that_no_step_keeps_is_refused_with_remedy(shop: Shop) -> None:
+def test_sequence_a_step_cannot_store_is_refused_with_remedy(shop: Shop) -> None:
     huge = Message("m1", source="s", sequence=10**50)
     with pytest.raises(InvalidMessage, match=r"use onewrite\.sortable\(n\)"):
         shop.begin(huge, "o")
@@ -174,7 +174,7 @@ def test_sequence_that_no_step_keeps_is_refused_with_remedy(shop: Shop) -> None:
 
 
 @seen_only
-def test_a_step_that_is_begun_gets_no_new_window(shop: Shop) -> None:
+def test_begun_step_keeps_its_window(shop: Shop) -> None:
     """Its key is known since the first begin. Under a new one a takeover could charge again what the provider has forgotten."""
     step = begin(shop)
     with pytest.raises(InvalidUpdate, match="after= is a Begun: expected an Uncertain"):
@@ -202,7 +202,7 @@ def test_other_messages_are_written_while_a_step_is_open(shop: Shop, make_shop: 
 
 
 @pytest.mark.parametrize("name", LEDGERS)
-def test_new_store_takes_an_open_step_for_its_messages_alone(name: str, make_shop: MakeShop) -> None:
+def test_new_store_applies_open_step_only_to_its_message(name: str, make_shop: MakeShop) -> None:
     def new_shop() -> Shop:
         return make_shop(LEDGERS[name])
 
@@ -262,13 +262,13 @@ def test_finish_behind_a_gap_waits_for_the_missing_message(make_shop: MakeShop) 
 
 
 @pytest.mark.parametrize("shop", ["sequence"], indirect=True)
-def test_a_step_that_the_callers_condition_refuses_moves_the_mark(shop: Shop) -> None:
+def test_step_refused_by_the_callers_condition_moves_the_mark(shop: Shop) -> None:
     shop.put_raw("closed", n=0, closed=True)
     assert shop.begin(M1, "closed", if_open=True).settled
     assert isinstance(shop.begin(M2, "closed"), Begun)
 
 
-def test_unsent_step_may_begin_anew(shop: Shop) -> None:
+def test_unsent_step_can_begin_again(shop: Shop) -> None:
     before = shop.get("o")
     step = begin(shop)
     shop.release(step, sent=False)
@@ -435,7 +435,7 @@ def test_released_step_is_remembered_if_possibly_sent(shop: Shop) -> None:
     assert isinstance(shop.begin(M1, "o"), Uncertain)
 
 
-def test_nobody_lets_go_of_another_workers_step(shop: Shop) -> None:
+def test_step_is_not_released_by_another_worker(shop: Shop) -> None:
     first = begin(shop)
     shop.clock.now += MINUTE
     second = begin(shop)
@@ -444,7 +444,7 @@ def test_nobody_lets_go_of_another_workers_step(shop: Shop) -> None:
     assert shop.begin(M1, "o") == Busy(M1, second.until)
 
 
-def test_open_steps_are_shown_with_what_an_operator_needs(shop: Shop) -> None:
+def test_open_steps_are_listed_with_details_for_operators(shop: Shop) -> None:
     assert shop.open_steps("o") == []
     assert shop.open_steps("missing") == []
     step = begin(shop)
@@ -483,14 +483,14 @@ def test_step_is_finished_by_its_own_message_and_entity(shop: Shop) -> None:
         ({"safe_for": timedelta(minutes=5)}, r"Pass safe_for=timedelta\(0\) if"),  # no lease is short enough
     ],
 )
-def test_nonsensical_step_is_refused_unsent(shop: Shop, asked: dict[str, Any], said: str) -> None:
+def test_invalid_step_is_refused_before_sending(shop: Shop, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUpdate, match=said):
         shop.begin(M1, "o", **asked)
     assert shop.open_steps("o") == []
 
 
 @pytest.mark.parametrize("outbox", [Outbox("shop/orders"), Outbox("shop/orders", index="pending", shards=1)])
-def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop, outbox: Outbox) -> None:
+def test_event_is_emitted_with_the_finishing_write(make_shop: MakeShop, outbox: Outbox) -> None:
     shop = make_shop(SeenIds(), outbox)
     shop.put_raw("o", n=0)
     assert isinstance(shop.add(M1, "o", finishes=begin(shop), emit=[Event("Paid", 1)]), Applied)
@@ -533,14 +533,14 @@ def _same(value: Any) -> Any:
     return value
 
 
-def test_perform_is_one_call_with_one_effect(shop: Shop) -> None:
+def test_perform_has_one_effect_in_one_call(shop: Shop) -> None:
     provider = Provider()
     assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
     assert isinstance(shop.perform(M1, "o", provider, _same), Duplicate)
     assert (n_of(shop), provider.keys) == (5, [M1.child("charge")])
 
 
-def test_effect_that_raises_comes_again_under_its_key(shop: Shop) -> None:
+def test_failed_effect_is_retried_under_its_key(shop: Shop) -> None:
     provider = Provider()
     provider.fails = 1
     with pytest.raises(TimeoutError, match="does not answer"):
@@ -549,7 +549,7 @@ def test_effect_that_raises_comes_again_under_its_key(shop: Shop) -> None:
     assert (n_of(shop), provider.keys) == (5, [M1.child("charge")] * 2)
 
 
-def test_an_effect_is_not_sent_once_its_lease_is_over(shop: Shop) -> None:
+def test_effect_is_not_sent_after_its_lease_ends(shop: Shop) -> None:
     provider = Provider()
     times = iter([NOW, NOW + MINUTE])
     clock, shop_clock = shop.clock, type(shop.clock)
@@ -574,7 +574,7 @@ NO_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("made", NO_ARGUMENTS)
-def test_an_effect_whose_result_cannot_be_written_stays_remembered(shop: Shop, made: str) -> None:
+def test_effect_is_remembered_if_its_result_cannot_be_written(shop: Shop, made: str) -> None:
     result, words = NO_ARGUMENTS[made]
     with pytest.raises(
         InvalidUpdate, match=rf"then= returned {re.escape(words)}.*: expected .*the arguments of the write, for example"

@@ -60,7 +60,7 @@ def test_all_writes_are_made_once(shop: Shop) -> None:
     assert numbers(shop, "a", "b") == [-10, 10]
 
 
-def test_nothing_is_written_where_one_condition_refuses(shop: Shop) -> None:
+def test_transaction_writes_nothing_if_one_condition_fails(shop: Shop) -> None:
     shop.put_raw("b", closed=True)
     outcome = shop.transact(M1, shop.adding("a"), shop.adding("b", if_open=True), shop.adding("c"))
     assert isinstance(outcome, Rejected)
@@ -69,7 +69,7 @@ def test_nothing_is_written_where_one_condition_refuses(shop: Shop) -> None:
     assert numbers(shop, "a", "b", "c") == [None, None, None]
 
 
-def test_creation_comes_again_if_only_another_record_exists(shop: Shop) -> None:
+def test_creation_is_unsettled_if_only_another_record_exists(shop: Shop) -> None:
     shop.record(M1, "b")
     for _ in range(2):
         outcome = shop.transact(M2, shop.adding("a"), shop.creating("b"))
@@ -79,7 +79,7 @@ def test_creation_comes_again_if_only_another_record_exists(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_one_participant_that_holds_the_message_makes_it_a_duplicate(shop: Shop, place: int) -> None:
+def test_message_is_a_duplicate_if_one_participant_has_applied_it(shop: Shop, place: int) -> None:
     shop.add(M1, "abc"[place])
     before = numbers(shop, "a", "b", "c")
     shop.put_raw("closed", closed=True)
@@ -91,7 +91,7 @@ def test_one_participant_that_holds_the_message_makes_it_a_duplicate(shop: Shop,
     assert numbers(shop, "a", "b", "c") == before
 
 
-def test_the_answer_is_the_first_of_the_weightiest(make_shop: MakeShop) -> None:
+def test_outcome_is_the_first_one_of_highest_precedence(make_shop: MakeShop) -> None:
     marks, counted = make_shop(HighWaterMark()), make_shop(InSequence(name="counted"))
     marks.add(M3, "late")
     marks.put_raw("closed", closed=True)
@@ -103,7 +103,7 @@ def test_the_answer_is_the_first_of_the_weightiest(make_shop: MakeShop) -> None:
     assert place_and_kind(marks.transact(M3, rejected, deferred, stale)) == (2, Duplicate)
 
 
-def test_transaction_comes_again_unless_all_missing_may_be(make_shop: MakeShop) -> None:
+def test_transaction_is_unsettled_unless_all_missing_entities_are_allowed(make_shop: MakeShop) -> None:
     shop, counted, plain = make_shop(SeenIds()), make_shop(InSequence()), make_shop(None)
     shop.put_raw("there", n=0)
     shop.put_raw("closed", closed=True)
@@ -131,7 +131,7 @@ def place_and_kind(outcome: Any) -> tuple[int | None, type[Outcome]]:
     return outcome.participant, type(outcome)
 
 
-def test_refusal_comes_again_if_others_would_wait_forever(make_shop: MakeShop) -> None:
+def test_refusal_is_unsettled_if_others_would_wait_forever(make_shop: MakeShop) -> None:
     counted, plain = make_shop(InSequence()), make_shop(SeenIds())
     plain.put_raw("closed", closed=True)
     outcome = counted.transact(M1, counted.adding("a"), plain.adding("closed", if_open=True))
@@ -142,7 +142,7 @@ def test_refusal_comes_again_if_others_would_wait_forever(make_shop: MakeShop) -
     assert numbers(counted, "a", "b") == [1, 1]
 
 
-def test_what_is_left_of_a_deleted_entity_refuses(make_shop: MakeShop) -> None:
+def test_tombstone_refuses_a_transaction(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
     assert isinstance(shop.delete(M2, "b"), Applied)
     outcome = shop.transact(M1, shop.adding("a"), shop.adding("b"))
@@ -165,7 +165,7 @@ def test_events_are_emitted_with_the_transaction(make_shop: MakeShop) -> None:
 # --- an inbox ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_inbox_remembers_for_those_who_have_no_ledger(make_shop: MakeShop) -> None:
+def test_inbox_remembers_messages_for_participants_without_ledger(make_shop: MakeShop) -> None:
     plain = make_shop(None)
     inbox = plain.inbox("billing")
     for expected in (Applied, Duplicate, Duplicate):
@@ -176,7 +176,7 @@ def test_an_inbox_remembers_for_those_who_have_no_ledger(make_shop: MakeShop) ->
     assert numbers(plain, "a", "b", "c") == [1, 4, 1]
 
 
-def test_ledgers_stay_in_force_beside_an_inbox(make_shop: MakeShop) -> None:
+def test_ledgers_are_still_checked_with_an_inbox(make_shop: MakeShop) -> None:
     shop, plain = make_shop(SeenIds()), make_shop(None)
     shop.add(M1, "a")
     for _ in range(2):
@@ -217,7 +217,7 @@ def test_renamed_consumer_knows_messages_of_its_old_names(make_shop: MakeShop) -
     assert (plain.get("a") or {})["n"] == 5
 
 
-def test_what_is_refused_is_not_in_the_inbox(make_shop: MakeShop) -> None:
+def test_refused_message_is_not_stored_in_the_inbox(make_shop: MakeShop) -> None:
     plain, shop = make_shop(None), make_shop(SeenIds())
     inbox = plain.inbox("billing")
     plain.put_raw("closed", closed=True)
@@ -237,7 +237,7 @@ def test_tombstone_refuses_a_participant_without_a_ledger(make_shop: MakeShop) -
 # --- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_a_store_without_a_ledger_writes_nothing_without_an_inbox(make_shop: MakeShop) -> None:
+def test_store_without_ledger_is_refused_without_an_inbox(make_shop: MakeShop) -> None:
     plain, shop = make_shop(None), make_shop(SeenIds())
     plain.put_raw("a")
     with pytest.raises(ConfigurationError, match="inbox"):
@@ -253,12 +253,12 @@ def test_a_store_without_a_ledger_writes_nothing_without_an_inbox(make_shop: Mak
         make_shop(None, Outbox("shop/orders"))
 
 
-def test_a_transaction_has_a_participant(shop: Shop) -> None:
+def test_transaction_without_participants_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidUpdate, match="one participant at least"):
         shop.transact(M1)
 
 
-def test_what_is_no_prepared_write_is_refused(shop: Shop) -> None:
+def test_transaction_refuses_a_write_that_is_not_prepared(shop: Shop) -> None:
     with pytest.raises(InvalidUpdate, match="not sent yet, and got a Applied"):
         shop.transact(M2, shop.add(M1, "a"))
 

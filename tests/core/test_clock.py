@@ -48,7 +48,7 @@ def test_relay_does_nothing_under_a_wrong_clock(clock: Callable[[], Any]) -> Non
 
 
 @wrong
-def test_an_inbox_lets_no_transaction_through_under_such_a_clock(clock: Callable[[], Any]) -> None:
+def test_inbox_refuses_transactions_under_a_wrong_clock(clock: Callable[[], Any]) -> None:
     with moto_table("orders", key="id") as orders, moto_table("inbox", key="id") as place:
         store = GuardedTable(orders, SeenIds())
         inbox = Inbox(place, consumer="billing", retention=timedelta(days=1), clock=clock)
@@ -59,7 +59,7 @@ def test_an_inbox_lets_no_transaction_through_under_such_a_clock(clock: Callable
 
 
 @wrong
-def test_a_handler_processes_nothing_under_such_a_clock(clock: Callable[[], Any]) -> None:
+def test_handler_processes_no_records_under_a_wrong_clock(clock: Callable[[], Any]) -> None:
     processed = list[Message]()
     handler = sqs_handler(sqs_message_id(), clock=clock)(processed.append)
     with refused():
@@ -69,7 +69,7 @@ def test_a_handler_processes_nothing_under_such_a_clock(clock: Callable[[], Any]
 
 @wrong
 @pytest.mark.parametrize("emf", [metrics.emf, relay_metrics.emf], ids=["of messages", "of passes"])
-def test_no_metric_is_written_under_such_a_clock(clock: Callable[[], Any], emf: Any) -> None:
+def test_metrics_are_not_written_under_a_wrong_clock(clock: Callable[[], Any], emf: Any) -> None:
     written = list[str]()
     hook = emf(clock=clock, write=written.append)
     with refused():

@@ -92,7 +92,7 @@ PREPARED: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("engine", "method"), [(engine, method) for engine in PREPARED for method in PREPARED[engine]])
-def test_a_prepared_write_keeps_copies(engine: str, method: str) -> None:
+def test_prepared_write_copies_its_arguments(engine: str, method: str) -> None:
     given = {**deepcopy(PREPARED[engine][method]), "emit": events()}
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
         guarded: Any = GuardedTable(table, SeenIds(), **SEAMS)
@@ -217,7 +217,7 @@ def test_asynchronous_call_keeps_its_item_if_its_key_is_reused(case: Writes) -> 
         plain.close()
 
 
-def test_so_do_all_requests_of_a_fold() -> None:
+def test_all_requests_of_a_fold_use_copies() -> None:
     with moto_table("orders") as table:
         for name in ("o", "another"):
             table.put_item(Item={"orderId": name, "n": 0})
@@ -268,7 +268,7 @@ AWAITED: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("method", AWAITED)
-def test_asynchronous_write_keeps_copies_from_its_first_request(method: str) -> None:
+def test_asynchronous_write_copies_arguments_before_its_first_request(method: str) -> None:
     ledger = SeenIds(readable=True)  # it asks for the indexes first
     with mongomock_collection("orders") as collection:
         collection.insert_one({"_id": {"order": "o"}, "n": 0})
@@ -297,7 +297,7 @@ def test_asynchronous_write_keeps_copies_from_its_first_request(method: str) -> 
 
 
 @pytest.mark.parametrize("change", [{"orderId": "other", "_id": "other"}, {"cents": 5}], ids=repr)
-def test_a_publisher_may_change_the_entity_of_an_event(change: dict[str, Any]) -> None:
+def test_publisher_can_change_an_events_entity(change: dict[str, Any]) -> None:
     """As where it makes a row of it."""
     told: list[str] = []
 

@@ -85,7 +85,7 @@ def test_a_body_is_stored_as_json(body: Any, text: str) -> None:
     ],
     ids=repr,
 )
-def test_a_body_that_json_cannot_say_exactly_is_refused(body: Any) -> None:
+def test_body_without_an_exact_json_form_is_refused(body: Any) -> None:
     with pytest.raises(InvalidUpdate):
         _body({"x": body} if not isinstance(body, dict) else body)
 
@@ -119,7 +119,7 @@ def test_event_ids_are_stable_and_differ_within_a_message() -> None:
     assert {event["id"] for event in _emitted(*events, message=M1.part("stock"))}.isdisjoint(ids)
 
 
-def test_type_may_be_a_member_of_an_enum() -> None:
+def test_type_can_be_an_enum_member() -> None:
     ours, plain = (
         _emitted(Event(Kind.PAID, 1), Event("B", 1, name=Kind.PAID)),
         _emitted(Event("paid", 1), Event("B", 1, name="paid")),
@@ -128,14 +128,14 @@ def test_type_may_be_a_member_of_an_enum() -> None:
     assert type(ours[0]["type"]) is str
 
 
-def test_an_event_keeps_its_id_wherever_it_stands_among_others() -> None:
+def test_event_id_does_not_depend_on_position_in_the_list() -> None:
     alone = _emitted(Event("A", 1))[0]["id"]
     assert _emitted(Event("B", 1), Event("A", 1))[1]["id"] == alone
     named = _emitted(Event("A", 1, name="x"))[0]["id"]
     assert _emitted(Event("A", 1), Event("A", 1, name="x"))[1]["id"] == named
 
 
-def test_two_events_of_one_name_are_refused() -> None:
+def test_two_events_with_one_name_are_refused() -> None:
     with pytest.raises(InvalidUpdate, match="the same name"):
         _emitted(Event("A", 1, name="x"), Event("B", 1, name="x"))
 
@@ -147,19 +147,19 @@ def test_event_has_its_time_cause_and_nonce() -> None:
 
 
 @pytest.mark.parametrize("emit", [Event("A", 1), "A", [Event("A", 1), None]], ids=repr)
-def test_what_is_no_list_of_events_is_refused(emit: Any) -> None:
+def test_invalid_list_of_events_is_refused(emit: Any) -> None:
     with pytest.raises(InvalidUpdate, match="takes a list of events"):
         make_emission(make_emitter(OUTBOX, "ow_l"), [M1], emit, NOW, "call")
 
 
 @pytest.mark.parametrize("given", ["", None, "\ud800", "é\x85", "é" * 1025], ids=ascii)
-def test_an_event_has_a_type(given: Any) -> None:
+def test_event_without_type_is_refused(given: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"Event\.type"):
         Event(given, None)
 
 
 @pytest.mark.parametrize("name", ["name", "cause"])
-def test_a_name_and_a_cause_are_texts(name: str) -> None:
+def test_name_and_cause_must_be_strings(name: str) -> None:
     with pytest.raises(InvalidUpdate, match=f"Event.{name} is empty"):
         Event("A", None, **{name: ""})
 
@@ -175,12 +175,12 @@ def test_a_name_and_a_cause_are_texts(name: str) -> None:
     ],
     ids=repr,
 )
-def test_an_outbox_that_cannot_be_is_refused(arguments: Any) -> None:
+def test_invalid_outbox_is_refused(arguments: Any) -> None:
     with pytest.raises(ConfigurationError):
         Outbox(**{"name": "o", **arguments})
 
 
-def test_a_store_emits_into_an_outbox_and_nothing_else() -> None:
+def test_store_refuses_an_outbox_of_another_type() -> None:
     wrong: Any = "shop/orders"
     with pytest.raises(ConfigurationError, match="give an Outbox"):
         make_emitter(wrong, "ow_l")

@@ -65,7 +65,7 @@ OF_COLLECTIONS: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", OF_TABLES)
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
-def test_table_verb_shows_its_first_request_unsent(name: str, ledger: Any) -> None:
+def test_explain_shows_a_table_verbs_request_without_sending(name: str, ledger: Any) -> None:
     verb, arguments, native, shown = OF_TABLES[name]
     with moto_table() as table:
         store: Any = GuardedTable(table, ledger, **MORE)
@@ -78,7 +78,7 @@ def test_table_verb_shows_its_first_request_unsent(name: str, ledger: Any) -> No
 
 @pytest.mark.parametrize("name", OF_COLLECTIONS)
 @pytest.mark.parametrize("key", [(), ("email",)], ids=["_id", "key"])
-def test_collection_verb_shows_its_first_request_unsent(name: str, key: Any) -> None:
+def test_explain_shows_a_collection_verbs_request_without_sending(name: str, key: Any) -> None:
     verb, arguments, native, shown = OF_COLLECTIONS[name]
     with mongomock_collection() as collection:
         store: Any = GuardedCollection(collection, SeenIds(readable=True), key=key, **MORE)
@@ -121,7 +121,7 @@ def test_explained_request_is_the_one_that_is_sent() -> None:
             assert [told] == sent[:1]
 
 
-def test_explain_refuses_a_call_that_cannot_be_made() -> None:
+def test_explain_refuses_an_invalid_call() -> None:
     async def later(_: Any) -> Any:
         return {"Key": KEY}
 

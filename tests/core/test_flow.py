@@ -82,7 +82,7 @@ def test_exception_is_thrown_into_the_flow(twin: Twin) -> None:
     assert twin.run(flow(), twin.client(error, "second")) == (error, "second")
 
 
-def test_unwanted_exception_leaves_as_raised(twin: Twin) -> None:
+def test_unhandled_exception_is_raised_unchanged(twin: Twin) -> None:
     error = Lost("no answer")
     with pytest.raises(Lost) as raised:
         twin.run(two_calls([]), twin.client(error))
@@ -131,7 +131,7 @@ def test_a_cancelled_task_closes_its_flow_and_stays_cancelled() -> None:
     asyncio.run(main())
 
 
-def test_blocking_loop_refuses_an_asynchronous_client_unsent() -> None:
+def test_blocking_loop_refuses_an_asynchronous_client_before_sending() -> None:
     client = AsyncClient("first")
     with pytest.raises(ConfigurationError, match="AsyncClient is asynchronous: guard it with the Async class"):
         run(two_calls([]), client)
@@ -159,7 +159,9 @@ def made_by(module: str, *, asynchronous: bool) -> Any:
     ],
 )
 @pytest.mark.parametrize("awaited", [False, True])
-def test_wrong_kind_of_client_is_refused_unsent(module: str, asynchronous: bool, fits: set[bool], awaited: bool) -> None:
+def test_wrong_kind_of_client_is_refused_before_sending(
+    module: str, asynchronous: bool, fits: set[bool], awaited: bool
+) -> None:
     client = made_by(module, asynchronous=asynchronous)
     if awaited in fits:
         check_awaited(client, "update_item", is_async=awaited)

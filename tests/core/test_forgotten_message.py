@@ -43,7 +43,7 @@ async def awaited(call: Any, store: Any) -> None:
 
 
 @pytest.mark.parametrize("call", ON_MONGODB.values(), ids=ON_MONGODB)
-def test_a_collection_misses_the_message(call: Any) -> None:
+def test_collection_write_without_message_is_refused(call: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"takes the (Message|messages) first"):
         call(GuardedCollection(MongoClient[Any](connect=False).shop.stock, SeenIds(), tombstones=TOMBSTONES))
     asynchronous = AsyncGuardedCollection(AsyncMongoClient[Any](connect=False).shop.stock, SeenIds(), tombstones=TOMBSTONES)
@@ -57,21 +57,21 @@ def orders() -> GuardedTable:
 
 
 @pytest.mark.parametrize("call", ON_DYNAMODB.values(), ids=ON_DYNAMODB)
-def test_a_table_misses_the_message(orders: GuardedTable, call: Any) -> None:
+def test_table_write_without_message_is_refused(orders: GuardedTable, call: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"takes the (Message|messages) first"):
         call(orders)
     with pytest.raises(TypeError, match="'message'"):
         orders.update_item(Key=HERE)  # type: ignore[call-arg]
 
 
-def test_a_transaction_misses_the_message(orders: GuardedTable) -> None:
+def test_transaction_without_message_is_refused(orders: GuardedTable) -> None:
     writes: Any = [orders.recording(Key=HERE)]
     for transact in (onewrite.dynamodb.transact, onewrite.mongodb.transact):
         with pytest.raises(InvalidMessage, match="takes the Message first"):
             transact(writes)  # type: ignore[call-arg]
 
 
-def test_another_argument_that_is_left_out_is_missed_too() -> None:
+def test_call_without_another_required_argument_is_refused() -> None:
     store: Any = GuardedCollection(MongoClient[Any](connect=False).shop.stock, SeenIds())
     with pytest.raises(onewrite.InvalidUpdate, match="update"):
         store.update_one(Message("m1"), HERE)

@@ -112,13 +112,13 @@ kinds = pytest.mark.parametrize("kind", LEDGERS)
 
 
 @kinds
-def test_what_is_written_today_is_what_the_format_says(kind: str) -> None:
+def test_current_writes_match_the_documented_format(kind: str) -> None:
     assert _entities(kind) == _stored(kind)
 
 
 @kinds
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
-def test_a_stored_message_is_recognised_and_no_other(kind: str, engine: str) -> None:
+def test_only_the_stored_message_is_recognized(kind: str, engine: str) -> None:
     stored, ledger = _stored(kind)[engine], LEDGERS[kind]
     held = (
         layout.lookup(_plain(stored)) if engine == "dynamodb" else mongodb_layout.lookup(json_util.loads(json.dumps(stored)))

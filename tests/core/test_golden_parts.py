@@ -181,7 +181,7 @@ def _kept_of_tombstone(entity: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def test_stored_tombstone_refuses_what_comes_late() -> None:
+def test_stored_tombstone_refuses_late_messages() -> None:
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
         for item in stored("tombstone")["dynamodb"].values():
             table.put_item(Item=item)
@@ -196,7 +196,7 @@ PARTS = {"steps": steps, "outbox": outbox, "tombstone": tombstone}
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_part_written_today_is_as_the_format_says(part: str) -> None:
+def test_current_parts_match_the_documented_format(part: str) -> None:
     assert PARTS[part]() == stored(part)
 
 

@@ -25,12 +25,12 @@ DAY = timedelta(days=1)
         ({"ttl_attribute": "_id"}, "'_id' isn't a valid attribute name"),  # where the message stands on MongoDB
     ],
 )
-def test_an_inbox_that_could_not_work_is_refused(wrong: Any, complaint: str) -> None:
+def test_invalid_inbox_is_refused(wrong: Any, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         Inbox(object(), **{"consumer": "billing", "retention": DAY, **wrong})
 
 
-def test_no_two_messages_share_a_key() -> None:
+def test_different_messages_have_different_keys() -> None:
     def mark(consumer: str, message: Message) -> str:
         (only,) = Inbox(object(), consumer=consumer, retention=DAY).make_keys(message)
         return only
@@ -46,5 +46,5 @@ def test_no_two_messages_share_a_key() -> None:
     assert max(len(each) for each in marks) <= 1024
 
 
-def test_a_message_may_be_forgotten_when_the_retention_is_over() -> None:
+def test_message_can_be_forgotten_after_its_retention() -> None:
     assert Inbox(object(), consumer="a", retention=DAY).expires(1000.0) == 87_400.0

@@ -72,7 +72,7 @@ def test_write_has_not_landed_if_its_step_is_open() -> None:
 # --- an entity that is full ----------------------------------------------------------------------------------------------
 
 
-def test_full_entity_is_said_with_its_sizes() -> None:
+def test_full_entity_is_reported_with_its_sizes() -> None:
     text = str(too_large("the limit", Size(1000, caller=600, outbox=150, new_events=30), "Split it."))
     assert re.findall(r"\d+", text) == ["1000", "250", "150", "600", "30"]
     assert re.findall(r"\d+", str(too_large("the limit", Size(1000, 600, 0), "Split it."))) == ["1000", "400", "600"]
@@ -100,5 +100,5 @@ def test_remedy_for_a_full_entity_depends_on_its_events(outbox: int, new_events:
     ],
     ids=str,
 )
-def test_creation_comes_again_if_only_a_part_is_there(found: dict[str, object], *, settled: bool) -> None:
+def test_creation_is_unsettled_if_only_a_part_exists(found: dict[str, object], *, settled: bool) -> None:
     assert judge_creation(Rejected(M10, found), {"id": "e", "n": 1}, keys=2) == Rejected(M10, found, settled=settled)

@@ -82,7 +82,7 @@ def remember(ledger: SeenIds | MessageIds, message: Message = M1, now: float = N
 
 
 @pytest.mark.parametrize("held", [b"m1", None, ["m1"], frozenset(["m1"]), frozenset([b"m1", 3])])
-def test_strange_value_in_a_live_slot_is_a_mismatch(held: object) -> None:
+def test_unknown_value_in_a_live_slot_is_a_mismatch(held: object) -> None:
     slot = remember(SeenIds()).sets.live[0]
     with pytest.raises(LedgerMismatch, match=r"set of bytes is a \w+ with other contents.*Repair the entity"):
         Held({slot: held}).judge(SeenIds(), M1)
@@ -97,7 +97,7 @@ def test_strange_value_in_a_live_slot_is_a_mismatch(held: object) -> None:
         (False, r"SeenIds\(retention=False\): expected a timedelta"),
     ],
 )
-def test_a_retention_that_cannot_be_kept_is_refused(retention: Any, said: str) -> None:
+def test_invalid_retention_is_refused(retention: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         SeenIds(retention)
 
@@ -111,7 +111,7 @@ def test_a_gapless_sequence_needs_an_int() -> None:
 
 
 @pytest.mark.parametrize(("held", "sequence"), [("9", "10"), ("10", "9"), ("a", "10")])
-def test_digits_of_another_length_are_compared_as_no_text(held: str, sequence: str) -> None:
+def test_digit_strings_of_different_lengths_are_not_compared(held: str, sequence: str) -> None:
     with pytest.raises(
         InvalidMessage, match=r"numbers of different lengths are in the wrong order.*number\(\.\.\.\).*sortable"
     ):
@@ -177,7 +177,7 @@ def _named(text: str) -> AnyLedger:
     return eval(found[1], {"SeenIds": SeenIds, "HighWaterMark": HighWaterMark, "timedelta": timedelta})  # noqa: S307  # our own text
 
 
-def test_the_weightiest_of_two_refusals_is_said() -> None:
+def test_refusal_of_highest_precedence_is_returned() -> None:
     """Duplicate before Stale, but Deferred before Duplicate: a mark that counts has to move over the message in its turn."""
     held = Held(written(HighWaterMark(name="a"), at(5)) | written(SeenIds(), at(3), at(7)))
     ledger = HighWaterMark(name="b", also=(HighWaterMark(name="a"), SeenIds()))
@@ -207,7 +207,7 @@ def test_sequence_under_a_new_name_is_refused(before: Any) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("before", [SeenIds(), SeenIds(name="events"), (SeenIds(readable=True), SeenIds())])
-def test_sequence_after_ids_is_told_where_to_go_on(first: int, before: Any) -> None:
+def test_error_for_sequence_after_ids_names_the_next_number(first: int, before: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"would wait for message {first} of every source.*first=.*add HighWater"):
         InSequence(first, also=before)
     from_first = InSequence(first, also=(HighWaterMark(), *(before if isinstance(before, tuple) else (before,))))
@@ -218,7 +218,7 @@ def test_sequence_after_ids_is_told_where_to_go_on(first: int, before: Any) -> N
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_that_moved_says_where() -> None:
+def test_error_for_a_moved_ledger_names_its_location() -> None:
     moved = SeenIds(name="seen", also=SeenIds())
     held = written(SeenIds(), M1)
     assert held.write(moved, M2) is None
@@ -235,7 +235,7 @@ def test_a_ledger_that_moved_says_where() -> None:
     ("other", "said"),
     [("messageIDs", r"isn't a ledger: expected SeenIds\(\)"), (SeenIds, r"SeenIds is a class.*Write SeenIds\(\)")],
 )
-def test_something_else_is_no_ledger(other: Any, said: str) -> None:
+def test_invalid_ledger_is_refused(other: Any, said: str) -> None:
     for given in (other, (SeenIds(MONTH), other)):
         with pytest.raises(ConfigurationError, match=said):
             SeenIds(also=given)
@@ -249,13 +249,13 @@ def test_a_ledgers_name_is_short_and_plain(make: Any, name: Any) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["", "_id", "$set", "a.b", "a\0b", "ow_mine", None])
-def test_message_ids_need_an_attribute_of_the_callers(attribute: Any) -> None:
+def test_message_ids_ledger_needs_an_attribute_name(attribute: Any) -> None:
     with pytest.raises(ConfigurationError, match="doesn't begin with ow_"):
         MessageIds(attribute)
 
 
 @pytest.mark.parametrize("first", ["1", 1.0, True, None])
-def test_numbering_starts_at_an_int(first: Any) -> None:
+def test_first_sequence_must_be_an_int(first: Any) -> None:
     with pytest.raises(ConfigurationError, match="expected an int"):
         InSequence(first)
 
@@ -287,7 +287,7 @@ def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key
 
 @pytest.mark.parametrize("edge", ["behind", "present", "ahead"])
 @pytest.mark.parametrize("generation", [40_000, 40_001])
-def test_used_ledger_answers_as_a_new_one(edge: str, generation: int) -> None:
+def test_used_ledger_gives_same_outcomes_as_a_new_one(edge: str, generation: int) -> None:
     """The sets are kept until the ring turns, which it does at three moments of each generation: one microsecond more would be wrong."""
     retention = timedelta(hours=1)
     reach = window(retention, SeenIds(retention).skew or timedelta())

@@ -36,13 +36,13 @@ def test_message_is_frozen_and_slotted() -> None:
         ({"parts": ("a", b"b")}, "Message.part: expected a str, got a bytes"),
     ],
 )
-def test_a_field_of_another_type_is_refused_by_its_type(fields: dict[str, Any], said: str) -> None:
+def test_field_of_wrong_type_is_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidMessage, match=said):
         Message(**{"id": "m1", **fields})
 
 
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
-def test_a_lone_surrogate_is_refused_for_no_database_stores_it(name: str) -> None:
+def test_lone_surrogate_is_refused(name: str) -> None:
     fields: dict[str, Any] = {"id": "m1", name: "a\ud800"}
     with pytest.raises(InvalidMessage, match=rf"Message\.{name} has a lone surrogate"):
         Message(**fields)
@@ -67,7 +67,7 @@ class Kind(str, enum.Enum):  # noqa: UP042  # a StrEnum's text is its value
     PAID = "paid"
 
 
-def test_a_member_of_an_enum_counts_as_its_text() -> None:
+def test_enum_member_is_accepted_as_its_value() -> None:
     named, plain = Message(Kind.PAID, source=Kind.PAID, sequence=Kind.PAID), Message("paid", source="paid", sequence="paid")
     assert {type(text) for text in (named.id, named.source, named.sequence)} == {str}
     assert named.part(Kind.PAID).child(Kind.PAID) == plain.part("paid").child("paid")
@@ -76,7 +76,7 @@ def test_a_member_of_an_enum_counts_as_its_text() -> None:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_part_is_the_same_message_but_for_its_parts() -> None:
+def test_part_differs_from_its_message_only_in_parts() -> None:
     message = Message("m1", source="s", sequence=3, body={"n": 1}, attributes={"a": "b"})
     assert message.part("stock") == dataclasses.replace(message, parts=("stock",))
     assert message.parts == ()
@@ -92,7 +92,7 @@ def test_only_ints_from_zero_have_a_sortable_text(value: Any, found: str) -> Non
 
 
 @pytest.mark.parametrize("limit", [640, 0])
-def test_longest_sequence_has_a_line_in_a_log(limit: int) -> None:
+def test_longest_sequence_fits_into_a_log_line(limit: int) -> None:
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(limit)
     try:
@@ -110,7 +110,7 @@ def test_sortable_text_never_changes_between_versions(n: int, text: str) -> None
 
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
 @pytest.mark.parametrize("letter", ["x", "é", "€"])
-def test_text_for_a_ledger_has_a_longest_length(name: str, letter: str) -> None:
+def test_ledger_strings_have_a_maximum_length(name: str, letter: str) -> None:
     most = 2048 // len(letter.encode())
     longest: dict[str, Any] = {"id": "m", name: letter * most}
     assert Message(**longest)

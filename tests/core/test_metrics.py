@@ -98,7 +98,7 @@ def test_emf_counts_each_outcome_and_shows_nothing_else(outcome: Any, counts: di
     assert CANARY not in line
 
 
-def test_emf_takes_the_functions_name_from_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emf_reads_the_function_name_from_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "from-lambda")
     lines: list[str] = []
     hook, named = emf(write=lines.append), emf(write=lines.append, function="mine")
@@ -109,7 +109,7 @@ def test_emf_takes_the_functions_name_from_lambda(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", [None, ""])
-def test_emf_has_no_dimension_where_no_function_is_known(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emf_has_no_dimension_if_function_is_unknown(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if name is not None:
         monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", name)
     lines: list[str] = []
@@ -145,7 +145,7 @@ def test_a_namespace_that_cloudwatch_would_drop_is_refused(namespace: Any) -> No
 
 
 @pytest.mark.parametrize("function", ["", " ", "é", "a\nb", "x" * 1025, 5])
-def test_a_functions_name_that_is_no_dimension_is_refused(function: Any) -> None:
+def test_function_name_invalid_as_a_dimension_is_refused(function: Any) -> None:
     for make in (emf, lambda function: opentelemetry(MeterProvider().get_meter("test"), function=function)):
         with pytest.raises(ConfigurationError, match="function="):
             make(function=function)
@@ -181,7 +181,7 @@ def test_opentelemetry_counts_each_outcome_and_shows_nothing_else(outcome: Any, 
     assert CANARY not in str(points)
 
 
-def test_opentelemetry_tells_failures_apart_by_the_type_of_the_error() -> None:
+def test_opentelemetry_distinguishes_failures_by_error_type() -> None:
     counted = Counted()
     for error in (InvalidMessage(CANARY), ValueError(CANARY), ValueError(CANARY)):
         counted.hook(None, error, 0.1)
@@ -196,7 +196,7 @@ def test_opentelemetry_tells_failures_apart_by_the_type_of_the_error() -> None:
     ]
 
 
-def test_opentelemetry_measures_a_record_once_however_many_outcomes_it_has() -> None:
+def test_opentelemetry_measures_a_record_once_with_many_outcomes() -> None:
     counted = Counted()
     counted.hook(MESSAGE, [Applied(MESSAGE), Duplicate(MESSAGE)], 0.004)
     counted.hook(MESSAGE, None, 3.0)
@@ -214,7 +214,7 @@ def test_opentelemetry_names_the_function(monkeypatch: pytest.MonkeyPatch) -> No
         assert counted.points() == [({"outcome": "applied", "faas.name": name}, 1)]
 
 
-def test_the_metrics_import_no_opentelemetry() -> None:
+def test_metrics_module_does_not_import_opentelemetry() -> None:
     source = Path(onewrite.__path__[0]).parent
     program = f"""
 import sys

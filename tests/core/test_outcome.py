@@ -37,7 +37,7 @@ def test_there_are_ten_outcomes_and_begun() -> None:
     assert get_args(Answer) == (*get_args(Outcome), Begun)
 
 
-def test_begun_step_is_unsettled_and_says_its_time() -> None:
+def test_begun_step_is_unsettled_and_shows_its_time() -> None:
     times = iter([100.0, 112.5])
     step = Begun(MESSAGE, "key", "f", since=90.0, until=110.0, clock=lambda: next(times))
     assert (step.settled, step.left(), step.left()) == (False, 10.0, 0.0)
@@ -52,7 +52,7 @@ def test_an_outcome_has_no_truth_value(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_a_message_must_come_again_after_these_answers_only(answer: Any) -> None:
+def test_only_the_listed_outcomes_require_a_redelivery(answer: Any) -> None:
     assert answer.settled is not isinstance(answer, UNSETTLED)
 
 

@@ -62,12 +62,12 @@ LABEL = {"ow_o": Outbox(OUTBOX).label}
     ],
     ids=repr,
 )
-def test_something_else_where_an_outbox_should_be_is_a_mismatch(fields: dict[str, object]) -> None:
+def test_foreign_value_in_the_outbox_field_is_a_mismatch(fields: dict[str, object]) -> None:
     with pytest.raises(LedgerMismatch, match="outbox"):
         read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields})
 
 
-def test_clock_ahead_at_the_write_postpones_nothing() -> None:
+def test_event_is_not_postponed_if_writers_clock_was_ahead() -> None:
     assert not box(1, due=EARLY).is_postponed(seconds(EARLY) - 3600)
 
 
@@ -83,7 +83,7 @@ def test_clock_ahead_at_the_write_postpones_nothing() -> None:
         ("a%2Fb%3D=S:c%2Fd=e:f", [("a/b=", "S", "c%2Fd=e:f")]),  # the value is for whoever knows its type
     ],
 )
-def test_a_source_says_the_key_of_its_entity(key: str, parts: list[tuple[str, str, str]], life: str) -> None:
+def test_source_contains_the_key_of_its_entity(key: str, parts: list[tuple[str, str, str]], life: str) -> None:
     assert parse_source(f"{OUTBOX}/{key}{life}", OUTBOX) == parts
 
 
@@ -97,6 +97,6 @@ def test_a_source_says_the_key_of_its_entity(key: str, parts: list[tuple[str, st
         "shop/id=S:o-1",
     ],
 )
-def test_what_is_no_source_of_the_outbox_names_no_key(source: str) -> None:
+def test_key_is_not_read_from_a_foreign_source(source: str) -> None:
     with pytest.raises(ConfigurationError, match="is no source of the outbox"):
         parse_source(source, OUTBOX)

@@ -77,7 +77,7 @@ def claim(held: Step) -> Begun:
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
 
 
-def test_step_is_begun_anew_if_released_before_a_takeover() -> None:
+def test_step_is_begun_again_if_released_before_a_takeover() -> None:
     begun, steps = play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(item()), DONE)
     assert isinstance(begun, Begun)
     assert (begun.since, begun.first, len(steps)) == (NOW, True, 3)
@@ -89,7 +89,7 @@ def test_who_always_comes_second_is_told_to_come_again() -> None:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["ids", "mark", "sequence"])
-def test_finish_too_large_is_said_if_the_item_is_unreadable(
+def test_too_large_finish_is_reported_if_item_is_unreadable(
     ledger: Ledger,
 ) -> None:
     with pytest.raises(EntityTooLarge, match="not known"):
@@ -106,7 +106,7 @@ def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
 # --- MongoDB ----------------------------------------------------------------------------------------------------------
 
 
-def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_again() -> None:
+def test_unexplained_refusal_is_retried_on_mongodb() -> None:
     assert isinstance(play(begin(collection(), M, native={"filter": QUERY}, **ASKED), NOTHING, document(), LANDED)[0], Begun)
     never = play(begin(collection(), M, native={"filter": QUERY}, **ASKED), *[NOTHING, document()] * 6)
     assert never[0] == Rejected(M, settled=False)
@@ -115,7 +115,7 @@ def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_again() -> None:
 # --- perform ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_failing_effect_whose_step_cannot_be_released_says_both() -> None:
+def test_error_reports_failed_effect_and_failed_release() -> None:
     flow = perform(table(), M, effect=lambda _: None, native=KEY, then=dict, **ASKED)
     assert isinstance(next(flow), Call)
     assert isinstance(flow.send(DONE), Do)

@@ -29,7 +29,7 @@ def test_the_ttl_attribute_is_a_top_level_name(attribute: Any) -> None:
         Tombstones(timedelta(days=1), attribute)
 
 
-def test_the_ttl_attribute_is_none_of_the_stores_own() -> None:
+def test_ttl_attribute_cannot_be_a_reserved_name() -> None:
     more: Any = {"tombstones": Tombstones(timedelta(days=1), "messageIDs")}
     with pytest.raises(ConfigurationError, match="Choose another one"):
         GuardedTable(Table(), MessageIds(), **more)
@@ -37,14 +37,14 @@ def test_the_ttl_attribute_is_none_of_the_stores_own() -> None:
         GuardedCollection(mongomock_collection(), SeenIds(also=MessageIds()), **more)
 
 
-def test_the_ttl_field_does_not_name_a_document() -> None:
+def test_ttl_field_cannot_identify_a_document() -> None:
     with pytest.raises(ConfigurationError, match="Choose another one"):
         GuardedCollection(
             mongomock_collection(), SeenIds(), key=("email",), tombstones=Tombstones(timedelta(days=1), "email")
         )
 
 
-def test_what_is_no_tombstones_is_refused() -> None:
+def test_invalid_tombstones_setting_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"tombstones=Tombstones\(timedelta"):
         GuardedTable(Table(), SeenIds(), tombstones=timedelta(days=14))  # type: ignore[call-overload]  # the point  # pyright: ignore[reportArgumentType]
 
@@ -58,6 +58,6 @@ def test_a_tombstone_is_read_as_it_was_stored() -> None:
 
 
 @pytest.mark.parametrize("held", ["text", None, {}, {"at": "", "ttl": "", "seconds": "x", "by": "", "key": []}, 7])
-def test_what_is_no_tombstone_is_a_mismatch(held: object) -> None:
+def test_invalid_stored_tombstone_is_a_mismatch(held: object) -> None:
     with pytest.raises(LedgerMismatch, match="ow_tombstone"):
         read_tombstone(held)

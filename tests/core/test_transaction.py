@@ -50,7 +50,7 @@ def test_waits_take_nearly_as_long_as_the_deadline(*, goes_on: bool) -> None:
         assert deadline.total_seconds() - 0.5 <= total <= deadline.total_seconds() + 1e-6
 
 
-def test_what_takes_long_itself_is_part_of_the_deadline() -> None:
+def test_deadline_includes_the_time_of_each_attempt() -> None:
     clock = Clock()
     backoff = Backoff(SECOND, lambda: 1.0, clock)
     clock.now += 0.99
@@ -60,6 +60,6 @@ def test_what_takes_long_itself_is_part_of_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("deadline", [30, None])
-def test_a_deadline_is_a_timedelta(deadline: Any) -> None:
+def test_deadline_must_be_a_timedelta(deadline: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"deadline={deadline!r}: give a timedelta"):
         Backoff(deadline, lambda: 0.0, Clock())

@@ -39,7 +39,7 @@ def words(text: str | None) -> str:
 
 
 @pytest.mark.parametrize("twins", VERBS, ids=lambda twins: twins.blocking.__qualname__)
-def test_help_shows_a_verb_by_its_name_with_its_parameters(twins: Twins) -> None:
+def test_help_shows_a_verbs_name_and_parameters(twins: Twins) -> None:
     for verb in (twins.blocking, twins.asynchronous):
         shown = pydoc.plain(pydoc.render_doc(verb))
         assert f"{twins.name}(self, " in words(shown).replace("( ", "(")  # Python 3.13 breaks long signatures into lines

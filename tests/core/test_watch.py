@@ -31,7 +31,7 @@ def test_clocks_are_compared_first_and_then_hourly() -> None:
     assert [time for time in times if watch.wants_clock(NOW + time)] == [0.0, HOURS, 2 * HOURS]
 
 
-def test_a_clock_that_is_set_back_is_compared_as_soon() -> None:
+def test_clock_is_compared_again_after_being_set_back() -> None:
     watch = Watch(SKEW)
     assert [watch.wants_clock(NOW - time) for time in (0.0, 1.0, HOURS)] == [True, False, True]
 
@@ -40,13 +40,13 @@ def test_a_clock_that_is_set_back_is_compared_as_soon() -> None:
 
 
 @pytest.mark.parametrize("apart", [0.0, 1.0, 6 * HOURS, -6 * HOURS])
-def test_clock_within_the_skew_is_not_mentioned(said: pytest.LogCaptureFixture, apart: float) -> None:
+def test_clock_within_the_allowed_skew_is_not_logged(said: pytest.LogCaptureFixture, apart: float) -> None:
     Watch(SKEW).clock(NOW, NOW + apart)
     assert said.messages == []
 
 
 @pytest.mark.parametrize(("apart", "way"), [(6 * HOURS + 1, "behind"), (-6 * HOURS - 1, "ahead of")])
-def test_clock_off_too_far_is_warned_of_with_its_direction(said: pytest.LogCaptureFixture, apart: float, way: str) -> None:
+def test_clock_skew_warning_includes_the_direction(said: pytest.LogCaptureFixture, apart: float, way: str) -> None:
     Watch(SKEW).clock(NOW, NOW + apart)
     ((logger, level, text),) = [(record.name, record.levelname, record.message) for record in said.records]
     assert (logger, level) == ("onewrite", "WARNING")
@@ -54,7 +54,7 @@ def test_clock_off_too_far_is_warned_of_with_its_direction(said: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_a_log_filter_that_fails_undoes_no_write(monkeypatch: pytest.MonkeyPatch, *, is_closed: bool) -> None:
+def test_failing_log_filter_does_not_affect_the_write(monkeypatch: pytest.MonkeyPatch, *, is_closed: bool) -> None:
     stderr = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
     if is_closed:
@@ -72,7 +72,7 @@ def test_a_log_filter_that_fails_undoes_no_write(monkeypatch: pytest.MonkeyPatch
     assert is_closed or stderr.getvalue() == "onewrite: a line of the log is lost: ValueError\n"
 
 
-def test_a_wrong_clock_is_said_once_a_store(said: pytest.LogCaptureFixture) -> None:
+def test_wrong_clock_is_logged_once_per_store(said: pytest.LogCaptureFixture) -> None:
     watch = Watch(SKEW)
     for apart in (7 * HOURS, -8 * HOURS):
         watch.clock(NOW, NOW + apart)

@@ -61,7 +61,7 @@ def own(table: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("again", [M2, M3], ids=["redelivery", "another delete"])
-def test_next_delete_removes_a_dead_workers_rest(table: Any, again: Message) -> None:
+def test_next_delete_removes_attributes_left_by_a_crashed_worker(table: Any, again: Message) -> None:
     guarded(table).update_item(M1, Key=KEY, **MADE)
     faults = Faults(table)
     faults.after(1)
@@ -124,7 +124,7 @@ def test_key_of_a_sparse_index_is_removed_too() -> None:
     ("native", "says"),
     [({"UpdateExpression": "SET n=:n"}, "takes no UpdateExpression"), ({"ReturnValues": "ALL_NEW"}, "ALL_OLD or NONE")],
 )
-def test_impossible_delete_is_refused_unsent(table: Any, native: Any, says: str) -> None:
+def test_invalid_delete_is_refused(table: Any, native: Any, says: str) -> None:
     with pytest.raises(InvalidUpdate, match=says):
         guarded(table).delete_item(M1, Key=KEY, **native)
     assert item(table) == {}

@@ -23,7 +23,7 @@ def test_two_clauses_of_a_kind_are_refused(clause: str) -> None:
 
 
 @pytest.mark.parametrize("sign", ["'", ";", "- - ?"])
-def test_a_character_that_no_expression_has_is_refused_and_named(sign: str) -> None:
+def test_invalid_character_is_refused_and_named(sign: str) -> None:
     with pytest.raises(InvalidUpdate, match=r"^UpdateExpression .* where no expression has it") as raised:
         read_update(f"SET a = {sign} b")
     assert f"has {sign[-1]!r} where" in str(raised.value)
@@ -50,7 +50,7 @@ def test_a_character_that_no_expression_has_is_refused_and_named(sign: str) -> N
         ("= OR a", "(= OR a)", "a"),
     ],
 )
-def test_a_condition_is_made_safe_beside_an_and(text: str, safe: str, roots: str) -> None:
+def test_condition_is_made_safe_for_joining_with_and(text: str, safe: str, roots: str) -> None:
     assert read_condition(text) == Condition(safe, tuple(roots.split()))
 
 
@@ -85,7 +85,7 @@ def test_an_update_that_leaves_parentheses_open_is_refused(text: str, said: str)
 
 @pytest.mark.parametrize("name", ["UpdateExpression", "ConditionExpression"])
 @pytest.mark.parametrize("letter", ["a", "é"])  # bytes count, not letters
-def test_an_expression_may_have_4096_bytes_and_not_one_more(name: str, letter: str) -> None:
+def test_expression_has_at_most_4096_bytes(name: str, letter: str) -> None:
     full = "SET a=" + letter * ((4096 - 6) // len(letter.encode()))
     assert len(full.encode()) == 4096
     check_limits(name, full)
@@ -100,7 +100,7 @@ def test_an_expression_may_have_4096_bytes_and_not_one_more(name: str, letter: s
         ("ConditionExpression", "a=b" + " AND a<b" * 149 + " OR"),
     ],
 )
-def test_an_expression_may_have_300_operators_and_not_one_more(name: str, full: str) -> None:
+def test_expression_has_at_most_300_operators(name: str, full: str) -> None:
     check_limits(name, full)
     with pytest.raises(InvalidUpdate, match=f"The {name} has 301 operators and functions.*takes 300"):
         check_limits(name, full + (" OR" if name == "ConditionExpression" else "+b"))
@@ -117,9 +117,7 @@ def test_an_expression_may_have_300_operators_and_not_one_more(name: str, full: 
         ("ConditionExpression", "NOT (attribute_exists(a) AND size(b)>:n)", 5),
     ],
 )
-def test_operators_are_counted_as_the_documentation_does(
-    monkeypatch: pytest.MonkeyPatch, name: str, text: str, count: int
-) -> None:
+def test_operators_are_counted_as_documented(monkeypatch: pytest.MonkeyPatch, name: str, text: str, count: int) -> None:
     monkeypatch.setattr("onewrite.dynamodb.expression.MAX_OPERATORS", count)
     check_limits(name, text)
     monkeypatch.setattr("onewrite.dynamodb.expression.MAX_OPERATORS", count - 1)

@@ -72,7 +72,7 @@ def raised_by(flow: Flow[Any], *answers: Any) -> ClientError:
 
 
 @pytest.mark.parametrize("asked", ["UPDATED_NEW", "UPDATED_OLD"])
-def test_refusal_shows_no_more_than_the_changes_asked_for(asked: str) -> None:
+def test_refusal_returns_no_entity_if_only_changes_are_requested(asked: str) -> None:
     native = {**CLOSE, "ReturnValues": asked}
     tombstone = {**KEY["Key"], "ow_tombstone": {"by": b"x", "at": "2026-09-21T14:13:20.000Z"}}
     expected = {Duplicate(M5): SEEN, Rejected(M5): ENTITY, Missing(M5): None, Gone(M5): tombstone}
@@ -103,7 +103,7 @@ def test_unreadable_entity_is_still_too_large(answer: Any) -> None:
     assert raised.value.__cause__ is error
 
 
-def test_expression_too_large_is_no_item_too_large() -> None:
+def test_too_large_expression_is_not_reported_as_large_item() -> None:
     text = "Invalid UpdateExpression: Expression size has exceeded the maximum allowed size; expression size: 4097"
     with pytest.raises(ClientError, match="expression size: 4097"):
         play(flows(SeenIds()).write(M5, CLOSE), failure("ValidationException", text))
@@ -125,13 +125,13 @@ def test_expression_too_large_is_no_item_too_large() -> None:
         lambda store, table: store.updating(**CLOSE, **table),
     ],
 )
-def test_a_call_that_names_a_table_is_refused_unsent(call: Callable[[Any, dict[str, Any]], Any]) -> None:
+def test_call_with_a_table_name_is_refused_before_sending(call: Callable[[Any, dict[str, Any]], Any]) -> None:
     store = GuardedTable(Table(), SeenIds(), tombstones=Tombstones(timedelta(days=30)))
     with pytest.raises(InvalidUpdate, match="TableName"):
         call(store, {"TableName": "others"})
 
 
-def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
+def test_callers_wrong_type_is_refused_by_the_driver() -> None:
     error = mistyped()
     assert raised_by(flows(SeenIds()).write(M5, CLOSE), error, refusal(ENTITY)) is error
 
@@ -156,7 +156,7 @@ CLOSED: dict[str, Any] = {**ENTITY, "closed": True}
         ({**FOURTH, "ow_@s": Decimal(5), "ow_t": TOKEN}, Rejected(M5, CLOSED)),  # its answer was lost
     ],
 )
-def test_what_changed_before_the_mark_could_be_moved_is_told(held: Any, expected: object) -> None:
+def test_change_before_the_mark_moves_is_reported(held: Any, expected: object) -> None:
     assert play(flows(InSequence(first=2)).write(M5, CLOSE), refusal(FOURTH), refusal(held))[0] == expected
 
 
@@ -168,7 +168,7 @@ def dated(date: str | None) -> dict[str, Any]:
 
 
 # 1,790,000,000 is the 21st of September 2026, 14:13:20.
-def test_clock_off_too_far_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_clock_skew_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "onewrite")
     clock = iter([NOW, NOW + 1, NOW + 4000, NOW + 8000])
     steady = Flows(Table(), SeenIds(), None, lambda: next(clock), lambda: "try", is_async=False)

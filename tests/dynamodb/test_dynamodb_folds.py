@@ -75,7 +75,7 @@ def seen(*numbers: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", LEDGERS)
-def test_forty_messages_fit_into_few_writes_beside_a_condition(name: str) -> None:
+def test_forty_messages_with_a_condition_take_few_writes(name: str) -> None:
     def conditioned(fresh: list[Message]) -> dict[str, Any]:
         return {**write(fresh), "ConditionExpression": f"attribute_exists({'a' * 480})"}
 
@@ -92,7 +92,7 @@ def test_a_fold_too_long_beside_another_step_is_halved() -> None:
     assert [last in spell_condition(call.kwargs) for call in calls] == [True, False, False, True, True]
 
 
-def test_growing_text_is_halved_before_it_is_sent() -> None:
+def test_fold_with_growing_string_is_halved_before_sending() -> None:
     asked: list[int] = []
 
     def listed(fresh: list[Message]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_growing_text_is_halved_before_it_is_sent() -> None:
     assert (asked, len(calls)) == ([40, 20, 20], 2)
 
 
-def test_operators_count_as_well_as_bytes() -> None:
+def test_fold_counts_operators_and_bytes() -> None:
     def asks(fresh: list[Message]) -> dict[str, Any]:
         asked = " OR ".join([f"n = :n{n}" for n in range(30 * len(fresh))])
         return {**write(fresh), "ConditionExpression": asked}
@@ -120,7 +120,7 @@ def test_operators_count_as_well_as_bytes() -> None:
 # --- what an answer means ---------------------------------------------------------------------------------------------
 
 
-def test_item_too_large_is_looked_at_for_duplicates() -> None:
+def test_too_large_item_is_checked_for_duplicates() -> None:
     look = refusal(seen(1, 2))
     outcomes, calls = play_requests(fold(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE)
     assert kinds(outcomes) == [Duplicate, Duplicate, Applied, Applied]
@@ -133,7 +133,7 @@ def test_item_without_room_for_all_takes_half() -> None:
     assert kinds(outcomes) == [Applied] * 4
 
 
-def test_lost_answer_is_found_if_the_retry_is_too_large() -> None:
+def test_lost_response_is_detected_if_the_retry_is_too_large() -> None:
     look = refusal(seen(1, 2, ow_t=Binary(TOKEN)))
     outcomes, _ = play_requests(fold(flows(SeenIds()), messages(1, 2), write), too_large(), look)
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]

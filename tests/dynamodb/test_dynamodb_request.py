@@ -43,7 +43,7 @@ def put(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str
 # --- new items --------------------------------------------------------------------------------------------------------
 
 
-def test_the_callers_own_call_is_left_as_it_was() -> None:
+def test_callers_arguments_are_not_changed() -> None:
     names, values = {"#a": "a"}, {":a": 1}
     update(SeenIds(), UpdateExpression="SET #a = :a", ExpressionAttributeNames=names, ExpressionAttributeValues=values)
     assert (names, values) == ({"#a": "a"}, {":a": 1})
@@ -63,7 +63,7 @@ def test_the_callers_own_call_is_left_as_it_was() -> None:
     ],
     ids=str,
 )
-def test_our_placeholders_are_refused_declared_or_merely_used(native: dict[str, Any]) -> None:
+def test_reserved_placeholders_are_refused(native: dict[str, Any]) -> None:
     with pytest.raises(InvalidUpdate, match=r"The placeholder [#:]ow_\w* begins as the ledger's own do"):
         update(**native)
     if "UpdateExpression" not in native:
@@ -73,18 +73,18 @@ def test_our_placeholders_are_refused_declared_or_merely_used(native: dict[str, 
 
 @pytest.mark.parametrize("name", ["AttributeUpdates", "Expected", "ConditionalOperator"])
 @pytest.mark.parametrize("call", [update, put])
-def test_the_old_way_is_refused(call: Any, name: str) -> None:
+def test_legacy_parameters_are_refused(call: Any, name: str) -> None:
     with pytest.raises(InvalidUpdate, match=f"{name} is the old way"):
         call(**{name: {}})
 
 
-def test_a_condition_of_boto3s_own_may_not_touch_the_ledger() -> None:
+def test_boto3_condition_on_the_ledger_is_refused() -> None:
     with pytest.raises(InvalidUpdate, match="'ow_all': every name that begins with ow_ is onewrite's own"):
         update(ConditionExpression=Attr("ow_all[0]").exists())
 
 
 @pytest.mark.parametrize("taken", [{"ExpressionAttributeNames": {"#n0": "a"}}, {"ExpressionAttributeValues": {":v0": 1}}])
-def test_a_placeholder_that_boto3_makes_for_itself_is_refused(taken: dict[str, Any]) -> None:
+def test_placeholder_generated_by_boto3_is_refused(taken: dict[str, Any]) -> None:
     with pytest.raises(InvalidUpdate, match=r"boto3's Attr makes the placeholder [#:][nv]0 for itself"):
         update(ConditionExpression=Attr("left").gte(2), **taken)
 
@@ -102,7 +102,7 @@ def test_a_placeholder_that_boto3_makes_for_itself_is_refused(taken: dict[str, A
     ],
     ids=str,
 )
-def test_argument_of_a_wrong_type_is_refused_by_name(native: dict[str, Any], said: str) -> None:
+def test_argument_of_wrong_type_is_refused_by_name(native: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUpdate, match=said):
         update(**native)
 
@@ -125,7 +125,7 @@ def test_typed_values_are_refused_if_stored_as_maps(guard: Any, native: Any, nam
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("call", [update, put])
-def test_a_sequence_has_38_digits_at_most(call: Any, ledger: Ledger, sign: int) -> None:
+def test_sequence_has_at_most_38_digits(call: Any, ledger: Ledger, sign: int) -> None:
     # What counts is compared with the one before, which has 38 digits at most too.
     longest = sign * (10**38 - 1) + (sign < 0 and isinstance(ledger, InSequence))
     request = call(ledger, Message("m", "s", sequence=longest))
@@ -145,7 +145,7 @@ def test_limits_hold_for_the_whole_expression() -> None:
         update(SeenIds(), ConditionExpression=f"({'a' * (4097 - ours)})")
 
 
-def test_item_too_wide_to_put_is_told_the_remedy() -> None:
+def test_error_for_item_too_wide_to_put_names_the_remedy() -> None:
     item = {"orderId": "o-1", **{f"a{n}": n for n in range(120)}}
     with pytest.raises(InvalidUpdate, match="use update_item with ConditionExpression='attribute_not_exists"):
         put(Item=item)

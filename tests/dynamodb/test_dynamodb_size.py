@@ -27,7 +27,7 @@ from onewrite.dynamodb.size import item_size, value_size
     ],
     ids=repr,
 )
-def test_a_value_has_the_bytes_that_dynamodb_counts(value: Any, expected: int) -> None:
+def test_value_size_matches_dynamodbs_count(value: Any, expected: int) -> None:
     assert value_size(value) == expected
 
 
@@ -47,6 +47,6 @@ def test_digits_of_a_number_are_counted_in_pairs(number: str, expected: int) -> 
     assert value_size(Decimal(number)) == expected
 
 
-def test_names_of_an_item_count() -> None:
+def test_attribute_names_count_toward_item_size() -> None:
     assert item_size({}) == 0
     assert item_size({"né": "abc", "n": 1}) == 3 + 3 + 1 + 2

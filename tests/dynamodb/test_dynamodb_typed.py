@@ -143,7 +143,7 @@ def comparable(result: Any) -> Any:
     return result if getattr(result, "entity", None) is None else replace(result, entity=comparable(result.entity))
 
 
-def test_each_verb_returns_typed_what_another_store_returns_plain(open_store: Open) -> None:
+def test_each_verb_returns_typed_values_equal_to_plain_ones(open_store: Open) -> None:
     expected = run_story(open_store("plain", False), dict)
     found = run_story(open_store("typed", True), as_typed)
     assert [type(outcome) for outcome in found] == [type(outcome) for outcome in expected]
@@ -155,7 +155,7 @@ def test_each_verb_returns_typed_what_another_store_returns_plain(open_store: Op
     assert found[4].entity["map"] == {"M": {"list": {"L": [{"BOOL": True}, {"NULL": True}, {"B": b"x"}, {"N": "1.5"}]}}}
 
 
-def test_explain_takes_typed_values(open_store: Open) -> None:
+def test_explain_accepts_typed_values(open_store: Open) -> None:
     request = open_store("typed", True).explain("update_item", Message("m1"), **as_typed({**KEY, **SET}))
     assert request["Key"] == {"id": {"S": "o-1"}}
     assert request["ExpressionAttributeValues"][":n"] == {"N": "1"}
@@ -164,7 +164,7 @@ def test_explain_takes_typed_values(open_store: Open) -> None:
 @pytest.mark.parametrize(
     "value", ["x", 1, None, {"S": 1}, {"S": "a", "N": "1"}, {"L": ["x"]}, {"M": {"a": 1}}, {"N": "x"}, {"X": "y"}, {}]
 )
-def test_a_value_that_is_not_typed_is_refused(open_store: Open, value: Any) -> None:
+def test_plain_value_is_refused(open_store: Open, value: Any) -> None:
     store = open_store("typed", True)
     for native in (
         {"Key": {"id": value}},
@@ -174,6 +174,6 @@ def test_a_value_that_is_not_typed_is_refused(open_store: Open, value: Any) -> N
             result_of(store.update_item(Message("m1"), **native))
 
 
-def test_only_a_low_level_client_takes_typed_values() -> None:
+def test_only_a_low_level_client_accepts_typed_values() -> None:
     with moto_table("orders") as table, pytest.raises(ConfigurationError, match="typed=True: a Table types values itself"):
         GuardedTable(table, SeenIds(), typed=True)  # type: ignore[call-overload]

@@ -18,13 +18,13 @@ VALUES += [[1, "a", [2, True], {"b": None}], {}, {"a": {"b": [1]}}, {"a"}, {1}, 
 
 
 @pytest.mark.parametrize("value", [*VALUES, bytearray(b"x"), ("a", 1), Members(("b", "a"))], ids=repr)
-def test_the_short_cuts_say_what_boto3_says(value: Any) -> None:
+def test_fast_paths_return_the_same_values_as_boto3(value: Any) -> None:
     assert typed_values({"a": value}) == {"a": TypeSerializer().serialize(value)}
 
 
 @pytest.mark.parametrize("value", [10**38, -(10**38), 1.5, pytest.param(object(), id="an object")])
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [{"a": value}]])
-def test_what_dynamodb_cannot_hold_is_refused_as_boto3_does(value: Any, wrap: Any) -> None:
+def test_unsupported_value_is_refused_as_in_boto3(value: Any, wrap: Any) -> None:
     with pytest.raises(Exception) as theirs:  # of whatever type boto3 raises
         TypeSerializer().serialize(wrap(value))
     with pytest.raises(type(theirs.value)):
@@ -82,11 +82,11 @@ def test_typed_value_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "value", [{"S": 1}, {"B": "x"}, {"X": "x"}, {"S": "x", "N": "1"}, {"NULL": None}, {1: "x"}], ids=repr
 )
-def test_value_that_seems_typed_is_plain(value: Any) -> None:
+def test_plain_map_that_resembles_a_typed_value_is_plain(value: Any) -> None:
     assert typed_values({":v": value})[":v"] == TypeSerializer().serialize(value)
     assert typed_values({":v": {"a": {"S": "x"}}})[":v"] == {"M": {"a": {"M": {"S": {"S": "x"}}}}}
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_typed_values_come_back_plain(value: Any) -> None:
+def test_typed_values_are_returned_plain(value: Any) -> None:
     assert plain_values(typed_values({"a": value})) == {"a": value}

@@ -121,13 +121,13 @@ def _reason(reason: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "reason", ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"]
 )
-def test_passing_refusal_is_tried_again_with_a_new_token(reason: str) -> None:
+def test_temporary_refusal_is_retried_with_a_new_token(reason: str) -> None:
     client = Client(cancelled(reason, None), cancelled({}, reason), cancelled(PASSED, reason), DONE)
     assert sent(client, writes(client, HighWaterMark())) == Applied(M5)
     assert len(set(client.tokens)) == 4
 
 
-def test_other_errors_leave_as_they_came() -> None:
+def test_other_errors_are_raised_unchanged() -> None:
     denied, invalid = failure("AccessDeniedException"), failure("ValidationException", "Invalid UpdateExpression")
     no_path = cancelled(("ValidationError", "The document path is invalid"), None)
     for error in (
@@ -151,7 +151,7 @@ def test_one_image_shows_a_landing_if_all_show_the_effect() -> None:
     assert sent(Client(cancelled(None, LANDED))) == Duplicate(M5, {"id": "a"}, participant=1)
 
 
-def test_the_inbox_shows_that_it_landed() -> None:
+def test_inbox_proves_that_the_transaction_was_applied() -> None:
     client = Client(DONE)
     plain = unguarded(client)
     write = plain.putting(Item={"id": "a"})
@@ -184,7 +184,7 @@ def test_entity_too_large_is_named_with_its_sizes() -> None:
 
 
 @pytest.mark.parametrize("reason", [TOO_LARGE, MISTYPED])
-def test_what_is_found_invalid_may_be_a_redelivery(reason: Any) -> None:
+def test_invalid_write_can_be_a_redelivery(reason: Any) -> None:
     client = Client(cancelled(reason, None), driven.refusal(SEEN))
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
@@ -198,7 +198,7 @@ def test_oversized_write_is_no_gap_if_the_item_is_unreadable() -> None:
 
 
 @pytest.mark.parametrize("text", [TOO_LARGE[1], MISTYPED[1]])
-def test_invalid_request_is_looked_into_item_by_item(text: str) -> None:
+def test_invalid_request_is_checked_item_by_item(text: str) -> None:
     client = Client(failure("ValidationException", text), driven.refusal(FREE), driven.refusal({**SEEN, "id": "b"}))
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
@@ -222,7 +222,7 @@ def test_too_many_writes_and_too_many_bytes_are_refused() -> None:
         sent(client, [table.updating(Key={"id": str(n)}, **update) for n in range(11)])
 
 
-def test_all_writes_are_of_one_client() -> None:
+def test_writes_of_different_clients_are_refused() -> None:
     one, other = Client(), Client()
     with pytest.raises(ConfigurationError, match="same client"):
         sent(one, [*writes(one)[:1], *writes(other)[1:]])
@@ -253,13 +253,13 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
         ({"Key": {"id": "a"}, "ExpressionAttributeValues": {":ow_a": 1}}, "begins as the ledger's own"),
     ],
 )
-def test_a_write_without_a_ledger_leaves_alone_what_is_ours(native: Any, complaint: str) -> None:
+def test_write_without_ledger_cannot_change_reserved_names(native: Any, complaint: str) -> None:
     client = Client()
     with pytest.raises(InvalidUpdate, match=complaint):
         sent(client, [unguarded(client).updating(**native)], inbox=inbox_of(client))
 
 
-def test_client_of_a_resource_is_no_low_level_client() -> None:
+def test_client_of_a_resource_is_not_a_low_level_client() -> None:
     keys: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     client: Any = boto3.resource("dynamodb", **keys).meta.client
     for lean in (False, True):

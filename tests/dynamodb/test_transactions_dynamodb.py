@@ -92,7 +92,7 @@ def test_the_token_of_a_cancelled_transaction_is_not_remembered(machine: Machine
 
 
 @pytest.mark.parametrize("token", [{}, {"ClientRequestToken": "t"}], ids=["botocore's token", "the handler's token"])
-def test_planned_lost_answer_is_sent_again_with_its_token(token: Any, world: Callable[[], Any]) -> None:
+def test_request_is_retried_with_its_token_after_lost_response(token: Any, world: Callable[[], Any]) -> None:
     client = world()
     faults = Faults(client)
     faults.lose_answer(1)

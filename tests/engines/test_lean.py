@@ -179,7 +179,7 @@ def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: G
 
 
 @pytest.mark.parametrize("garble", GARBLES)
-def test_unreadable_answer_makes_one_more_request_without_effect(
+def test_unreadable_response_is_retried_once_without_a_second_effect(
     lean: GuardedTable, garbling: Garbling, state: Callable[[], State], garble: str
 ) -> None:
     garbling.garble = GARBLES[garble]
@@ -190,7 +190,7 @@ def test_unreadable_answer_makes_one_more_request_without_effect(
 
 
 @ledgers
-def test_late_answer_is_recognized_with_every_ledger(
+def test_late_response_is_recognized_with_every_ledger(
     garbling: Garbling, table: str, ledger: AnyLedger, state: Callable[[], State]
 ) -> None:
     client = dynamo_client(garbling.endpoint, read_timeout=0.2, retries={"total_max_attempts": 3})

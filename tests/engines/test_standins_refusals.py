@@ -232,7 +232,7 @@ def test_mongodb_answers_a_call_that_the_stand_in_refuses(case: Refusal, mongo: 
 
 
 @pytest.mark.parametrize("case", MONGODB.values(), ids=MONGODB)
-def test_the_stand_in_of_mongodb_refuses_a_lie(case: Refusal) -> None:
+def test_mongodb_stand_in_refuses_unsupported_call(case: Refusal) -> None:
     with mongomock_collection() as things:
         before = with_document(things).find_one()
         with pytest.raises(UnsupportedByStandIn, match=rf"^mongomock.*{case.words}.*\. Run this test on mongod\(\)\.$"):

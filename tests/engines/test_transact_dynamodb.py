@@ -75,7 +75,7 @@ def test_answer_lost_for_botocore_makes_redelivery_a_duplicate(
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
 
-def test_own_token_shows_the_landing_if_requests_token_expired(
+def test_stored_token_proves_the_write_if_request_token_expired(
     proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
 ) -> None:
     class Forgetful:

@@ -60,7 +60,7 @@ def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, na
 
 @pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in WRONG.items() for engine in case.engines])
 @pytest.mark.few(3)
-def test_what_goes_wrong_by_memory_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+def test_mistake_caused_by_memory_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, wrong_memory, name, WRONG[name])
     assert report.counterexample is not None
     assert report.nondeterministic is None
@@ -76,12 +76,12 @@ def test_what_goes_wrong_by_memory_is_found(explore: Any, worlds: Worlds, engine
     ],
 )
 @pytest.mark.few(2)
-def test_memory_by_which_nothing_goes_wrong_is_no_alarm(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+def test_harmless_memory_is_not_reported(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, right_memory, name, RIGHT[name])
     report.assert_effectively_once()
     assert report.exhausted
 
 
 @pytest.mark.parametrize(("handlers", "tried"), [(wrong_memory, WRONG), (right_memory, RIGHT)])
-def test_every_handler_is_tried(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
+def test_every_handler_is_tested(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
     assert sorted(tried) == sorted(handlers_in(handlers))

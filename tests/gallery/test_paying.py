@@ -103,5 +103,5 @@ def test_a_charge_is_taken_once_and_recorded_once(explore: Any, worlds: Worlds, 
 
 
 @pytest.mark.parametrize(("handlers", "tried"), [(wrong_paying, WRONG), (right_paying, WORKS)])
-def test_every_handler_is_tried(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
+def test_every_handler_is_tested(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
     assert sorted(tried) == sorted(handlers_in(handlers))

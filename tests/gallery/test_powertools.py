@@ -108,19 +108,21 @@ def bounds(moto_table: Any) -> dict[str, Any]:
     }
 
 
-def test_powertools_has_a_window_after_the_write(explore: Any, clock: Clock, bounds: dict[str, Any]) -> None:
+def test_powertools_doubles_the_effect_after_a_crash(explore: Any, clock: Clock, bounds: dict[str, Any]) -> None:
     found = explore(with_powertools(plainly, clock), **bounds).counterexample
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
     assert found.replay_code == REPLAY_CODES["the process dies"]
 
 
 @pytest.mark.parametrize("replay_code", REPLAY_CODES.values(), ids=REPLAY_CODES)
-def test_the_increment_is_doubled_when(explore: Any, clock: Clock, bounds: dict[str, Any], replay_code: str) -> None:
+def test_powertools_increment_is_doubled_if_replayed(
+    explore: Any, clock: Clock, bounds: dict[str, Any], replay_code: str
+) -> None:
     found = explore(with_powertools(plainly, clock), **bounds, replay=replay_code).counterexample
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
 
 
-def test_onewrite_makes_the_same_increment_once(explore: Any, bounds: dict[str, Any]) -> None:
+def test_onewrite_applies_the_same_increment_once(explore: Any, bounds: dict[str, Any]) -> None:
     def build(stores: Any) -> Handler:
         return guarded(stores["customers"])
 
@@ -130,7 +132,7 @@ def test_onewrite_makes_the_same_increment_once(explore: Any, bounds: dict[str, 
         assert report.exhausted
 
 
-def test_the_two_go_together(explore: Any, clock: Clock, bounds: dict[str, Any]) -> None:
+def test_powertools_and_onewrite_work_together(explore: Any, clock: Clock, bounds: dict[str, Any]) -> None:
     report = explore(with_powertools(guarded, clock), **bounds)
     report.assert_effectively_once()
     assert report.exhausted

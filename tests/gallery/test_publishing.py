@@ -96,7 +96,7 @@ def test_a_publisher_that_loses_or_invents_an_event_is_found(explore: Any, world
     ],
 )
 @pytest.mark.few(2)
-def test_events_are_told_once_and_in_order(explore: Any, worlds: Worlds, engine: str, name: str, work: Work) -> None:
+def test_events_are_published_once_and_in_order(explore: Any, worlds: Worlds, engine: str, name: str, work: Work) -> None:
     build = getattr(right_publishing, name)
     report = explore(build, messages=work.messages, world=worlds(engine, NAMES), observe=work.observe, **work.bounds)
     # A relay tells others: what is told in the end is the same without it, and there is nothing to tell after another one.
@@ -105,5 +105,5 @@ def test_events_are_told_once_and_in_order(explore: Any, worlds: Worlds, engine:
 
 
 @pytest.mark.parametrize(("handlers", "tried"), [(wrong_publishing, WRONG), (right_publishing, WORKS)])
-def test_every_publisher_is_tried(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
+def test_every_publisher_is_tested(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
     assert sorted(tried) == sorted(handlers_in(handlers))

@@ -98,7 +98,9 @@ GALLERY: list[tuple[str, ModuleType, Mapping[str, Work]]] = [
     ],
 )
 @pytest.mark.few(6)
-def test_work_takes_effect_once_whatever_happens(explore: Any, worlds: Worlds, engine: str, build: Any, work: Work) -> None:
+def test_handwritten_work_takes_effect_once_in_every_schedule(
+    explore: Any, worlds: Worlds, engine: str, build: Any, work: Work
+) -> None:
     report = explore(
         build,
         messages=work.messages,
@@ -111,6 +113,6 @@ def test_work_takes_effect_once_whatever_happens(explore: Any, worlds: Worlds, e
 
 
 @pytest.mark.parametrize("handlers", dict.fromkeys(handlers for _, handlers, _ in GALLERY), ids=lambda it: it.__name__)
-def test_every_right_handler_is_tried(handlers: ModuleType) -> None:
+def test_every_right_handler_is_tested(handlers: ModuleType) -> None:
     tried = [name for _, module, works in GALLERY if module is handlers for name in works]
     assert sorted(tried) == sorted(handlers_in(handlers))

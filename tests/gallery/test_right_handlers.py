@@ -95,7 +95,7 @@ def world(kind: str, moto_table: Any, mongomock_collection: Any) -> Any:
     ],
 )
 @pytest.mark.few(8)
-def test_work_that_is_guarded_takes_effect_once_whatever_happens(explore: Any, world: Any, kind: str, work: Work) -> None:
+def test_guarded_work_takes_effect_once_in_every_schedule(explore: Any, world: Any, kind: str, work: Work) -> None:
     build = getattr(HANDLERS[kind], work.handler)
     report = explore(
         lambda store: build(guard(kind, work.ledger, store)),

@@ -64,20 +64,20 @@ def test_a_mistake_with_tasks_is_found_in_one_delivery(explored: Any, name: str)
 
 @pytest.mark.parametrize("name", LEFT)
 @pytest.mark.few(6)
-def test_what_a_handler_leaves_behind_is_refused_by_its_name(explored: Any, name: str) -> None:
+def test_unfinished_work_of_a_handler_is_refused_by_name(explored: Any, name: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         explored(getattr(left_behind, name))
     assert str(refused.value).startswith("m1, delivery 1 has returned and left ")
     assert LEFT[name] in str(refused.value)
 
 
-def test_every_handler_that_leaves_something_behind_is_tried() -> None:
+def test_every_handler_with_unfinished_work_is_tested() -> None:
     assert sorted(LEFT) == sorted(handlers_in(left_behind))
 
 
 @pytest.mark.parametrize("name", handlers_in(right_tasks))
 @pytest.mark.few(1)
-def test_work_in_tasks_takes_effect_once_whatever_happens(explored: Any, name: str) -> None:
+def test_work_in_tasks_takes_effect_once_in_every_schedule(explored: Any, name: str) -> None:
     report = explored(getattr(right_tasks, name))
     report.assert_effectively_once()
     assert report.exhausted
@@ -85,7 +85,7 @@ def test_work_in_tasks_takes_effect_once_whatever_happens(explored: Any, name: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gathered", "grouped"])
-def test_work_in_tasks_takes_effect_once_while_a_clock_ticks(explored: Any, worlds: Worlds, name: str) -> None:
+def test_work_in_tasks_takes_effect_once_with_a_ticking_clock(explored: Any, worlds: Worlds, name: str) -> None:
     """Two messages, and a minute goes by with each look at the clock."""
 
     def build(books: Any) -> Any:

@@ -95,7 +95,7 @@ def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, na
 
 @pytest.mark.parametrize(("name", "engine"), on_engines(WRONG))
 @pytest.mark.few(12)
-def test_a_handler_that_counts_on_a_kinder_world_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+def test_handler_that_ignores_a_possible_fault_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, wrong_world, name, WRONG[name])
     assert report.counterexample is not None
     replay = replace(WRONG[name], bounds={**WRONG[name].bounds, "replay": report.counterexample.replay_code})
@@ -105,12 +105,12 @@ def test_a_handler_that_counts_on_a_kinder_world_is_found(explore: Any, worlds: 
 
 @pytest.mark.parametrize(("name", "engine"), on_engines(RIGHT))
 @pytest.mark.few(10)
-def test_a_handler_ready_for_the_world_passes(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+def test_handler_that_tolerates_every_fault_passes(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, right_world, name, RIGHT[name])
     report.assert_effectively_once()
     assert report.exhausted
 
 
 @pytest.mark.parametrize(("handlers", "tried"), [(wrong_world, WRONG), (right_world, RIGHT)])
-def test_every_handler_is_tried(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
+def test_every_handler_is_tested(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
     assert sorted(tried) == sorted(handlers_in(handlers))

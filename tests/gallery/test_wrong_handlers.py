@@ -180,7 +180,7 @@ def test_a_mistake_is_found_in_few_steps(explore: Any, worlds: Worlds, engine: s
 
 
 @pytest.mark.parametrize("handlers", dict.fromkeys(handlers for _, handlers, _ in GALLERY), ids=lambda it: it.__name__)
-def test_every_wrong_handler_is_tried(handlers: ModuleType) -> None:
+def test_every_wrong_handler_is_tested(handlers: ModuleType) -> None:
     tried = {name for _, module, mistakes in GALLERY if module is handlers for name in mistakes}
     assert sorted(tried) == sorted(handlers_in(handlers))
 

@@ -559,14 +559,14 @@ def test_an_event_without_an_id_or_a_source_is_refused(name: str, value: Any) ->
 
 
 @pytest.mark.parametrize("body", [{"id": "A-1", "source": "/orders"}, [structured()], 5])
-def test_a_body_that_is_no_event_is_refused(body: Any) -> None:
+def test_body_that_is_not_a_cloudevent_is_refused(body: Any) -> None:
     assert refused(cloudevent(), sqs(body)).startswith("Record b1: it isn't a CloudEvent: its body has no specversion")
 
 
 # positions in streams -------------------------------------------------------------------------------------------------
 
 
-def test_data_that_cannot_be_read_is_refused() -> None:
+def test_unreadable_data_is_refused() -> None:
     assert refused(cloudevent(), sqs(structured(data_base64=CANARY))) == "Record b1: its data_base64: expected valid base64."
     said = binary(ce_id="A-1", ce_source="/orders")
     assert refused(cloudevent(), sqs(CANARY, messageAttributes=said)).startswith("Record b1: its body isn't valid JSON")

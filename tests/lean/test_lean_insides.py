@@ -36,7 +36,7 @@ def _client(service: Service, **config: Any) -> Any:
     return sdk.client(service.name, region_name="eu-west-1", **keys, config=Config(**config))
 
 
-def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
+def test_required_private_attributes_exist(client: Any, service: Service) -> None:
     frozen = insides.read_credentials(client).get_frozen_credentials()
     assert (frozen.access_key, frozen.secret_key, frozen.token) == ("key", "secret", None)
     session = insides.read_session(client)
@@ -51,6 +51,6 @@ def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
     assert len(insides.read_functions(client, service.methods.values())) == 12
 
 
-def test_boto3s_own_client_has_nothing_to_pass_by(client: Any, service: Service) -> None:
+def test_default_boto3_client_has_no_bypassed_settings(client: Any, service: Service) -> None:
     assert find_obstacle(service, client) is None
     assert find_unknown_handlers(service, client) == []

@@ -61,7 +61,7 @@ def lean(client: Any) -> GuardedTable:
         ({"service": "dynamodbstreams"}, "one of dynamodbstreams"),
     ],
 )
-def test_settings_that_would_be_passed_by_are_refused(config: dict[str, Any], why: str) -> None:
+def test_bypassed_settings_are_refused(config: dict[str, Any], why: str) -> None:
     with made(**config) as client, pytest.raises(ConfigurationError, match=why):
         lean(client)
 
@@ -131,7 +131,7 @@ def test_a_foreign_event_handler_is_refused_by_name(event: str) -> None:
             lean(client)
 
 
-def test_misplaced_botocore_handler_sends_all_by_the_client(
+def test_misplaced_botocore_handler_sends_all_requests_through_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with made() as client, caplog.at_level(logging.WARNING, "onewrite"):
@@ -163,7 +163,7 @@ def test_a_wrapped_method_of_one_client_is_refused() -> None:
             lean(client)
 
 
-def test_another_http_session_is_refused() -> None:
+def test_custom_http_session_is_refused() -> None:
     class Session(URLLib3Session):
         """One of a user's own."""
 
@@ -173,7 +173,7 @@ def test_another_http_session_is_refused() -> None:
             lean(client)
 
 
-def test_another_protocol_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_protocol_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setitem(client.meta.service_model.metadata, "protocol", "smithy-rpc-v2-cbor")
         monkeypatch.setitem(client.meta.service_model.metadata, "protocols", ["smithy-rpc-v2-cbor"])
@@ -181,7 +181,7 @@ def test_another_protocol_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             lean(client)
 
 
-def test_a_botocore_that_has_changed_inside_is_refused() -> None:
+def test_botocore_with_changed_internals_is_refused() -> None:
     with made() as client:
         del client._endpoint.http_session._socket_options
         with pytest.raises(ConfigurationError, match="does not know this version"):
@@ -201,7 +201,7 @@ def goes_lean(client: Any) -> bool:
     return not goes_by_client(LeanTableClient(client))
 
 
-def test_later_handler_sends_by_the_client_until_removed(caplog: pytest.LogCaptureFixture) -> None:
+def test_later_handler_sends_requests_through_the_client_until_removed(caplog: pytest.LogCaptureFixture) -> None:
     with made() as client:
         target = LeanTableClient(client)
         assert not goes_by_client(target)
@@ -215,7 +215,7 @@ def test_later_handler_sends_by_the_client_until_removed(caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("where", ["BaseClient", "its class", "the client"])
-def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_instrumentation_is_detected(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         target = LeanTableClient(client)
         owner = {"BaseClient": botocore.client.BaseClient, "its class": type(client), "the client": client}[where]
@@ -226,7 +226,7 @@ def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytes
         assert not goes_by_client(target)
 
 
-def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_without_a_token_are_sent_through_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """A takeover, a release, the second request of a delete, a transaction."""
     with made() as client:
         target = LeanTableClient(client)
@@ -249,7 +249,7 @@ _WHOLE_REQUESTS = {
 
 
 @pytest.mark.parametrize("operation", _WHOLE_REQUESTS)
-def test_an_argument_whose_value_botocore_refuses_is_left_to_it(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_argument_is_refused_by_botocore(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         target = LeanTableClient(client)
         shape = client.meta.service_model.operation_model(operation).input_shape
@@ -272,7 +272,7 @@ def _never(*_: Any) -> None:
     raise AssertionError("it went lean")
 
 
-def test_what_is_no_client_of_botocore_is_refused() -> None:
+def test_object_that_is_not_a_botocore_client_is_refused() -> None:
     class Stub:
         """As a library puts in the place of a client."""
 
@@ -285,14 +285,14 @@ def test_what_is_no_client_of_botocore_is_refused() -> None:
 @pytest.mark.parametrize(
     "endpoint", [("https://dynamodb.example.com", {"x-more": ["header"]}, {}), ("https://dynamodb.example.com/path", {}, {})]
 )
-def test_unknown_way_of_a_request_is_not_taken(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_route_is_refused(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
         with pytest.raises(UnknownRoute, match="in a way of their own"):
             Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
-def test_credentials_unfit_for_a_header_go_by_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_invalid_in_a_header_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setattr(insides.read_credentials(client), "token", "a\r\nx-evil: 1")
         with pytest.raises(UnknownRoute, match="characters"):

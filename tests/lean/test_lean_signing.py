@@ -32,7 +32,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_the_published_examples_have_the_published_signatures(name: str) -> None:
+def test_signatures_match_the_published_examples(name: str) -> None:
     method, headers, body, names, signature = VECTORS[name]
     signed = Signer(SUITE, "us-east-1", "service").sign(method, headers, body, MOMENT)
     credential = "Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request"
@@ -55,7 +55,7 @@ moments = st.integers(0, 4_000_000_000)
     body=st.text(max_size=50).map(lambda text: text.encode("utf-8", "surrogatepass")),
     moment=moments,
 )
-def test_any_request_is_signed_as_botocore_signs_it(
+def test_signature_is_the_same_as_botocores(
     url: str, identity: SigningKeys, region: str, more: dict[str, str], body: bytes, moment: int
 ) -> None:
     headers = {"content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.UpdateItem", **more}
@@ -87,7 +87,7 @@ class _Datetime:
         return self._now
 
 
-def test_a_new_day_has_a_key_of_its_own() -> None:
+def test_each_day_has_its_own_signing_key() -> None:
     signer = Signer(SUITE, "us-east-1", "service")
     signer.sign("GET", HOST, b"", MOMENT)
     tomorrow = signer.sign("GET", HOST, b"", MOMENT + 86400)["authorization"]
@@ -103,6 +103,6 @@ def test_a_new_day_has_a_key_of_its_own() -> None:
         ("http://localhost", Address("localhost", 80, is_encrypted=False), "localhost"),
     ],
 )
-def test_a_url_names_an_address_and_a_host(url: str, address: Address, host: str | None) -> None:
+def test_url_is_split_into_address_and_host(url: str, address: Address, host: str | None) -> None:
     assert read_address(url) == address
     assert read_host(url) == (host or address.host)

@@ -34,13 +34,13 @@ def receiver(data: bytes, *sizes: int) -> Callable[[int], bytes]:
 
 
 @given(st.lists(st.integers(1, 40), max_size=60))
-def test_an_answer_is_the_same_in_whatever_pieces_it_comes(sizes: list[int]) -> None:
+def test_response_is_the_same_if_it_arrives_in_pieces(sizes: list[int]) -> None:
     headers = {"content-length": "5", "date": "now", "x-a": "1, 2"}
     assert read_response(receiver(PLAIN, *sizes)) == Response(200, headers, b"hello", is_last=False)
 
 
 @given(st.integers(0, len(PLAIN) - 1))
-def test_a_part_of_an_answer_is_none(size: int) -> None:
+def test_partial_response_is_refused(size: int) -> None:
     with pytest.raises(Unanswered, match="ended before") as caught:
         read_response(receiver(PLAIN[:size]))
     assert not isinstance(caught.value, Unreadable)
@@ -60,7 +60,7 @@ def test_a_part_of_an_answer_is_none(size: int) -> None:
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000, "do not end"),
     ],
 )
-def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:
+def test_malformed_response_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
         read_response(receiver(data))
 
@@ -70,7 +70,7 @@ SAYS_MORE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}x"
 
 
 @pytest.mark.parametrize("data", [CLOSES, SAYS_MORE], ids=["close", "more behind it"])
-def test_connection_that_ends_or_says_more_is_dropped(data: bytes) -> None:
+def test_connection_is_dropped_if_it_ends_or_has_extra_bytes(data: bytes) -> None:
     assert read_response(receiver(data)).is_last
 
 
@@ -85,7 +85,7 @@ def answer(body: bytes, status: int = 200, **headers: str) -> Response:
     return Response(status, {name.replace("_", "-"): value for name, value in headers.items()}, body, is_last=False)
 
 
-def test_a_checksum_that_fits_is_taken_and_another_is_not(parser: Parser) -> None:
+def test_only_a_matching_checksum_is_accepted(parser: Parser) -> None:
     body = b'{"Attributes":{"n":{"N":"1"}}}'
     right = parser.parse("UpdateItem", answer(body, x_amz_crc32=str(crc32(body)), date="now"))
     assert right["Attributes"] == {"n": {"N": "1"}}
@@ -96,25 +96,25 @@ def test_a_checksum_that_fits_is_taken_and_another_is_not(parser: Parser) -> Non
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_amzn_requestid": "r", "date": "now"}])
-def test_empty_answer_is_as_botocore_parses_it(parser: Parser, headers: dict[str, str]) -> None:
+def test_empty_response_is_parsed_as_in_botocore(parser: Parser, headers: dict[str, str]) -> None:
     short, parsed = (parser.parse("UpdateItem", answer(body, 200, **headers)) for body in (b"{}", b"{ }"))
     assert short == parsed
     assert list(short["ResponseMetadata"]) == list(parsed["ResponseMetadata"])
 
 
 @pytest.mark.parametrize("body", [b"", b'{"Attributes":', b"[]", b"null", b"\xff{}"])
-def test_a_yes_that_is_no_object_is_none(parser: Parser, body: bytes) -> None:
+def test_successful_response_that_is_not_an_object_is_refused(parser: Parser, body: bytes) -> None:
     with pytest.raises((Unanswered, ValueError)):
         parser.parse("UpdateItem", answer(body))
 
 
 @pytest.mark.parametrize("kind", ["ThrottlingException", "ExpiredTokenException", "TransactionConflictException"])
-def test_a_no_of_another_kind_is_none(parser: Parser, kind: str) -> None:
+def test_error_response_of_unknown_form_is_refused(parser: Parser, kind: str) -> None:
     with pytest.raises(Unanswered, match=kind):
         parser.parse("UpdateItem", answer(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
 
 
-def test_error_of_a_service_without_errors_is_none() -> None:
+def test_error_of_a_service_without_modeled_errors_is_refused() -> None:
     client: Any = boto3.client("sqs", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
     client.close()
     parser = Parser(SQS, client.meta.service_model)
@@ -124,7 +124,7 @@ def test_error_of_a_service_without_errors_is_none() -> None:
 
 
 @pytest.mark.parametrize("status", [100, 204, 301, 403, 503])
-def test_another_status_is_none(parser: Parser, status: int) -> None:
+def test_unexpected_status_is_refused(parser: Parser, status: int) -> None:
     with pytest.raises(Unanswered, match=str(status)):
         parser.parse("UpdateItem", answer(b"{}", status))
 
@@ -138,6 +138,6 @@ def test_another_status_is_none(parser: Parser, status: int) -> None:
         {"Key": {"id": {"S": object()}}},
     ],
 )
-def test_what_json_would_make_something_else_of_is_not_sent(arguments: dict[str, Any]) -> None:
+def test_value_that_json_would_change_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         build_body(arguments)

@@ -42,7 +42,7 @@ def test_a_delete_takes_one_request_once_the_indexes_are_known() -> None:
     assert [request.method for request in faults.requests][2:] == ["find_one_and_update"]
 
 
-def test_filter_with_a_condition_makes_no_tombstone_of_nothing() -> None:
+def test_conditional_delete_leaves_no_tombstone_if_entity_is_missing() -> None:
     collection = mongomock_collection()
     stock = guarded(collection)
     assert stock.delete_one(M1, {"_id": 1, "left": 0}) == Missing(M1)
@@ -52,7 +52,7 @@ def test_filter_with_a_condition_makes_no_tombstone_of_nothing() -> None:
     assert isinstance(stock.delete_one(M1, {"_id": 1, "left": 1}), Applied)
 
 
-def test_reads_pass_over_what_was_deleted_by_whatever_filter() -> None:
+def test_reads_skip_deleted_entities_with_any_filter() -> None:
     collection = mongomock_collection()
     stock = guarded(collection)
     for n in (1, 2):
@@ -80,7 +80,7 @@ UNFIT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
-def test_index_without_equal_tombstones_is_taken(index: Any) -> None:
+def test_index_without_equal_tombstones_is_accepted(index: Any) -> None:
     check_unique_indexes({"i": index}, ("tenant", "email"))
 
 
@@ -91,7 +91,7 @@ def test_index_with_equal_tombstones_is_named_with_its_remedy(index: Any, partia
     assert f"partialFilterExpression={partial}" in str(raised.value)
 
 
-def test_a_collection_with_such_an_index_deletes_nothing() -> None:
+def test_delete_is_refused_if_an_index_has_equal_tombstones() -> None:
     collection = mongomock_collection()
     collection.create_index([("email", 1)], unique=True)
     collection.insert_one({"_id": 1, "email": "a@b"})
@@ -101,7 +101,7 @@ def test_a_collection_with_such_an_index_deletes_nothing() -> None:
     assert collection.find_one({}) == {"_id": 1, "email": "a@b"}
 
 
-def test_impossible_delete_is_refused_unsent() -> None:
+def test_invalid_delete_is_refused_before_sending() -> None:
     faults = Faults(mongomock_collection())
     stock = guarded(faults.store)
     with pytest.raises(InvalidUpdate, match="names one entity"):

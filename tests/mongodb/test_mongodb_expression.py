@@ -76,7 +76,7 @@ def test_computed_field_name_is_refused(getter: Any) -> None:
     ],
     ids=str,
 )
-def test_filter_that_seems_to_read_the_ledger_is_taken(query: dict[str, Any]) -> None:
+def test_filter_that_only_seems_to_read_ledger_is_accepted(query: dict[str, Any]) -> None:
     check_filter(TERMS, query)
 
 
@@ -84,7 +84,7 @@ def test_filter_that_seems_to_read_the_ledger_is_taken(query: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("value", [[], ("a@b",), {"$eq": ["a@b"]}, {"$eq": ("a@b",)}], ids=str)
-def test_list_names_no_entity(value: Any) -> None:
+def test_list_in_a_filter_does_not_identify_an_entity(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"email names the entity, and [\[(].*[\])] may be none or several"):
         read_entity_key({"email": value}, ("email",))
 
@@ -98,7 +98,7 @@ def test_list_names_no_entity(value: Any) -> None:
     ],
     ids=str,
 )
-def test_an_update_beside_what_names_the_entity_is_not_refused(update: Any) -> None:
+def test_update_next_to_the_identifying_fields_is_accepted(update: Any) -> None:
     check_update(TERMS, ("shop", "email", "address.zip", "2024.number"), update)
 
 
@@ -130,13 +130,13 @@ def test_a_replacement_is_refused(update: Any) -> None:
     ],
     ids=str,
 )
-def test_what_names_no_field_in_an_update_is_said(update: Any, problem: str) -> None:
+def test_error_names_the_invalid_field_in_an_update(update: Any, problem: str) -> None:
     with pytest.raises(InvalidUpdate, match=problem):
         check_update(TERMS, (), update)
 
 
 @pytest.mark.parametrize("name", [1, b"a", None])
-def test_name_that_is_no_field_is_refused(name: Any) -> None:
+def test_invalid_field_name_is_refused(name: Any) -> None:
     for check in (check_filter, check_document, check_projection):
         fields: Any = {"_id": 1, name: 1}
         with pytest.raises(InvalidUpdate, match="names a field by"):
@@ -150,13 +150,13 @@ def test_a_stage_is_a_document_with_one_operator(stage: Any) -> None:
 
 
 @pytest.mark.parametrize("document", [{"a": 1}, {"_id": None}, None])
-def test_a_new_document_needs_an_id_of_its_own(document: Any) -> None:
+def test_new_document_without_id_is_refused(document: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"needs an _id of its own.*each delivery"):
         check_document(TERMS, document)
 
 
 @pytest.mark.parametrize("name", ["textScore", "recordId"])
-def test_projection_may_ask_for_metadata(name: str) -> None:
+def test_projection_can_include_metadata(name: str) -> None:
     check_projection(TERMS, {"n": 1, "x": {"$meta": name}})
 
 
@@ -167,7 +167,7 @@ def test_projection_of_an_index_key_is_refused(name: str, nest: Callable[[Any], 
         check_projection(TERMS, {"x": nest({"$meta": name})})
 
 
-def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:
+def test_projection_of_a_computed_ledger_slice_is_refused() -> None:
     check_projection(TERMS, {"lines": {"$slice": ["$all", 2]}})
     with pytest.raises(InvalidUpdate, match=TOUCHED):
         check_projection(TERMS, {"lines": {"$slice": ["$ow_@", 2]}})
@@ -179,7 +179,7 @@ def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:
 @pytest.mark.parametrize(
     ("projection", "names_what_it_shows"), [({"_id": 0, "n": 1}, True), ({"_id": 1}, True), ({"_id": 1, "n": 0}, False)]
 )
-def test_look_sees_the_ledger_under_any_projection(
+def test_lookup_reads_the_ledger_with_any_projection(
     ledger: Any, group: str, projection: dict[str, int], names_what_it_shows: bool
 ) -> None:
     look = widen_projection(projection, ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)) or {}

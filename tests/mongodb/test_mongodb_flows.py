@@ -85,7 +85,7 @@ CLAIM = Begun(M5, "key", "fence", NOW, NOW + 60, entity_key=QUERY)
         lambda store: store.perform(M5, "charge", print, QUERY, then=lambda _: {}, update=UPDATE, **STEP),
     ],
 )
-def test_update_is_refused_where_only_the_ledger_may_change(call: Callable[[Any], Any]) -> None:
+def test_update_is_refused_if_only_the_ledger_can_change(call: Callable[[Any], Any]) -> None:
     with pytest.raises(InvalidUpdate, match="changes nothing but the"):
         call(GuardedCollection(Collection(), SeenIds()))
 
@@ -93,18 +93,18 @@ def test_update_is_refused_where_only_the_ledger_may_change(call: Callable[[Any]
 @pytest.mark.parametrize(
     "native", [{"query": {"_id": 2}}, {"writeConcern": {"w": 0}}, {"fields": {"all": "$$ROOT"}, "new": True}], ids=str
 )
-def test_foreign_command_options_are_refused_unsent(native: Any) -> None:
+def test_unsupported_command_options_are_refused_before_sending(native: Any) -> None:
     with pytest.raises(InvalidUpdate, match=f"takes no {', '.join(sorted(native))}"):
         play(flows(SeenIds()).write(M5, QUERY, UPDATE, writer="find_one_and_update", **native))
 
 
-def test_write_is_tried_again_if_its_gap_is_filled() -> None:
+def test_write_is_retried_if_its_gap_is_filled() -> None:
     outcome, steps = play(write(InSequence()), NOTHING, FOURTH, LANDED)
     assert outcome == Applied(M5)
     assert methods(steps) == ["update_one", "find_one", "update_one"]
 
 
-def test_write_is_tried_again_if_its_condition_holds_by_now() -> None:
+def test_write_is_retried_if_its_condition_now_holds() -> None:
     outcome, steps = play(write(SeenIds(), OPEN_ONLY), NOTHING, ENTITY, {"_id": "o-1"}, LANDED)
     assert outcome == Applied(M5)
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one"]
@@ -125,7 +125,7 @@ def test_write_is_tried_again_if_its_condition_holds_by_now() -> None:
         (None, {"_id": 1}, True),
     ],
 )
-def test_duplicate_key_is_of_the_entity_or_of_the_caller(details: Any, entity: Any, *, expected: bool) -> None:
+def test_duplicate_key_of_the_callers_index_is_distinguished(details: Any, entity: Any, *, expected: bool) -> None:
     assert is_entity_taken(DuplicateKeyError("E11000", 11000, details), entity) is expected
 
 
@@ -141,7 +141,7 @@ def test_duplicate_key_is_of_the_entity_or_of_the_caller(details: Any, entity: A
         ({**ENTITY, "ow_@": {"s": 7}}, Stale(M5, 7, ENTITY)),
     ],
 )
-def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expected: object) -> None:
+def test_change_before_the_mark_moves_is_reported(found: Any, expected: object) -> None:
     outcome, steps = play(write(InSequence(5), OPEN_ONLY), NOTHING, ENTITY, None, NOTHING, found)
     assert outcome == expected
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one", "find_one"]
@@ -154,11 +154,11 @@ def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
     return in_use(ledger).insert_one(M5, ENTITY, **native)
 
 
-def test_refused_insert_is_a_duplicate_at_the_second_look() -> None:
+def test_refused_insert_is_a_duplicate_on_the_second_lookup() -> None:
     assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, SEEN)[0] == Duplicate(M5, ENTITY)
 
 
-def test_insert_over_a_key_alone_comes_again() -> None:
+def test_insert_over_a_key_only_document_is_unsettled() -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     held = {"_id": at.replace(tzinfo=None)}
     flow = in_use(SeenIds()).insert_one(M5, {"_id": at, "n": 1})
@@ -166,7 +166,7 @@ def test_insert_over_a_key_alone_comes_again() -> None:
     assert outcome == Rejected(M5, held, settled=False)
 
 
-def test_an_insert_of_what_was_deleted_meanwhile_is_tried_again() -> None:
+def test_insert_is_retried_if_its_entity_was_deleted_meanwhile() -> None:
     outcome, steps = play(insert(SeenIds()), lost_race(), None, "nothing matched", "the answer")
     assert outcome == Applied(M5)
     assert methods(steps) == ["insert_one", "find_one", "update_one", "insert_one"]
@@ -188,19 +188,19 @@ READABLE = SeenIds(readable=True)
 NAMES = "database.list_collection_names"
 
 
-def test_missing_collection_is_asked_again_for_its_collation() -> None:
+def test_collation_is_read_again_if_the_collection_is_missing() -> None:
     store = flows(READABLE)
     play(store.write(M5, QUERY, UPDATE, writer="update_one"), {}, NOTHING, None)
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
         play(store.write(M5, QUERY, UPDATE, writer="update_one"), ENGLISH)
 
 
-def test_collection_created_between_two_looks_takes_an_insert() -> None:
+def test_collection_created_between_two_lookups_accepts_an_insert() -> None:
     steps = play(flows(SeenIds()).insert_one(M5, ENTITY), {}, ["orders"], BY_ID, "the answer")[1]
     assert methods(steps) == ["index_information", NAMES, "index_information", "insert_one"]
 
 
-def test_a_collection_that_tells_no_outcome_is_refused() -> None:
+def test_unacknowledged_write_concern_is_refused() -> None:
     class Careless(Collection):
         write_concern = WriteConcern(w=0)
 

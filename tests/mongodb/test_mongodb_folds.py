@@ -81,7 +81,7 @@ def test_messages_go_one_by_one_if_marks_keep_moving() -> None:
     assert [call.args[1]["$inc"]["n"] for call in calls if call.method == "update_one"] == [3, 2, 2, 1]
 
 
-def test_source_is_looked_at_again_if_others_moved_it() -> None:
+def test_source_is_read_again_if_others_moved_its_mark() -> None:
     answers = [NOTHING, marked(s=3)] * 2 + [NOTHING, marked(s=6)] * 2
     outcomes, _ = fold(InSequence(), [M4, M5], adding(OPEN_ONLY), *answers)
     assert outcomes == [Stale(M4, 6, ENTITY), Stale(M5, 6, ENTITY)]

@@ -61,7 +61,7 @@ def guard(
 # --- expected requests ------------------------------------------------------------------------------------------------
 
 
-def test_the_callers_own_documents_are_left_as_they_were() -> None:
+def test_callers_documents_are_not_changed() -> None:
     query, update = {"_id": 1, "$and": [{"c": 1}]}, {"$set": {"a": 1}, "$push": {"b": 1}, "$unset": {"c": ""}}
     before = copy.deepcopy((query, update))
     for ledger in (SeenIds(), HighWaterMark()):
@@ -72,7 +72,7 @@ def test_the_callers_own_documents_are_left_as_they_were() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_created_inside_a_transaction() -> None:
+def test_creation_inside_a_transaction_is_refused() -> None:
     assert guard(SeenIds(), session=OPEN).native == {"session": OPEN}
     with pytest.raises(InvalidUpdate, match="upsert=True in a transaction"):
         guard(SeenIds(), session=OPEN, upsert=True)
@@ -81,7 +81,7 @@ def test_nothing_is_created_inside_a_transaction() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_sequence_has_64_bits_at_most(sign: int) -> None:
+def test_sequence_has_at_most_64_bits(sign: int) -> None:
     ledger = HighWaterMark()
     longest = sign * (2**63 - 1)
     guarded = guard(ledger, message=Message("m", source="s", sequence=longest))
@@ -94,7 +94,7 @@ def test_a_sequence_has_64_bits_at_most(sign: int) -> None:
         build_insert(too_long, {"_id": 1}, {})
 
 
-def test_sequence_in_a_look_has_64_bits_at_most() -> None:
+def test_sequence_in_a_lookup_has_at_most_64_bits() -> None:
     too_long = write_of(SeenIds(also=HighWaterMark()), Message("m", source="s", sequence=2**63))
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
         guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
@@ -118,7 +118,7 @@ def test_collation_is_refused_if_marks_may_be_equal(ledger: Ledger, message: Mes
 
 @pytest.mark.parametrize("collation", [{"locale": "simple"}, Collation("simple"), None])
 @pytest.mark.parametrize(("ledger", "message"), TEXTS)
-def test_the_simple_collation_tells_every_two_marks_apart(ledger: Ledger, message: Message, collation: Any) -> None:
+def test_simple_collation_distinguishes_all_marks(ledger: Ledger, message: Message, collation: Any) -> None:
     assert guard(ledger, message=message, collation=collation).native == {"collation": collation}
 
 
@@ -165,7 +165,7 @@ EMAIL: dict[str, Any] = {"v": 2, "key": [("email", 1)]}
         ({"email_1": {**EMAIL, "unique": True, "partialFilterExpression": {"a": 1}}}, ("email",), False),
     ],
 )
-def test_fields_name_one_entity_under_a_unique_index_only(indexes: Any, fields: Any, unique: bool) -> None:
+def test_fields_identify_an_entity_only_with_a_unique_index(indexes: Any, fields: Any, unique: bool) -> None:
     if unique:
         check_indexes({**BY_ID, **indexes}, fields, text=False)
         return

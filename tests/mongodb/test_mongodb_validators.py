@@ -26,13 +26,13 @@ CLOSED = {"bsonType": "object", "properties": {"_id": {}, "left": {}}, "addition
         ({"required": ["left"]}, False),
     ],
 )
-def test_a_closed_schema_refuses_our_names(schema: dict[str, Any], expected: bool) -> None:
+def test_closed_schema_refuses_reserved_names(schema: dict[str, Any], expected: bool) -> None:
     assert refuses_ours({"$jsonSchema": schema}) is expected
     assert refuses_ours({"$and": [{"left": {"$gte": 0}}, {"$jsonSchema": schema}]}) is expected
 
 
 @pytest.mark.parametrize("validator", [None, {}, {"left": {"$gte": 0}}])
-def test_other_validators_refuse_none_of_our_names(validator: Any) -> None:
+def test_other_validators_accept_reserved_names(validator: Any) -> None:
     assert not refuses_ours(validator)
 
 
@@ -43,11 +43,11 @@ def failure(code: int, *names: str) -> OperationFailure:
     )
 
 
-def test_a_refusal_of_our_names_is_named() -> None:
+def test_error_names_reserved_names_refused_by_a_schema() -> None:
     with pytest.raises(ConfigurationError, match=r"refuses ow_l, ow_t.*patternProperties"):
         check_refusal(failure(121, "ow_t", "note", "ow_l"))
 
 
 @pytest.mark.parametrize("error", [failure(121, "note"), failure(11000, "ow_l"), WriteError("no", 121), ValueError()])
-def test_any_other_refusal_stays_the_drivers(error: Exception) -> None:
+def test_other_refusals_keep_the_driver_error(error: Exception) -> None:
     check_refusal(error)

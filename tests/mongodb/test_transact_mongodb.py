@@ -136,7 +136,7 @@ def met(keys: Mapping[str, int] | None = None) -> DuplicateKeyError:
 # --- what is made ------------------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_is_its_writes_and_a_commit() -> None:
+def test_transaction_sends_only_its_writes_and_a_commit() -> None:
     documents = Documents(MATCHED, MATCHED)
     assert made(documents) == Applied(M5)
     assert documents.methods == ["update_one", "update_one"]
@@ -179,7 +179,7 @@ def conditional(documents: Any) -> list[Any]:
     return [store.updating({"_id": key, "n": {"$lt": 5}}, {"$inc": {"n": 1}}) for key in "ab"]
 
 
-def test_a_unique_index_of_the_callers_is_the_callers_business() -> None:
+def test_duplicate_key_in_the_callers_index_is_raised() -> None:
     error = met({"email": 1})
     for inserts in (True, False):
         documents = Documents(error)
@@ -216,7 +216,7 @@ def inbox_of(documents: Documents) -> Inbox:
     return Inbox(documents.beside("inbox"), consumer="c", retention=DAYS, clock=lambda: NOW)
 
 
-def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
+def test_inbox_proves_that_an_earlier_attempt_was_applied() -> None:
     documents = Documents()
     plain = name_calls(GuardedCollection(documents, None), lambda: "try")
     write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
@@ -236,7 +236,7 @@ def test_each_write_names_its_document_by_id(query: Any) -> None:
         guarded(Documents(), key=("email",)).updating(query, {"$inc": {"n": 1}})
 
 
-def test_all_writes_are_of_one_client() -> None:
+def test_writes_of_different_clients_are_refused() -> None:
     one, other = Documents(), Documents()
     with pytest.raises(ConfigurationError, match="same MongoClient"):
         made(one, [*writes(one)[:1], *writes(other)[1:]])
@@ -252,7 +252,7 @@ def test_stand_in_without_sessions_names_the_remedy(plain: bool) -> None:
             transact(M5, writes(collection))
 
 
-def test_a_write_without_a_ledger_leaves_alone_what_is_ours() -> None:
+def test_write_without_ledger_cannot_change_reserved_names() -> None:
     documents = Documents()
     plain = GuardedCollection(documents, None)
     for write in (

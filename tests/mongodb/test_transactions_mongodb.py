@@ -67,7 +67,7 @@ def test_write_skew_of_two_messages_is_found() -> None:
     assert report.counterexample is not None
 
 
-def test_a_callback_that_swallows_a_duplicate_never_gets_through() -> None:
+def test_callback_that_swallows_a_duplicate_is_never_committed() -> None:
     """The server has aborted the transaction, so `with_transaction` begins it again and again."""
 
     def build(accounts: Any) -> Handler:
@@ -87,7 +87,7 @@ def test_a_callback_that_swallows_a_duplicate_never_gets_through() -> None:
     assert "m1 never settled" in report.counterexample.reason
 
 
-def test_write_beside_the_own_transaction_makes_its_commit_fail() -> None:
+def test_write_outside_its_own_transaction_makes_the_commit_fail() -> None:
     """As the transaction is never committed, what it writes is no part of what is expected."""
 
     def build(accounts: Any) -> Handler:
@@ -123,7 +123,7 @@ def test_write_beside_the_own_transaction_makes_its_commit_fail() -> None:
         ),
     ],
 )
-def test_what_mongodb_refuses_in_a_transaction_is_refused_by_name(what: str, ask: Callable[[Any, Any], Any]) -> None:
+def test_operation_unsupported_in_a_transaction_is_refused_by_name(what: str, ask: Callable[[Any, Any], Any]) -> None:
     def build(accounts: Any) -> Handler:
         def handle(_: Message) -> None:
             with accounts.database.client.start_session() as session, session.start_transaction():

@@ -440,7 +440,7 @@ def test_events_from_a_clock_ahead_are_listed() -> None:
     assert play(passes(boxes).waiting(1.0, 3), takes_all)[0] == []
 
 
-def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
+def test_box_is_not_postponed_if_writers_clock_is_ahead() -> None:
     ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
     assert not ahead.is_postponed(NOW)
 

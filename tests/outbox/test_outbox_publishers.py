@@ -134,7 +134,7 @@ def test_a_response_without_the_events_is_a_failure(answer: dict[str, Any]) -> N
             publish(events)
 
 
-def test_a_type_too_long_for_eventbridge_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_long_eventbridge_type_does_not_block_other_events(caplog: pytest.LogCaptureFixture) -> None:
     events = [replace(outgoing(n), type="é" * length) for n, length in enumerate((128, 129, 1))]
     client = Client()
     assert to_eventbridge(client, "b", source="s")(events) == [events[1]]
@@ -145,7 +145,7 @@ def test_a_type_too_long_for_eventbridge_blocks_no_other(caplog: pytest.LogCaptu
     assert to_sqs(Client(), "q")(events) == []
 
 
-def test_an_event_too_large_for_requests_blocks_no_other() -> None:
+def test_too_large_event_does_not_block_other_events() -> None:
     client, large = Client(), outgoing(1, f'"{"x" * 5000}"')
     assert to_sqs(client, "q", largest=5000)([outgoing(0), large, outgoing(2)]) == [large]
     assert [len(request["Entries"]) for request in client.requests] == [2]

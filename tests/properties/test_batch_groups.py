@@ -134,7 +134,7 @@ def test_each_record_has_one_result_or_is_returned(course: Course) -> None:
 
 
 @given(courses)
-def test_settled_record_ended_well_in_all_messages(course: Course) -> None:
+def test_settled_record_succeeded_for_all_its_messages(course: Course) -> None:
     report = course.run()
     for result in report.results:
         record = course.records[int(result.record["body"])]
@@ -146,7 +146,7 @@ def test_settled_record_ended_well_in_all_messages(course: Course) -> None:
 
 
 @given(courses)
-def test_no_call_overtakes_what_stands_before_it_in_its_lane(course: Course) -> None:
+def test_calls_keep_the_order_of_their_lane(course: Course) -> None:
     """Of a FIFO group the calls have its messages in their order, no message is called behind one that failed, and none is left out."""
     if not course.fifo:
         course.fifo = True
@@ -201,7 +201,7 @@ def test_call_has_one_group_and_each_message_once(course: Course) -> None:
 
 
 @given(courses)
-def test_unordered_messages_of_one_group_come_in_one_call(course: Course) -> None:
+def test_unordered_messages_of_one_group_share_one_call(course: Course) -> None:
     """Each is the only message of its record, and nothing else gives it a place."""
     alone = [Record(str(number), each.lane, each.messages[:1], None, each.bad) for number, each in enumerate(course.records)]
     course = Course(alone, fifo=False, workers=course.workers, deadline=1e9)

@@ -156,7 +156,7 @@ def _deliveries(draw: st.DrawFn, *, ordered: bool) -> list[int]:
     return order
 
 
-def test_the_documentations_table_has_these_rows() -> None:
+def test_documented_table_has_the_tested_rows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
     table = page.partition("| Events arrive through | Ledger |\n|---|---|\n")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", table, re.MULTILINE))

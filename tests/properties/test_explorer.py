@@ -269,7 +269,7 @@ ONE_AT_A_TIME: Program = {
 @settings(max_examples=examples(40))
 @given(cases())
 @example((ONE_AT_A_TIME, Bounds(deliveries=1, faults=0, concurrency=1)))
-def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
+def test_pruning_loses_no_end_state(case: tuple[Program, Bounds]) -> None:
     whole = searched(*case, "every schedule", lenient=True)
     for how in REDUCED:
         pruned = searched(*case, how, lenient=True)

@@ -170,7 +170,7 @@ SCOPES = [Bounds(deliveries=1), Bounds(faults=0, concurrency=1), Bounds(deliveri
 @pytest.mark.slow
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.filter_too_much])
 @given(programs, st.sampled_from(SCOPES))
-def test_pruning_loses_no_end_where_tasks_run_side_by_side(program: Program, bounds: Bounds) -> None:
+def test_pruning_loses_no_end_state_of_concurrent_tasks(program: Program, bounds: Bounds) -> None:
     try:
         whole, ends, count = searched(program, bounds, "every schedule")
     except ConfigurationError:  # it fails even undisturbed

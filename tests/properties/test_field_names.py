@@ -70,7 +70,7 @@ def test_two_messages_never_share_a_mark(one: Message, other: Message, now: floa
 
 
 @given(st.lists(texts, min_size=2, max_size=4), st.lists(texts, min_size=2, max_size=4))
-def test_text_never_moves_between_source_part_and_id(one: list[str], other: list[str]) -> None:
+def test_characters_cut_differently_never_share_a_mark(one: list[str], other: list[str]) -> None:
     """The same characters, cut elsewhere: a source, any parts, an id."""
     assume(one != other)
     assume(one[-1])
@@ -90,7 +90,7 @@ def test_two_sources_or_parts_never_share_a_slot(one: str, a: tuple[str, ...], o
 
 
 @given(messages)
-def test_slot_has_nothing_that_reads_as_a_path(message: Message) -> None:
+def test_slot_name_contains_no_path_syntax(message: Message) -> None:
     slot = mark_slot("ow_l", message.source or "s", message.parts)
     assert slot.key
     assert not set(".$\0") & set(slot.key)
@@ -170,7 +170,7 @@ def test_ledgers_of_one_name_share_label_and_tokens_alone(
 
 @engines
 @given(ledger=ledgers(), message=messages, now=moments, theirs=st.dictionaries(texts, st.integers(), max_size=4))
-def test_what_is_hidden_is_exactly_what_the_ledger_makes(
+def test_hidden_fields_are_exactly_the_ledgers_fields(
     layout: Any, names: Any, ledger: Ledger, message: Message, now: float, theirs: dict[str, int]
 ) -> None:
     made = dict.fromkeys(names(ledger, numbered(message), now), 0)
@@ -196,7 +196,7 @@ def test_two_messages_sources_parts_or_names_never_share_a_child(
 
 
 @given(st.lists(texts, min_size=1, max_size=4), st.data())
-def test_no_child_is_that_of_the_same_characters_cut_elsewhere(pieces: list[str], data: st.DataObject) -> None:
+def test_characters_cut_differently_never_share_a_child(pieces: list[str], data: st.DataObject) -> None:
     """Of an id, a source, parts and a name, of which any may look as if it had the lengths of others in it."""
     marked = data.draw(
         st.lists(st.sampled_from([*pieces, *[f"{len(each)}:{each}" for each in pieces], "of ", " "]), max_size=6)

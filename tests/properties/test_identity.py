@@ -59,7 +59,7 @@ def in_sns(message: str) -> dict[str, Any]:
 
 
 @given(st.dictionaries(names, values, max_size=4), st.sampled_from(["id", "source", "detail.id"]))
-def test_envelopes_change_nothing_about_a_json_body(body: dict[str, Any], path: str) -> None:
+def test_json_body_is_the_same_inside_any_envelope(body: dict[str, Any], path: str) -> None:
     identity = json_body(id=path, source="id", sequence="id")
     plain = answer(identity, {"messageId": "b1", "body": json.dumps(body)})
     event = json.dumps(in_eventbridge(body))
@@ -195,7 +195,7 @@ records = st.fixed_dictionaries(
 
 
 @given(records, st.sampled_from(IDENTITIES))
-def test_a_record_gives_a_message_or_an_error_without_content(record: dict[str, Any], identity: Identity) -> None:
+def test_record_becomes_a_message_or_an_error_without_content(record: dict[str, Any], identity: Identity) -> None:
     before, error = repr(record), None
     try:
         found = identity(record)

@@ -213,7 +213,7 @@ def outcome_of(write: Callable[[], object]) -> str:
 
 @settings(max_examples=examples(300))
 @given(ledgers, items | items | st.none(), dynamo_calls(), st.booleans())
-def test_a_guarded_update_item_means_what_the_native_one_means(
+def test_guarded_update_item_has_the_effect_of_a_native_one(
     table: Any, ledger: Ledger, item: Document | None, call: Document, earlier: bool
 ) -> None:
     plain, guarded = ({"id": f"{kind}-{next(NUMBERS)}"} for kind in ("plain", "guarded"))
@@ -319,7 +319,7 @@ def collection() -> Iterator[Any]:
 @given(ledgers, st.none() | documents, filters, operator_updates() | pipelines(), st.booleans(), st.booleans())
 @example(SeenIds(), {"messageIDs": 1}, {"messageIDs": {"$gt": 5}}, {"$set": {"n": 1}}, False, False)
 @example(SeenIds(), {"messageIDs": 1}, {"messageIDs": {"$gt": 5}}, [{"$set": {"n": 1}}], True, True)
-def test_a_guarded_update_one_means_what_the_native_one_means(
+def test_guarded_update_one_has_the_effect_of_a_native_one(
     collection: Any, ledger: Ledger, document: Document | None, query: Document, update: Any, upsert: bool, earlier: bool
 ) -> None:
     upsert = upsert and "$expr" not in str(query)  # MongoDB refuses that

@@ -32,7 +32,7 @@ document_keys = texts | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.bi
 
 
 @given(bodies, kinds, item_keys | document_keys, st.integers(0, 10**18))
-def test_what_is_emitted_is_what_a_consumer_reads(body: Any, kind: str, key: Any, sent: int) -> None:
+def test_consumer_reads_events_as_emitted(body: Any, kind: str, key: Any, sent: int) -> None:
     written = make_emission(make_emitter(OUTBOX, "ow_l"), [Message("m1")], [Event(kind, body)], 1_790_000_000.0, "call")
     held: dict[str, Any] = {"ow_o": OUTBOX.label, "ow_events": [dict(event) for event in written.events]}
     held |= {"ow_sent": sent, "ow_life": "life"}
@@ -44,10 +44,10 @@ def test_what_is_emitted_is_what_a_consumer_reads(body: Any, kind: str, key: Any
 
 
 @given(item_keys, item_keys)
-def test_two_items_are_two_sources(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_two_items_have_different_sources(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert (item_origin(one) == item_origin(other)) == (one == other)
 
 
 @given(document_keys, document_keys)
-def test_two_documents_are_two_sources(one: Any, other: Any) -> None:
+def test_two_documents_have_different_sources(one: Any, other: Any) -> None:
     assert (document_origin(one) == document_origin(other)) == (one == other and type(one) is type(other))

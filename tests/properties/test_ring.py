@@ -99,7 +99,7 @@ others = st.lists(st.builds(Write, fractions, shares), max_size=12)
 
 
 @given(promises, moments, shares, shares, fractions, others, st.floats(min_value=0, max_value=400))
-def test_a_mark_is_found_in_an_entity_that_has_slept(
+def test_mark_is_found_after_a_long_pause_in_writes(
     promise: Promise, written: float, writer: float, other: float, later: float, before: list[Write], slept: float
 ) -> None:
     """The write meets what is already there, and another consumer's write does not remove it."""
@@ -112,7 +112,7 @@ def test_a_mark_is_found_in_an_entity_that_has_slept(
 
 
 @given(promises, st.integers(min_value=int(START) * 10**6, max_value=int(START + YEARS * DAY) * 10**6))
-def test_the_promise_holds_to_the_microsecond_where_generations_meet(promise: Promise, moment: int) -> None:
+def test_retention_is_exact_to_the_microsecond_between_generations(promise: Promise, moment: int) -> None:
     span, skew = promise.kept // MICROSECOND, promise.skew // MICROSECOND
     first = -(-moment // promise.seen.width) * promise.seen.width
     for offset in (-2, -1, 0, 1):
@@ -170,7 +170,7 @@ def _bursts(promise: Promise, every: float, phase: float, times: int) -> Iterato
 
 
 @given(st.integers(16, 399) | st.just(296), st.floats(min_value=0, max_value=400))
-def test_no_entity_grows_whenever_its_rhythm_begins(days: int, phase: float) -> None:
+def test_number_of_stored_marks_is_bounded_in_any_rhythm(days: int, phase: float) -> None:
     # 296 days are nearly in step with the ring: up to 24 of their 37 bursts are kept. Of every other rhythm, 15.
     assert max(_bursts(IDS, days * DAY, phase * DAY, YEARS // days)) <= (24 if days == 296 else 15)
 

@@ -728,7 +728,7 @@ def test_a_visibility_timeout_of_nothing_is_refused(time: VirtualTime) -> None:
     assert sqs.messages == []
 
 
-def test_without_a_client_it_takes_boto3s_own_when_it_runs(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_without_client_creates_boto3_client_in_run(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
     def client(service: str, **_: object) -> FakeSqs:

@@ -254,7 +254,7 @@ def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.Monke
     assert "orders" not in str(right)
 
 
-def test_the_explorer_may_be_called_where_a_loop_runs() -> None:
+def test_explorer_can_be_called_inside_a_running_loop() -> None:
     async def explore_in_a_loop() -> Exploration:
         return on_mongodb(increment)
 

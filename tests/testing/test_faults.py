@@ -177,7 +177,7 @@ def test_a_guarded_table_knows_its_own_lost_write(table: Any) -> None:
     assert table_shop(table).count() == 1
 
 
-def test_a_retryable_write_to_mongodb_gets_its_first_answer() -> None:
+def test_retried_mongodb_write_returns_the_first_response() -> None:
     shop = collection_shop()
     faults = Faults(shop.store)
     faults.lose_answer(1)
