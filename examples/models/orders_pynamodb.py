@@ -18,7 +18,7 @@ from pynamodb.expressions.condition import Condition
 from pynamodb.expressions.update import Action
 from pynamodb.models import Model
 
-from onewrite import Message, Outcome, SeenIds
+from onewrite import Applied, Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
 
 M = TypeVar("M", bound=Model)
@@ -32,16 +32,17 @@ class GuardedModel(Generic[M]):
         self.store = GuardedTable(client, SeenIds(), table_name=model.Meta.table_name, typed=True)  # type: ignore[attr-defined]
 
     def create(self, message: Message, instance: M) -> tuple[Outcome, M | None]:
-        """Create the item, or find out that this message has done so already."""
-        outcome = self.store.put_item(message, Item=instance.get_save_kwargs_from_instance()["Item"])
-        return outcome, self._instance(outcome)
+        """Create the item once per message, and return it with its version."""
+        item = instance.get_save_kwargs_from_instance()["Item"]
+        outcome = self.store.put_item(message, Item=item)
+        return outcome, self.model.from_raw_data(item) if isinstance(outcome, Applied) else self._instance(outcome)
 
     def update(
         self, message: Message, key: Any, *, actions: list[Action], condition: Condition | None = None, sort_key: Any = None
     ) -> tuple[Outcome, M | None]:
-        """As `Model.update`, for the item with this key."""
+        """Update the item with this key like `Model.update`."""
         version = self.model._version_attribute_name
-        if version is not None:  # so a full save() of what was read before is refused
+        if version is not None:  # a full save() of an instance that was read before is then refused
             actions = [*actions, self.model.get_attributes()[version].add(1)]
         key, sort_key = self.model._serialize_keys(key, sort_key)
         connection = self.model._get_connection()
@@ -99,9 +100,8 @@ class Orders:
     def __init__(self, client: Any, clock: Any = lambda: datetime.now(UTC)) -> None:
         self._orders, self._clock = GuardedModel(Order, client), clock
 
-    def place(self, message: Message, order_id: str) -> Outcome:
-        outcome, _ = self._orders.create(message, Order(order_id, changed_at=self._clock()))
-        return outcome
+    def place(self, message: Message, order_id: str) -> tuple[Outcome, Order | None]:
+        return self._orders.create(message, Order(order_id, changed_at=self._clock()))
 
     def add_line(self, message: Message, order_id: str, sku: str, cents: int) -> tuple[Outcome, Order | None]:
         return self._orders.update(

@@ -42,6 +42,13 @@ def test_orders(dynamodb: Any) -> None:
     assert orders.get("o-1").paid == 250
 
 
+def test_created_order_can_be_saved(dynamodb: Any) -> None:
+    _, order = Orders(dynamodb, clock=lambda: AT).place(ONE, "o-1")
+    assert order is not None
+    order.save()
+    assert order.version == 2
+
+
 def test_a_stale_order_is_not_saved(dynamodb: Any) -> None:
     orders = Orders(dynamodb, clock=lambda: AT)
     orders.place(ONE, "o-1")
