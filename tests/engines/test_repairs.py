@@ -66,7 +66,7 @@ def answers(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> 
 # --- inspect ------------------------------------------------------------------------------------------------------------
 
 
-def test_inspect_shows_ids_with_their_time_of_writing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_are_shown_with_the_time_in_which_they_were_written(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1, at=NOW - 9 * DAY)
     place.apply(SeenIds(), M2)
     (ledger,) = inspect(place, capsys)["ledgers"]
@@ -82,7 +82,7 @@ def test_inspect_shows_ids_with_their_time_of_writing(place: Place, capsys: pyte
     assert inspect(place, capsys)["token_bytes"] == (10 if place.names_tokens else 0)
 
 
-def test_inspect_names_a_set_that_no_store_reads(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_that_no_store_looks_into_any_more_says_so(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     seen = window(timedelta(days=14), timedelta(hours=6))
     live = find_ring(seen, int(NOW * 1_000_000)).live
     ago = next(days for days in range(30, 90) if find_ring(seen, int((NOW - days * DAY) * 1_000_000)).present not in live)
@@ -162,7 +162,7 @@ EVENT = cloudevent()({"body": json.dumps({"specversion": "1.0", "type": "Paid", 
         ([(BY_SOURCE, Message("m1", source="a", sequence=2))], ("--sequence", "2"), "marks of the sources 'a', but none of ''."),
     ],
 )  # fmt: skip
-def test_inspect_hints_at_the_missing_part_of_a_message_name(
+def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is_missing_is_said(
     written: list[tuple[Any, Message]], given: tuple[str, ...], hint: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for ledger, message in written:
@@ -173,6 +173,18 @@ def test_inspect_hints_at_the_missing_part_of_a_message_name(
     if not isinstance(written[0][0], HighWaterMark):  # which keeps no single messages
         assert place.run("forget", "--message", "m1", "--attribute", written[0][0].attribute, *given) == 4
         assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ledger", "sequence"), [(HASHED, None), (READABLE, None), (BY_SOURCE, 2)])
+def test_a_message_that_is_known_by_the_name_that_is_given_needs_no_hint(
+    ledger: Any, sequence: int | None, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        place.apply(ledger, Message("m1", source="e", sequence=sequence), Message("m1", "s", sequence=sequence))
+        == ["Applied"] * 2
+    )
+    more = () if sequence is None else ("--sequence", str(sequence))
+    assert inspect(place, capsys, "--message", "m1", "--source", "e", *more)["hints"] == []
 
 
 def test_a_tombstone_says_when_it_goes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +199,19 @@ def test_a_tombstone_says_when_it_goes(place: Place, capsys: pytest.CaptureFixtu
     assert "tombstone refuses every message" in capsys.readouterr().err
 
 
-def test_inspect_finds_a_set_of_ids_without_a_label(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_entity_without_a_ledger_has_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put(n=1)
+    assert place.run("inspect", "--message", "m1") == 0
+    out = capsys.readouterr().out
+    assert "The entity has nothing of onewrite." in out
+    assert "The entity has no ledger yet" in out
+    assert place.run("inspect", entity="missing") == 3
+    assert "There is no entity" in capsys.readouterr().err
+
+
+def test_a_set_of_ids_is_found_in_messageids_or_where_it_is_said_to_be(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     place.put(messageIDs={"m1", "m2"}, tags={"red"})
     (ledger,) = inspect(place, capsys)["ledgers"]
     assert (ledger["attribute"], ledger["kept"], ledger["sets"][0]["by_hand"]) == ("messageIDs", None, True)
@@ -207,6 +231,24 @@ def test_a_ledger_that_has_moved_is_still_looked_into(place: Place, capsys: pyte
     out = capsys.readouterr().out
     assert "which has moved to ow_seen:l" in out
     assert "ow_r" in out.split("The outcome of a delivery")[1]
+
+
+def test_the_message_that_is_asked_about_is_named_with_all_that_tells_it_apart(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.apply(SeenIds(), Message("b-1", source="s", sequence=3).part("hold"))
+    options = ("--message", "b-1", "--source", "s", "--sequence", "3", "--part", "hold")
+    assert place.run("inspect", *options) == 0
+    assert (
+        "The outcome of a delivery of message b-1 of source s, sequence 3, part hold:\n  Duplicate"
+        in capsys.readouterr().out
+    )
+
+
+def test_what_emits_once_more_is_said_in_a_whole_sentence(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.write(place.store(SeenIds(), outbox=Outbox("shop")), M1, emit=[Event("Paid", {"n": 1})])
+    assert place.run("forget", "--message", "m1") == 0
+    assert "with new IDs and numbers, so consumers apply them again.\n" in capsys.readouterr().out
 
 
 def test_another_version_of_the_format_is_named_and_never_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,6 +275,43 @@ def test_a_damaged_ledger_is_no_fault_of_a_command(label: str, place: Place, cap
     for act, codes in ((("inspect", "--json", *SAME), {0}), (("forget", *SAME), {2, 4}), (("clear",), {0, 2})):
         assert place.run(*act) in codes
         assert "bug in onewrite" not in capsys.readouterr().err
+
+
+def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1)
+    place.apply(HighWaterMark(name="marks"), Message("m", source="s", sequence=1))
+    stored = place.contents() or {}
+    stored = {name: value for name, value in stored.items() if name not in ("id", "_id")}
+    stored["marks"] = "the caller's own"
+    if place.names_tokens:
+        stored |= {"ow_r5": 1, "ow_all": 2, "ow_marks:@t": True, "ow_marks:@u": {1}, "ow_99999999999d_r1": 1}
+    else:
+        stored["ow_r"] |= {"r5": 1, "r9": [2]}
+        stored |= {"ow_all": 2, "ow_99999999999d_r": {"r1": 1}}
+        stored["ow_marks:@"] |= {"t": True, "u": [1]}
+    place.put(**stored)
+    found = inspect(place, capsys)["ledgers"]
+    foreign = {each["place"] for ledger in found for each in ledger["foreign"]}
+    dot = "" if place.names_tokens else "."
+    assert {f"ow_marks:@{dot}t", f"ow_marks:@{dot}u", "ow_all", place.place("ow_r", "r5")} <= foreign
+    assert place.run("inspect") == 0
+    assert "which isn't a ledger's content" in capsys.readouterr().out
+
+
+def test_damaged_steps_outboxes_and_tombstones_are_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    mark = "ab" * 10
+    steps: dict[str, Any] = (
+        {f"ow_step_{mark}": 1, "ow_steps": {b"\xab" * 10}} if place.names_tokens else {"ow_steps": {mark: 1}}
+    )
+    place.put(ow_o="ow1 outbox shop/orders", ow_events=[1], ow_tombstone=1, **steps)
+    found = inspect(place, capsys)
+    assert "Repair the entity" in found["steps"][0]["damaged"]
+    assert "epair the entity" in found["outboxes"][0]["damaged"]
+    assert "ow_tombstone" in found["tombstone"]["damaged"]
+    assert place.run("inspect") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("epair the entity") == 2
+    assert "ow_tombstone of the entity isn't a tombstone" in shown
 
 
 @pytest.mark.parametrize(
@@ -264,6 +343,28 @@ def test_what_a_delivery_would_get(
     assert [outcome for _, outcome in answers(place, capsys, "m", "--source", "s", *options)] == expected
     assert place.run("inspect", "--message", "m", "--source", "s", *options) == 0
     assert f"  {expected[0]} from " in capsys.readouterr().out
+
+
+def test_the_answer_is_what_a_store_then_answers(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = SeenIds(also=HighWaterMark())
+    place.apply(HighWaterMark(), Message("m1", source="s", sequence=5))
+    place.apply(ledger, Message("m2", source="s", sequence=6))
+    for message in (
+        Message("m1", source="s", sequence=5),
+        Message("m2", source="s", sequence=6),
+        Message("m9", source="s", sequence=7),
+    ):
+        options = (message.id, "--source", "s", "--sequence", str(message.sequence))
+        ((_, told),) = answers(place, capsys, *options)
+        assert place.apply(ledger, message) == [told]
+
+
+def test_in_sequence_is_left_out_where_no_store_can_have_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), Message("m1", "s"))
+    place.apply(HighWaterMark(also=SeenIds()), Message("m2", "s", sequence=5))
+    asked = ("m1", "--source", "s", "--sequence", "6")
+    assert answers(place, capsys, *asked) == [("HighWaterMark()", "Duplicate")]
+    assert answers(place, capsys, *asked, "--in-sequence", "5") == [("InSequence(first=5)", "Duplicate")]
 
 
 def test_an_open_step_is_the_answer(
@@ -310,7 +411,7 @@ def deletes(place: Place, ledger: Ledger, *, loses: str | None = None) -> None:
         (SeenIds(), lambda place: place.put(ow_l="ow2"), "LedgerMismatch"),
     ],
 )
-def test_inspect_shows_the_outcome_without_a_ledger_label(
+def test_what_keeps_a_message_out_is_the_answer_whether_or_not_the_ledger_has_a_label(
     ledger: Ledger, arrange: Any, expected: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arrange(place)
@@ -321,6 +422,26 @@ def test_inspect_shows_the_outcome_without_a_ledger_label(
         assert place.apply(ledger, M1) == [expected]
     except LedgerMismatch:
         assert expected == "LedgerMismatch"
+
+
+def test_an_array_with_something_else_than_ids_is_no_set_of_them(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    if place.names_tokens:
+        pytest.skip("a set of DynamoDB is of one kind")
+    place.put(messageIDs=["m1", 7])
+    assert ("MessageIds()", "LedgerMismatch") in answers(place, capsys, "m1")
+    for ledger in (MessageIds(), SeenIds(also=MessageIds())):
+        with pytest.raises(LedgerMismatch):
+            place.apply(ledger, M1)
+
+
+def test_a_ledger_that_has_written_nothing_yet_may_be_asked_about(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put(n=1, messageIDs={"m2"})
+    assert answers(place, capsys, "m1", "--attribute", "ow_b:l") == [("", "Applied")]
+    assert answers(place, capsys, "m2", "--attribute", "ow_b:l") == [
+        ("", "Applied"),
+        ("a new ledger (also=MessageIds())", "Duplicate"),
+    ]
+    assert place.run("inspect", "--message", "m1", "--attribute", "ow_o") == 2
 
 
 def test_the_ledger_of_a_store_may_be_asked_instead(
@@ -370,7 +491,7 @@ def test_what_is_forgotten_takes_effect_exactly_once_more(
     assert place.apply(ledger, message, message, other) == ["Applied", "Duplicate", "Duplicate"]
 
 
-def test_forget_removes_a_mark_from_every_set_and_spelling(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mark_is_removed_from_every_set_and_in_every_spelling(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     message, day = Message("m1", source="s"), timedelta(days=1)
     before = (SeenIds(), SeenIds(day, readable=True), SeenIds(None), SeenIds(None, readable=True), SeenIds(day, name="seen"))
     merged: dict[str, Any] = {}
@@ -387,7 +508,9 @@ def test_forget_removes_a_mark_from_every_set_and_spelling(place: Place, capsys:
     assert place.apply(last, Message("m6"), Message("m9")) == ["Duplicate"] * 2
 
 
-def test_forget_removes_an_id_without_source_for_all_sources(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_id_that_counts_for_every_source_is_forgotten_for_all_of_them(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     place.put(messageIDs={"m1", "m5", "@s/m1"})
     shown = output_of(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
     assert len(shown["changes"]) == 2
@@ -419,7 +542,9 @@ def test_an_open_step_keeps_its_ledger_as_it_is(ledger: Ledger, place: Place, ca
     assert capsys.readouterr().err
 
 
-def test_forget_removes_a_message_from_a_moved_ledger(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_forgotten_where_the_ledger_has_moved_into_a_set(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     moved = MessageIds(also=SeenIds())
     assert place.apply(SeenIds(), M1) + place.apply(moved, M2) == ["Applied", "Applied"]
     for message in (M1, M2):
@@ -428,7 +553,7 @@ def test_forget_removes_a_message_from_a_moved_ledger(place: Place, capsys: pyte
 
 
 @pytest.mark.parametrize("name", ["messageIDs", "handled"])
-def test_forget_names_the_set_that_still_holds_the_message(
+def test_what_still_keeps_a_message_out_is_told_where_one_of_two_sets_forgets_it(
     name: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for act in (("forget", "--message", "m1", "--attribute", "ow_l"), ("clear",)):
@@ -443,6 +568,31 @@ def test_forget_names_the_set_that_still_holds_the_message(
         assert place.apply(looking, M1) == ["Duplicate"]
 
 
+def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(HighWaterMark(), Message("m1", source="s", sequence=1))
+    place.apply(HighWaterMark(name="more"), Message("m1", "s", sequence=1))
+    assert place.run("forget", "--message", "m1", "--source", "s", "--attribute", "ow_l") == 2
+    assert "onewrite set-mark --source s" in capsys.readouterr().err
+    assert place.run("forget", "--message", "m1", "--attribute", "ow_more:l") == 2
+    assert "onewrite set-mark --sequence N" in capsys.readouterr().err
+
+
+def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1)
+    assert place.run("forget", "--message", "m2") == 4
+    assert "No ledger" in capsys.readouterr().err
+    place.apply(SeenIds(name="seen", also=SeenIds()), M2)
+    place.apply(SeenIds(name="other"), M2)
+    for options, text in (
+        (("--message", "m1", "--attribute", "ow_l"), "has moved to 'ow_seen:l'"),
+        (("--message", "m2"), "with --attribute"),
+        (("--message", "m2", "--attribute", "nothing"), "There is no ledger in 'nothing'"),
+    ):
+        assert place.run("forget", *options, "--yes") == 2
+        assert text in capsys.readouterr().err
+    assert place.run("forget", "--message", "m2", "--attribute", "ow_other:l", "--yes") == 0
+
+
 def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.apply(SeenIds(None, readable=True), M1)
     assert place.run("forget", "--message", "m1", "--yes", "--operator", "ann") == 0
@@ -455,7 +605,7 @@ def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFix
 # --- set-mark -----------------------------------------------------------------------------------------------------------
 
 
-def test_set_mark_back_accepts_the_sequences_it_names(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     messages = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
     assert place.apply(InSequence(), *messages) == ["Applied"] * 3
     shown = output_of(capsys, lambda: place.run("set-mark", "--sequence", "1", "--source", "s", "--yes", "--json"))
@@ -543,6 +693,13 @@ def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytes
     assert "'ow_l' and 'ow_more:l'" in capsys.readouterr().err
 
 
+def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    group: dict[str, Any] = {"ow_@s": [1]} if place.names_tokens else {"ow_@": {"s": [1]}}
+    place.put(ow_l="ow1 marks", **group)
+    assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
+    assert "which isn't a mark" in capsys.readouterr().err
+
+
 # --- clear --------------------------------------------------------------------------------------------------------------
 
 
@@ -568,7 +725,9 @@ def test_a_ledger_that_is_cleared_holds_nothing(
     assert place.apply(ledger, *messages) == ["Applied", "Applied"]
 
 
-def test_clear_keeps_the_new_name_of_a_moved_ledger(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ledger_that_has_moved_is_cleared_and_still_says_where_to(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     place.apply(SeenIds(), M1)
     place.apply(SeenIds(name="seen", also=SeenIds()), M2)
     assert place.run("clear") == 2
@@ -579,10 +738,19 @@ def test_clear_keeps_the_new_name_of_a_moved_ledger(place: Place, capsys: pytest
     assert "already empty" in capsys.readouterr().err
 
 
+def test_nothing_is_cleared_that_has_no_label(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put(messageIDs={"m1"})
+    for options in ((), ("--attribute", "messageIDs")):
+        assert place.run("clear", *options, "--yes") == 2
+        assert "There is no ledger label" in capsys.readouterr().err
+
+
 # --- all of them --------------------------------------------------------------------------------------------------------
 
 
-def test_forgotten_write_is_not_applied_by_its_old_token(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_write_whose_answer_was_lost_is_not_called_applied_once_it_is_forgotten(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     if not place.names_tokens:
         pytest.skip("MongoDB recognises its own retries")
     store = name_calls(place.store(SeenIds(), clock=lambda: NOW), lambda: "the same call")
@@ -617,3 +785,29 @@ def test_a_key_may_be_written_in_all_types(place: Place, capsys: pytest.CaptureF
             capsys.readouterr()
             assert main([*arguments, key, "--json"]) == 0
             assert json.loads(capsys.readouterr().out)["bytes"] > 40
+
+
+def test_what_is_asked_for_wrongly_is_told_in_a_sentence(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["inspect", "--key", "{}"]) == 2
+    assert "Pass either --table" in capsys.readouterr().err
+
+    def fails(*_: object) -> None:
+        raise OSError("no route")
+
+    monkeypatch.setattr("onewrite.operate.repair.store_of", fails)
+    assert place.run("clear") == 1
+    assert "The database or the network fails: OSError: no route" in capsys.readouterr().err
+
+
+def test_long_lists_are_cut_for_a_person(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    store = place.store(SeenIds(None, readable=True), clock=lambda: NOW, outbox=Outbox("shop"))
+    for n in range(25):
+        place.write(store, Message(f"m{n:02}"), emit=[Event("Paid", {})])
+    assert place.run("inspect") == 0
+    out = capsys.readouterr().out
+    assert out.count("and 5 more, which --json shows") == 2
+    assert len(json.dumps(inspect(place, capsys)["ledgers"][0]["sets"][0]["ids"])) > 25 * 10
+    assert place.run("forget", "--message", "m01") == 0
+    assert "... and 20 more" in capsys.readouterr().out

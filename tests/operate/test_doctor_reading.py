@@ -12,13 +12,15 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
-from pymongo.errors import OperationFailure
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
 from onewrite.aws_lambda import kafka_handler, sqs_handler
-from onewrite.dynamodb import GuardedTable
+from onewrite.core.flow import Do
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.errors import ConfigurationError
 from onewrite.identity import kafka_position, sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.doctor.amazon import AMAZON, read_function, read_queues, read_table
@@ -34,7 +36,7 @@ from onewrite.operate.doctor.facts import (
     Unread,
 )
 from onewrite.operate.doctor.mongodb import MONGODB, read_collection
-from onewrite.operate.doctor.reading import read_module
+from onewrite.operate.doctor.reading import Question, Reader, read_module
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 
@@ -100,6 +102,34 @@ def test_a_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
     assert found.dead_letters == Queue(dead, arn_of(dead), fifo, 1_209_600, 30)
 
 
+def test_unreadable_queue_names_the_permission() -> None:
+    found = AMAZON.run(read_queues("https://sqs.eu-west-1.amazonaws.com/1/orders"), without(None, "get_queue_attributes"))
+    assert isinstance(found.queue, Unread)
+    assert (found.queue.permission, found.dead_letters) == ("sqs:GetQueueAttributes", None)
+    assert found.queue.error.endswith("not authorized")
+
+
+def test_missing_queue_is_not_a_missing_permission() -> None:
+    found = AMAZON.run(read_queues(f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/none"), boto3.client("sqs"))
+    assert isinstance(found.queue, Unread)
+    assert found.queue.permission is None
+
+
+def test_dead_letter_queue_can_be_unreadable_alone() -> None:
+    sqs, url = boto3.client("sqs"), make_queue()
+
+    class OnlyTheFirst:
+        def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: Any) -> Any:  # noqa: N803  # as botocore names them
+            if QueueUrl != url:
+                raise refusal("AccessDenied")
+            return sqs.get_queue_attributes(QueueUrl=QueueUrl, AttributeNames=AttributeNames)
+
+    found = AMAZON.run(read_queues(url), OnlyTheFirst())
+    assert isinstance(found.queue, Queue)
+    assert isinstance(found.dead_letters, Unread)
+    assert found.dead_letters.what == f"the dead-letter queue {url.removesuffix('orders')}dead"
+
+
 class FakeLambda:
     """Answers as Lambda does, two pages of mappings."""
 
@@ -139,6 +169,21 @@ def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
     )
 
 
+def test_reader_understands_moto() -> None:
+    iam, client, url = boto3.client("iam"), boto3.client("lambda"), make_queue(dead=None)
+    role = iam.create_role(RoleName="r", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    code: Any = {"ZipFile": b"x"}
+    client.create_function(FunctionName="ship", Role=role, Runtime="python3.13", Handler="a.b", Code=code, Timeout=8)
+    client.create_event_source_mapping(
+        FunctionName="ship", EventSourceArn=arn_of("orders"), MaximumBatchingWindowInSeconds=3
+    )
+    found = AMAZON.run(read_function("ship"), client)
+    assert (found.function, found.feeds) == (
+        Function("ship", 8),
+        (EventSourceMapping(arn_of(url.rpartition("/")[2]), 3, False),),
+    )
+
+
 def test_unreadable_part_of_a_function_is_named() -> None:
     found = AMAZON.run(read_function("ship"), without(FakeLambda(), "get_function_configuration"))
     assert isinstance(found.function, Unread)
@@ -148,6 +193,14 @@ def test_unreadable_part_of_a_function_is_named() -> None:
     assert found.function == Function("ship", 7)
     assert isinstance(found.feeds, Unread)
     assert found.feeds.permission == "lambda:ListEventSourceMappings"
+
+
+def test_error_of_our_own_is_raised() -> None:
+    def reader() -> Reader[None]:
+        yield Question("it", "it:Read", Do({}.__getitem__, ("ours",)))
+
+    with pytest.raises(KeyError):
+        AMAZON.run(reader(), None)
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -287,6 +340,22 @@ def test_unreadable_part_of_a_table_is_named(method: str, permission: str) -> No
     assert [fact.permission for fact in found.unread()] == [permission]
 
 
+def test_undescribed_table_is_asked_only_for_ttl() -> None:
+    client = without(make_table(), "describe_table")
+    found = look(client)
+    assert isinstance(found.table, Unread)
+    assert found.table.permission == "dynamodb:DescribeTable"
+    assert (found.sample, found.expiry) == (found.table, ("expiresAt",))
+
+
+def test_unreachable_table_is_asked_once() -> None:
+    client = without(None, "describe_table", error=EndpointConnectionError(endpoint_url="http://nowhere"))
+    found = look(client)
+    assert client.asked == ["describe_table"]
+    assert isinstance(found.table, Unread)
+    assert (found.expiry, found.sample, found.table.permission) == (found.table, found.table, None)
+
+
 # --- a module ---------------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +386,11 @@ def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
     assert read_module("shop:a", first).stores == found.stores[:1]
 
 
+def test_a_module_without_a_store_or_handler_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"shop has no guarded store or handler\. Name the store"):
+        read_module("shop", module_of(a=7))
+
+
 def test_module_shows_whether_kafka_handlers_respond() -> None:
     def handler(**options: Any) -> Any:
         return kafka_handler(kafka_position(), **options)(lambda _: None)
@@ -325,6 +399,16 @@ def test_module_shows_whether_kafka_handlers_respond() -> None:
     assert read_module("shop", module_of(a=handler())).kafka_answers is False
     assert read_module("shop", module_of(a=handler(), b=handler(provisioned_mode=True))).kafka_answers is True
     assert read_module("shop:a", handler(provisioned_mode=True)).kafka_answers is True
+
+
+def test_an_asynchronous_store_is_found() -> None:
+    class Asynchronous:
+        __module__ = "aiobotocore.client"
+
+        async def update_item(self, **_: Any) -> None: ...
+
+    store = AsyncGuardedTable(Asynchronous(), SeenIds(), table_name="orders")
+    assert read_module("shop", module_of(store=store)).stores == (ModuleStore("the table orders", SeenIds()),)
 
 
 # --- MongoDB, where no server is needed -------------------------------------------------------------------------------
@@ -355,6 +439,14 @@ class Answering:
 
 def look_at(collection: Answering) -> Facts:
     return MONGODB.run(read_collection(collection, 10, lambda: NOW), collection)
+
+
+def test_unreachable_server_is_asked_once() -> None:
+    collection = Answering({}, ServerSelectionTimeoutError("no server"))
+    found = look_at(collection)
+    assert collection.asked == ["index_information"]
+    assert isinstance(found.sample, Unread)
+    assert {found.expiry, found.index_keys} == {found.sample}
 
 
 @pytest.mark.parametrize("code", [13, 8000])  # MongoDB's and Atlas's

@@ -1,4 +1,4 @@
-"""In CI coverage is measured in the quick tests of units, in a sample of the contract's, and in those that are marked `measured`.
+"""In CI, coverage is measured in the quick tests, in a sample of the contract's, and in slow tests that are marked `measured`.
 
 To measure takes as long again as to run, and the other tests would add no line.
 """
@@ -17,21 +17,6 @@ import pytest
 from tests.support.ci import in_ci
 from tests.support.sampling import sample
 
-ROOMS = {
-    "aws_lambda",
-    "batch",
-    "contract",
-    "core",
-    "docs",
-    "dynamodb",
-    "identity",
-    "lean",
-    "mongodb",
-    "operate",
-    "outbox",
-    "sqs",
-    "testing",
-}
 _WAS_MEASURED: pytest.StashKey[bool] = pytest.StashKey()
 _BEYOND_THE_SAMPLE: pytest.StashKey[bool] = pytest.StashKey()
 
@@ -83,10 +68,8 @@ def is_chosen(config: pytest.Config) -> bool:
 
 
 def is_measured(item: pytest.Item) -> bool:
-    in_room = (
-        item.path.parent.name in ROOMS and item.get_closest_marker("slow") is None and _BEYOND_THE_SAMPLE not in item.stash
-    )
-    return in_room or item.get_closest_marker("measured") is not None
+    is_quick = item.get_closest_marker("slow") is None and _BEYOND_THE_SAMPLE not in item.stash
+    return is_quick or item.get_closest_marker("measured") is not None
 
 
 def forget() -> None:

@@ -367,7 +367,7 @@ def test_misuse_is_refused_with_what_to_do(wrong: dict[str, Any], match: str) ->
 
 
 def test_explore_documents_each_argument_with_its_default() -> None:
-    assert str(explore.__doc__).startswith("Run a handler through every schedule within bounds")
+    assert str(explore.__doc__).startswith("Run a handler through every schedule within the bounds")
     said = dict(re.findall(r"^ +(\w+): (.*(?:\n {16}.*)*)$", str(explore.__doc__), re.MULTILINE))
     arguments = {field.name: field.default for field in fields(Arguments) if field.name not in ("at_random", "seed")}
     assert list(said) == list(arguments)
@@ -387,7 +387,7 @@ def test_random_schedules_have_wider_bounds_by_default() -> None:
     assert not noting.random(increment, MESSAGES, customers, credit)
     assert not noting.random(increment, MESSAGES, customers, credit, faults=0, seed=7)
     assert [(one.deliveries, one.faults, one.concurrency, one.seed) for one in asked] == [(3, 2, 3, 0), (3, 0, 3, 7)]
-    assert "deliveries=3, faults=2 and concurrency=3" in str(explore.random.__doc__)
+    assert "deliveries=3, faults=2, and concurrency=3" in str(explore.random.__doc__)
 
 
 # --- what guarded stores take from outside ----------------------------------------------------------------------------

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import boto3
+import mongoengine
 import mongomock
 import moto.core.models  # noqa: F401  # clients that are made before this are not mocked
 import pytest
 from aiobotocore.session import get_session
 from botocore.client import BaseClient
+from mongoengine.connection import disconnect
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Message
@@ -22,6 +25,7 @@ from onewrite.dynamodb.values import typed_values
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
+from onewrite.testing.taps import everywhere
 
 Handler = Callable[[Message], Any]
 M1, M2 = Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)
@@ -132,6 +136,31 @@ def test_a_handler_with_a_client_of_its_own_is_explored(world: Any, handler: Any
     assert_right(on(world, lambda _: handler(guarded=True)))
 
 
+def test_typed_and_plain_clients_share_a_database(world: Any) -> None:
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            if "Item" not in CLIENT.get_item(TableName="customers", Key={"id": {"S": message.id}}, ConsistentRead=True):
+                table.put_item(Item={"id": message.id})
+                TABLE.update_item(**plain(message, guarded=False))
+
+        return handle
+
+    report = on(world, build)
+    assert words(report)[0].startswith("m1, delivery 1: GetItem customers m1: read, nothing there")
+
+
+def test_a_world_that_gives_a_client_serves_a_table(make: MakeTable) -> None:
+    def client() -> Any:
+        make("customers", "id")
+        return made_here()
+
+    def typed_credit(store: Any) -> Any:
+        return store.get_item(TableName="customers", Key={"id": {"S": "c1"}})["Item"]["credit"]
+
+    assert words(on(client, lambda _: through_table(guarded=False), observe=typed_credit)) == ADDED_TWICE
+    assert_right(on(client, lambda _: through_table(guarded=True), observe=typed_credit))
+
+
 def test_a_database_outside_of_the_world_is_refused(world: Any) -> None:
 
     def handle(message: Message) -> None:
@@ -240,6 +269,24 @@ def test_an_address_looked_up_once_is_no_difference(world_with_queue: Any) -> No
     assert_right(report)
 
 
+@pytest.mark.parametrize(("service", "shown"), [("sns", "Publish paid"), ("asynchronous sqs", "SendMessage orders")])
+@pytest.mark.slow
+@pytest.mark.measured
+def test_other_services_are_steps_too(world_with_queue: Any, service: str, shown: str) -> None:
+    def publish(message: Message) -> None:
+        SNS.publish(TopicArn=SNS.create_topic(Name="paid")["TopicArn"], Message=message.id)
+        TABLE.update_item(**plain(message, guarded=False))
+
+    async def send(message: Message) -> None:
+        async with aio_client("sqs") as sqs, aio_client("sns") as sns:
+            await sns.list_topics()
+            await sqs.send_message(QueueUrl=queue_url(), MessageBody=message.id)
+        TABLE.update_item(**plain(message, guarded=False))
+
+    report = on(world_with_queue, lambda _: publish if service == "sns" else send)
+    assert any(shown in step for step in words(report))
+
+
 # ---------------------------------------------------------------- MongoDB stand-ins
 
 
@@ -288,6 +335,20 @@ def test_a_collection_of_the_module_is_explored(collection: Any) -> None:
     assert_right(on_mongodb(world, lambda _: adding(lambda: collection, guarded=True)))
 
 
+def test_another_database_on_the_same_server_is_explored() -> None:
+    def world() -> Any:
+        emptied(MOCK.archive.customers)
+        return emptied(MOCK.shop.customers)
+
+    def archived(_: Any) -> Any:
+        return list(MOCK.archive.customers.find({}, {"credit": 1}))
+
+    report = on_mongodb(world, lambda _: adding(lambda: MOCK.archive.customers, guarded=False), observe=archived)
+    assert report.counterexample is not None
+    assert report.counterexample.observed == [{"_id": "c1", "credit": 60}]
+    assert_right(on_mongodb(world, lambda _: adding(lambda: MOCK.archive.customers, guarded=True), observe=archived))
+
+
 def test_another_server_in_memory_is_refused() -> None:
     other: Any = mongomock.MongoClient()
     with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at a server of its own in memory"):
@@ -317,6 +378,12 @@ def test_a_blocking_client_in_an_asynchronous_observe_is_refused() -> None:
         on_mongodb(world, lambda _: add_to_the_stand_in, observe=observe)
 
 
+def test_methods_that_a_tap_cannot_see_are_refused() -> None:
+    for call in (lambda: MOCK.shop.create_collection("new"), lambda: MOCK.shop.command("dropDatabase")):
+        with pytest.raises(ConfigurationError, match="cannot be tapped"):
+            on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _, call=call: lambda message: call())
+
+
 def test_a_session_that_was_started_before_the_exploration_is_refused() -> None:
     session = SimpleNamespace(in_transaction=False)
     handle = lambda message: STAND_IN.insert_one({"_id": message.id}, session=session)  # noqa: E731
@@ -338,6 +405,21 @@ def in_one_transaction(client: Any, name: str) -> Handler:
     return handle
 
 
+def in_one_transaction_awaited(customers: Any) -> Any:
+    """The collections are those that it was given, and the session is not."""
+
+    async def write(message: Message, session: Any) -> None:
+        await customers.database.marks.insert_one({"_id": message.id}, session=session)
+        await customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True, session=session)
+
+    async def handle(message: Message) -> None:
+        async with ASYNC_STAND_IN.database.client.start_session() as session:
+            with suppress(DuplicateKeyError):
+                await session.with_transaction(lambda _: write(message, session))
+
+    return handle
+
+
 def emptied_with_its_marks(customers: Any) -> Any:
     customers.database.marks.delete_many({})
     return emptied(customers)
@@ -350,7 +432,52 @@ def test_a_session_of_another_client_is_explored(customers: Any) -> None:
     assert_right(on_mongodb(lambda: emptied_with_its_marks(customers), lambda _: handle))
 
 
+def test_such_a_session_may_be_awaited() -> None:
+    async def seen(customers: Any) -> Any:
+        return await customers.find_one({"_id": "c1"})
+
+    def world() -> Any:
+        emptied_with_its_marks(ASYNC_STAND_IN.stand_in)
+        return ASYNC_STAND_IN
+
+    assert_right(on_mongodb(world, in_one_transaction_awaited, observe=seen))
+
+
 # ---------------------------------------------------------------- mongoengine
+
+
+class Payment(mongoengine.Document):  # type: ignore[misc]  # mongoengine says nothing of its types
+    message = mongoengine.StringField(unique=True)
+    credit = mongoengine.IntField()
+
+
+@pytest.fixture
+def connected() -> Iterator[None]:
+    mongoengine.connect("shop", mongo_client_class=mongomock.MongoClient, uuidRepresentation="standard")
+    Payment._collection = None
+    yield
+    disconnect()
+
+
+def pay(message: Message) -> None:
+    try:
+        Payment(message=message.id, credit=message.body).save()
+    except mongoengine.NotUniqueError:
+        return
+
+
+def payments(_: Any) -> Any:
+    return sorted((payment.message, payment.credit) for payment in Payment.objects)  # pyright: ignore[reportAttributeAccessIssue]  # mongoengine has no types
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_mongoengine_document_is_explored() -> None:
+    def world() -> Any:
+        client = mongoengine.get_connection()
+        client.drop_database("shop")
+        return client.shop.payment
+
+    assert_right(on_mongodb(world, lambda _: pay, observe=payments, messages=[M1, M2]))
 
 
 # ---------------------------------------------------------------- threads
@@ -425,3 +552,20 @@ def test_taps_are_removed_after_the_last_exploration(world: Any) -> None:
     with pytest.raises(ConfigurationError):
         on(world, lambda _: None)
     assert (vars(BaseClient)["_make_api_call"], threading.Thread.start, ThreadPoolExecutor.submit) == before
+
+
+def test_a_handler_that_imports_its_driver_is_run_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    later: Any = ModuleType("later.collection")
+    later.Collection = type("Collection", (), {"insert": lambda self, message: STAND_IN.update_one({"_id": "c1"}, message)})
+    monkeypatch.setitem(everywhere._CLASSES, "later.collection", {"Collection": frozenset()})
+
+    def build(_: Any) -> Handler:
+        def handle(message: Message) -> None:
+            first = "later.collection" not in sys.modules
+            monkeypatch.setitem(sys.modules, "later.collection", later)
+            if not first:
+                adding(lambda: STAND_IN, guarded=True)(message)
+
+        return handle
+
+    assert_right(on_mongodb(lambda: emptied(STAND_IN), build))

@@ -7,15 +7,18 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
 from pymongo import ReadPreference
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WTimeoutError
+from pymongo.read_concern import ReadConcern
 
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
+from onewrite.testing.taps.tap import may_be_stale
+from onewrite.testing.taps.traffic import Request
 
 Handler = Callable[[Message], Any]
 Build = Callable[[Any], Handler]
@@ -84,6 +87,26 @@ def test_the_errors_of_dynamodb_that_are_swallowed_are_found(customers: Any, err
     assert words(explored(build, customers)) == [f"UpdateItem customers c1: {told}"]
 
 
+@pytest.mark.slow
+@pytest.mark.measured
+def test_a_handler_that_raises_or_retries_is_right(customers: Any) -> None:
+    def build(table: Any) -> Handler:
+        inner = deposit(table)
+
+        def handle(message: Message) -> Any:
+            try:
+                return inner(message)
+            except (ClientError, EndpointConnectionError):
+                return inner(message)
+
+        return handle
+
+    for right in (deposit, build):
+        report = explored(right, customers, messages=(M1, Message("m2", body=5)))
+        report.assert_effectively_once()
+        assert report.exhausted
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [(OperationFailure, "throttled"), (ServerSelectionTimeoutError, "not sent, because no server is reached")],
@@ -118,6 +141,22 @@ def test_a_write_concern_error_taken_for_a_failure_is_found() -> None:
 
     report = explored(build, world, lambda c: c.find_one({"_id": "c1"})["n"], deliveries=1)
     assert words(report)[0].endswith("applied, but too few members have confirmed it in time")
+
+
+def test_a_third_throttling_code_that_is_swallowed_is_found(customers: Any) -> None:
+    def build(table: Any) -> Handler:
+        inner = deposit(table)
+
+        def handle(message: Message) -> None:
+            try:
+                inner(message)
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") != "RequestLimitExceeded":
+                    raise
+
+        return handle
+
+    assert words(explored(build, customers, deliveries=1)) == ["UpdateItem customers c1: throttled with a third code"]
 
 
 def transfer(table: Any) -> Handler:
@@ -267,7 +306,53 @@ def test_an_index_is_always_behind(make: Any) -> None:
     assert any("Query customers: read" in step and "stale" in step for step in words(report))
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments", "stale"),
+    [
+        ("GetItem", {}, True),
+        ("GetItem", {"ConsistentRead": True}, False),
+        ("Query", {"IndexName": "by_message"}, True),
+        ("Scan", {"ConsistentRead": True}, False),
+        ("BatchGetItem", {"RequestItems": {"a": {"Keys": []}}}, True),
+        ("BatchGetItem", {"RequestItems": {"a": {"Keys": []}, "b": {"Keys": [], "ConsistentRead": True}}}, False),
+        ("TransactGetItems", {}, False),
+        ("ExecuteStatement", {}, True),
+        ("DescribeTable", {}, False),
+    ],
+)
+def test_dynamodb_reads_are_stale_unless_consistent(
+    customers: Any, method: str, arguments: dict[str, Any], *, stale: bool
+) -> None:
+    assert may_be_stale(customers(), Request("customers", method, arguments, None, writes=False)) is stale
+
+
+def test_a_write_is_never_stale(customers: Any) -> None:
+    assert not may_be_stale(customers(), Request("customers", "ExecuteStatement", {}, None, writes=True))
+
+
 SECONDARY = ReadPreference.SECONDARY_PREFERRED
+
+
+@pytest.mark.parametrize(
+    ("collection", "request_", "stale"),
+    [
+        ({}, {}, False),
+        ({"read_preference": ReadPreference.PRIMARY_PREFERRED}, {}, False),
+        ({"read_preference": SECONDARY}, {}, True),
+        ({"read_preference": SECONDARY, "read_concern": ReadConcern("majority")}, {}, True),
+        ({}, {"options": {"read_preference": ReadPreference.SECONDARY}}, True),
+        ({"read_preference": SECONDARY}, {"options": {"read_preference": ReadPreference.PRIMARY}}, False),
+        ({"read_preference": SECONDARY}, {"tables": ("orders",)}, False),
+        ({"read_preference": SECONDARY}, {"arguments": {"session": object()}}, False),
+        ({"read_preference": SECONDARY}, {"writes": True}, False),
+    ],
+)
+def test_mongodb_reads_are_stale_from_a_secondary(
+    collection: dict[str, Any], request_: dict[str, Any], *, stale: bool
+) -> None:
+    store = mongomock_collection("customers").with_options(**collection)
+    given = {"method": "find_one", "arguments": {}, "keys": None, "writes": False, "tables": ("customers",), **request_}
+    assert may_be_stale(store, Request("customers", **given)) is stale
 
 
 def test_stale_reads_distinguish_two_ways_to_one_state() -> None:

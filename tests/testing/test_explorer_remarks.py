@@ -14,11 +14,12 @@ from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import ExplorationWarning, explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING
-from onewrite.testing.standins.stores import mongomock_collection
+from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, Remark
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.support.batches import by_name, sqs
 
 Handler = Callable[[Message], Any]
@@ -33,6 +34,15 @@ def balance(collection: Any) -> Any:
 def explored(build: Callable[[Any], Handler], messages: Any = TWO, **options: Any) -> Exploration:
     given: dict[str, Any] = {"world": lambda: mongomock_collection("customers"), "observe": balance, **options}
     return looked_at(explore(build, messages=messages, **given))
+
+
+def explored_on_dynamodb(build: Callable[[Any], Handler], messages: Any) -> Exploration:
+    with moto_tables() as make:
+        return looked_at(explore(build, messages, lambda: make("customers", key="id"), balances))
+
+
+def balances(table: Any) -> list[Any]:
+    return [item["balance"] for item in table.scan()["Items"]]
 
 
 def looked_at(report: Exploration) -> Exploration:
@@ -106,6 +116,19 @@ def test_a_first_message_without_effect_is_named() -> None:
     idle, unobserved = explored(build, TWO[:1]).remarks
     assert (idle.kind, unobserved.kind) == ("idle", "unobserved")
     assert "If it should, check the condition of its write, and what world() puts into the store." in idle.text
+
+
+def test_each_record_is_named_by_its_own_id() -> None:
+    def build(collection: Any) -> Any:
+        guarded = GuardedCollection(collection, SeenIds())
+        return sqs_handler(by_name)(
+            lambda message: guarded.update_one(Message(message.id[0]), C1, {"$inc": {"balance": 1}}, upsert=True)
+        )
+
+    (remark,) = explored(build, [sqs(["a1", "a2"])]).remarks
+    assert remark.text.startswith(
+        "id-a2 changes nothing when it is processed undisturbed after id-a1, because the guarded store"
+    )
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence(), HighWaterMark()], ids=repr)
@@ -217,6 +240,20 @@ def test_a_second_write_to_a_document_is_named(
     assert "message.part(" in remark.text
 
 
+def test_a_second_write_to_an_item_is_named() -> None:
+    def build(table: Any) -> Handler:
+        guarded = GuardedTable(table, SeenIds())
+
+        def handle(message: Message) -> Any:
+            for change in ("ADD balance :n", "ADD points :n"):
+                guarded.update_item(message, Key={"id": "c1"}, UpdateExpression=change, ExpressionAttributeValues={":n": 10})
+
+        return handle
+
+    remark = explored_on_dynamodb(build, [ORDER]).remarks[0]
+    assert remark.text.startswith(f"{NEVER_HAPPENS}UpdateItem customers c1 is taken")
+
+
 def in_parts(guarded: Any, message: Message) -> Any:
     guarded.update_one(message.part("balance"), C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
     return guarded.update_one(message.part("receipt"), C1, {"$set": {"receipt": message.id}})
@@ -265,6 +302,14 @@ def test_an_observe_that_sees_no_message_fails_the_assertion(
 def test_where_observe_looks_and_where_the_handler_writes_are_named() -> None:
     (remark,) = explored(once, observe=lambda customers: customers.database.accounts.find_one({"_id": "a1"})).remarks
     assert "It asks find_one accounts a1; the handler writes update_one customers c1." in remark.text
+
+
+def test_messages_that_are_all_refused_fail_the_assertion() -> None:
+    build = guarding(
+        lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
+    )
+    (remark,) = explored(build, TWO[:1], world=lambda: filled(balance=5)).remarks
+    assert (remark.kind, "does world() put in what they need?" in remark.text) == ("unobserved", True)
 
 
 def _compares_and_does_not_return(customers: Any) -> Any:
@@ -365,6 +410,11 @@ def test_a_kind_that_does_not_exist_cannot_be_accepted() -> None:
 def test_an_accepted_remark_does_not_hide_a_counterexample() -> None:
     with pytest.raises(AssertionError, match="Not effectively once"):
         explored(adds).assert_effectively_once(accept=[*FAILING, *DOUBTFUL])
+
+
+def test_every_kind_is_described_where_a_user_looks_it_up() -> None:
+    described = str(Remark.__doc__)
+    assert [kind for kind in (*FAILING, *DOUBTFUL, "note") if f'`"{kind}"`' not in described] == []
 
 
 # --- bounds that leave nothing to try -------------------------------------------------------------------------------------
@@ -471,6 +521,16 @@ def test_an_early_plain_write_is_named(change: Callable[[Any], Any]) -> None:
     assert remark.text.startswith("pay finds nothing and does nothing where it comes before place")
 
 
+@pytest.mark.parametrize(
+    "create", [placed, lambda orders: orders.update_one(C1, {"$setOnInsert": {"items": 3}}, upsert=True)]
+)
+def test_a_plain_creation_that_an_upsert_has_forestalled_is_named(create: Callable[[Any], Any]) -> None:
+    paid = plainly(create, lambda orders: orders.update_one(C1, PAID, upsert=True))
+    (remark,) = explored(paid, (PAY, PLACE), observe=lambda orders: [*orders.find()]).remarks
+    assert remark.kind == "early"
+    assert "place is refused for good where it comes after pay, which has created its entity" in remark.text
+
+
 ON_INSERT = {"$setOnInsert": {"items": 3}}
 
 
@@ -505,7 +565,7 @@ def test_a_guarded_creation_after_an_upsert_is_named(ledger: Any) -> None:
     ids=["it writes more", "the other creates the same", "the first of two wins"],
 )
 def test_a_guarded_creation_that_loses_nothing_gets_no_remark(placed: Any, paid: Any) -> None:
-    assert explored(upserting(placed, paid), (PAY, PLACE), observe=items_of, deliveries=1).remarks == ()
+    assert explored(upserting(placed, paid), (PAY, PLACE), observe=items_of).remarks == ()
 
 
 def taken_if_free(seats: Any, seat: Any) -> None:
@@ -537,7 +597,28 @@ def test_the_second_of_two_plain_creations_is_not_idle(take: Callable[[Any, Any]
     assert report.remarks == ()
 
 
+@pytest.mark.parametrize("take", TAKES)
+def test_a_repeated_equal_creation_is_idle(take: Callable[[Any, Any], Any]) -> None:
+    report = explored(taking(take, lambda _: "ann"), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
+    assert kinds(report) == ["idle"]
+
+
 # --- no false alarms --------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_depends_on_another_gets_no_remark() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            if message.id == "close":  # closes accounts, and there may be none yet
+                return collection.update_many({"open": True}, {"$set": {"open": False}})
+            return guarded.update_one(message, {"_id": "a1"}, {"$set": {"open": True}}, upsert=True)
+
+        return handle
+
+    messages = [Message("close"), Message("open")]
+    assert explored(build, messages, observe=lambda accounts: accounts.find_one({"_id": "a1"}, {"open": 1})).remarks == ()
 
 
 def test_a_hash_of_a_text_is_named_with_its_line() -> None:

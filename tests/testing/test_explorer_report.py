@@ -9,17 +9,19 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import Begun, Message, SeenIds
+from onewrite import Applied, Begun, Duplicate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore, mongomock_collection
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.deliverables import Titles
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, counterexample_of
+from onewrite.testing.explorer.difference import difference
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, counterexample_of, in_words
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import Remark
-from onewrite.testing.explorer.schedule import Bounds
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, TakenStep
 from onewrite.testing.explorer.trial import TrialStep
+from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
 WRITE = Request("orders", "UpdateItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=True, tables=("orders",))
@@ -29,10 +31,90 @@ DONE = Reply({"ResponseMetadata": {}})
 MESSAGE = Message("m1")
 
 
+def trial_step(
+    request: Request | None,
+    *answers: Reply,
+    fault: Fault = Fault.NONE,
+    end: Reply | None = None,
+    delivery: Delivery = Delivery(0, 0),  # noqa: B008  # it is a tuple
+    settling: bool = False,
+) -> TrialStep:
+    settled = (delivery.message,) if end is not None and end.error is None else ()
+    taken = TakenStep(ScheduleStep(delivery, fault), request, None, end is not None, settled)
+    return TrialStep(taken, answers, end, settling)
+
+
+@pytest.mark.parametrize(
+    ("happened", "told"),
+    [
+        (trial_step(READ, DONE), "GetItem orders o-1: read, nothing there"),
+        (trial_step(WRITE, DONE, end=Reply(Applied(MESSAGE))), "UpdateItem orders o-1: applied"),
+        (trial_step(WRITE, REFUSAL, end=Reply(Duplicate(MESSAGE))), "UpdateItem orders o-1: refused, duplicate"),
+        (trial_step(WRITE, REFUSAL, end=REFUSAL), "UpdateItem orders o-1: refused, raises ClientError"),
+        (trial_step(WRITE, fault=Fault.CRASH_BEFORE, end=Reply(error=Crash())), "CRASH before UpdateItem orders o-1"),
+        (trial_step(WRITE, DONE, fault=Fault.LOST), "UpdateItem orders o-1: applied, but the answer is lost"),
+        (
+            trial_step(WRITE, DONE, REFUSAL, fault=Fault.RETRIED, end=Reply()),
+            "UpdateItem orders o-1: applied, the answer is lost, sent again by the driver: refused",
+        ),
+        (trial_step(None, end=Reply(error=KeyError("a"))), "sends nothing, raises KeyError"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_step_reads_as_what_happened(happened: TrialStep, told: str) -> None:
+    assert in_words(happened) == told
+
+
 def shown(*steps: TrialStep, **finding: Any) -> Counterexample:
     found = WrongEnd(**{"reason": "it ends badly", "expected": ({"n": 1},), "observed": {"n": 2}, **finding})
     legend = Legend(Titles(("m1", "m2", "m3"), ("m1", "m2", "m3")), lambda _: ())
     return counterexample_of(JudgedSchedule(steps, found), found, legend, "1.code", "replay it")
+
+
+def test_each_delivery_has_a_column_and_each_step_a_row() -> None:
+    text = shown(
+        trial_step(READ, DONE),
+        trial_step(READ, DONE, delivery=Delivery(0, 1)),
+        trial_step(WRITE, DONE, delivery=Delivery(1, 0), fault=Fault.LOST),
+        trial_step(WRITE, DONE, delivery=Delivery(2, 0), settling=True),
+    ).text
+    assert text == (
+        "Not effectively once: it ends badly.\n"
+        "\n"
+        "     m1, delivery 1                   m1, delivery 2                   m2, delivery 1\n"
+        "  1  GetItem orders o-1: read,\n"
+        "     nothing there\n"
+        "  2                                   GetItem orders o-1: read,\n"
+        "                                      nothing there\n"
+        "  3                                                                    UpdateItem orders o-1: applied,\n"
+        "                                                                       but the answer is lost\n"
+        "     then redelivered until settled:\n"
+        "     m3, delivery 1: UpdateItem orders o-1: applied\n"
+        "\n"
+        "  expected  {'n': 1}\n"
+        "  observed  {'n': 2}\n"
+        "  replay    replay it"
+    )
+
+
+def test_an_undisturbed_failure_is_shown_as_plain_deliveries() -> None:
+    text = shown(trial_step(WRITE, DONE, settling=True)).text
+    assert "     delivered one at a time, undisturbed:\n     m1, delivery 1: UpdateItem orders o-1: applied\n" in text
+
+
+def test_redeliveries_without_end_are_cut_short() -> None:
+    text = shown(trial_step(READ, DONE), *[trial_step(WRITE, DONE, settling=True)] * 40).text
+    assert text.count("m1, delivery 1: UpdateItem") == 12
+    assert "     and 28 requests more\n" in text
+
+
+def test_many_states_and_large_ones_stay_readable() -> None:
+    text = shown(
+        trial_step(READ, DONE), expected=tuple({"n": n} for n in range(8)), observed={"k" * 60: 1, "l" * 60: 2}
+    ).text
+    assert "  expected  {'n': 0}\n            or {'n': 1}\n" in text
+    assert "            or one of 2 more\n" in text
+    assert f"  observed  {{'{'k' * 60}': 1,\n             '{'l' * 60}': 2}}\n" in text
 
 
 def test_a_report_counts_schedules_and_shows_remarks() -> None:
@@ -91,3 +173,26 @@ def test_a_report_names_the_steps_of_a_message(engine: str, moto_table: Any) -> 
 
 
 # --- where two runs differ --------------------------------------------------------------------------------------------
+
+
+def sent(**arguments: Any) -> Request:
+    return Request("orders", "insert_one", arguments, None, writes=True, tables=("orders",))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (sent(document={"at": 1}), sent(document={"at": 2}), "in insert_one orders it gave document.at as 1, and then as 2"),
+        (sent(x=[{"a": 1}]), sent(x=[{"a": "1"}]), "it gave x.0.a as 1, and then as '1'"),
+        (sent(document={"_id": 1, "at": 1}), sent(document={"at": 2}), "it gave document.at as 1, and then as 2"),
+        (sent(document={"_id": 1}), sent(document={}), "in insert_one orders its arguments were not the same"),
+        (WRITE, None, "it sent UpdateItem orders o-1 the first time, and nothing the second"),
+        (None, WRITE, "it sent UpdateItem orders o-1 the second time, and nothing the first"),
+    ],
+)
+def test_the_first_difference_is_named(before: Request | None, after: Request | None, told: str) -> None:
+    text = difference("m1, delivery 1", before, after)
+    assert text.startswith("m1, delivery 1 is not the same each time that the same schedule is run: ")
+    assert told in text
+    assert "message.child(name)" in text
+    assert "make that in build(store)" in text

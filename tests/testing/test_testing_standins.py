@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import os
 import sys
@@ -13,15 +14,20 @@ from typing import Any
 import boto3
 import moto
 import pytest
+from boto3.dynamodb.conditions import Key
 from pymongo import WriteConcern
 
 from onewrite import (
+    Applied,
     ConfigurationError,
+    Duplicate,
     Message,
+    OnewriteError,
     SeenIds,
 )
 from onewrite.dynamodb import GuardedTable
-from onewrite.testing import dynamodb_stream_event, mongod, mongomock_collection, moto_table
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing import UnsupportedByStandIn, dynamodb_stream_event, mongod, mongomock_collection, moto_table
 
 FIRST = Message("m1", source="s", sequence=1)
 
@@ -74,7 +80,20 @@ def test_a_missing_package_is_named_with_its_extra(
     assert f'pip install "onewrite[{extra}]"' in str(missing.value)
 
 
+def test_a_refusal_is_an_onewrite_error_and_not_implemented() -> None:
+    assert issubclass(UnsupportedByStandIn, OnewriteError)
+    assert issubclass(UnsupportedByStandIn, NotImplementedError)
+
+
 # ---------------------------------------------------------------- moto_table
+
+
+def test_other_clients_see_the_table() -> None:
+    with moto_table("orders", key="orderId") as table:
+        table.put_item(Item={"orderId": "o-1", "n": 1})
+        client = boto3.client("dynamodb")
+        assert client.get_item(TableName="orders", Key={"orderId": {"S": "o-1"}}).get("Item", {})["n"] == {"N": "1"}
+        client.close()
 
 
 def test_a_table_sends_no_date(
@@ -84,6 +103,31 @@ def test_a_table_sends_no_date(
         orders = GuardedTable(table, SeenIds(), clock=lambda: 1_700_000_000.0)
         orders.record(FIRST, Key={"orderId": "o-1"})
     assert caplog.messages == []
+
+
+def test_keys_have_names_and_types() -> None:
+    index = {
+        "IndexName": "by-day",
+        "KeySchema": [{"AttributeName": "day", "KeyType": "HASH"}],
+        "Projection": {"ProjectionType": "ALL"},
+    }
+    with moto_table(
+        "lines", "order", sort_key="line", types={"line": "N", "day": "B"}, GlobalSecondaryIndexes=[index]
+    ) as table:
+        types = {part["AttributeName"]: part["AttributeType"] for part in table.attribute_definitions}
+        assert types == {"order": "S", "line": "N", "day": "B"}
+        for line in (2, 1):
+            table.put_item(Item={"order": "o-1", "line": line, "day": b"1"})
+        assert [item["line"] for item in table.scan()["Items"]] == [1, 2]
+        assert table.query(IndexName="by-day", KeyConditionExpression=Key("day").eq(b"1"))["Count"] == 2
+
+
+def test_native_arguments_win() -> None:
+    schema = [{"AttributeName": "pk", "KeyType": "HASH"}]
+    throughput = {"ReadCapacityUnits": 1, "WriteCapacityUnits": 1}
+    with moto_table(TableName="native", KeySchema=schema, ProvisionedThroughput=throughput) as table:
+        assert table.attribute_definitions == [{"AttributeName": "pk", "AttributeType": "S"}]
+        assert table.provisioned_throughput["ReadCapacityUnits"] == 1
 
 
 @pytest.mark.parametrize(
@@ -101,6 +145,25 @@ def test_a_key_that_makes_no_sense_is_refused(arguments: dict[str, Any], text: s
         moto_table(**arguments)
 
 
+@pytest.mark.parametrize("arguments", [{"name": ""}, {"database": None}])
+def test_a_collection_has_a_name_and_so_has_its_database(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="expected a string, such as"):
+        mongomock_collection(**arguments)
+
+
+def test_each_open_table_is_gone_after_its_block() -> None:
+    with moto_table("one") as one:
+        one.put_item(Item={"orderId": "o-1"})
+        with moto_table("two") as two:
+            names = boto3.client("dynamodb").list_tables()["TableNames"]
+            assert names == ["one", "two"]
+            two.put_item(Item={"orderId": "o-2"})
+        assert boto3.client("dynamodb").list_tables()["TableNames"] == ["one"]
+        assert one.scan()["Count"] == 1
+    with moto_table("one") as one:
+        assert one.scan()["Count"] == 0
+
+
 def test_a_table_joins_the_mock_of_the_test() -> None:
     with moto.mock_aws():
         client = boto3.client("dynamodb", region_name="eu-west-1")
@@ -108,6 +171,13 @@ def test_a_table_joins_the_mock_of_the_test() -> None:
             assert client.list_tables()["TableNames"] == ["theirs"]
         assert client.list_tables()["TableNames"] == []
         client.close()
+
+
+def test_a_table_that_is_closed_sends_nothing() -> None:
+    with moto_table() as table:
+        pass
+    with pytest.raises(ConfigurationError, match="closed"):
+        table.get_item(Key={"orderId": "o-1"})
 
 
 def test_the_callers_account_and_endpoint_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,3 +251,34 @@ def test_a_collection_counts_right_under_threads() -> None:
 
         assert sorted(n for part in in_threads(6, work) for n in part) == list(range(300))
         assert things.find_one({"_id": 1}) == {"_id": 1, "n": 300}
+
+
+@pytest.mark.usefixtures("nervous_threads")
+def test_a_guarded_write_counts_each_message_once_under_threads() -> None:
+    with mongomock_collection() as things:
+        guarded = GuardedCollection(things, SeenIds())
+        messages = [Message(f"m{n}") for n in range(20)]
+
+        def work() -> list[type[Any]]:
+            return [type(guarded.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True)) for message in messages]
+
+        outcomes = [outcome for part in in_threads(4, work) for outcome in part]
+        assert (outcomes.count(Applied), outcomes.count(Duplicate)) == (20, 60)
+        assert guarded.find_one({"_id": 1}) == {"_id": 1, "n": 20}
+
+
+def test_the_asynchronous_face_awaits_the_same_collection() -> None:
+    async def run() -> None:
+        with mongomock_collection("things", asynchronous=True) as plain:
+            things = plain.with_options(write_concern=WriteConcern("majority"))
+            await things.create_index("k", unique=True)
+            await things.insert_one({"_id": 1, "k": 1, "n": 0})
+            await asyncio.gather(*(things.update_one({"_id": 1}, {"$inc": {"n": 1}}) for _ in range(20)))
+            assert await plain.find_one({"_id": 1}) == {"_id": 1, "k": 1, "n": 20}
+            await things.insert_many([{"_id": n, "k": n} for n in (3, 2)])
+            assert [found["_id"] async for found in things.find({"k": {"$gt": 1}}).sort("k", 1)] == [2, 3]
+            assert await things.find().sort("k", -1).to_list(1) == [{"_id": 3, "k": 3}]
+            grouped = await things.aggregate([{"$match": {"k": {"$gt": 1}}}, {"$count": "n"}])
+            assert await grouped.to_list() == [{"n": 2}]
+
+    asyncio.run(run())
