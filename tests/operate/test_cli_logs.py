@@ -40,9 +40,17 @@ ACTS: dict[str, Callable[[], None]] = {
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     before, kind = dict(LOGGER.__dict__), LOGGER.__class__
+    # `dictConfig` disables all loggers that it doesn't name, so it would silence those of other tests.
+    others = [
+        logger
+        for logger in logging.root.manager.loggerDict.values()
+        if isinstance(logger, logging.Logger) and not logger.disabled
+    ]
     with log_as_it_was():
         yield
     logging.disable(logging.NOTSET)
+    for logger in others:
+        logger.disabled = False
     LOGGER.__class__ = kind
     LOGGER.__dict__.clear()
     LOGGER.__dict__.update(before)
