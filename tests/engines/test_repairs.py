@@ -66,7 +66,7 @@ def answers(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> 
 # --- inspect ------------------------------------------------------------------------------------------------------------
 
 
-def test_ids_are_shown_with_the_time_in_which_they_were_written(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_are_shown_with_their_time(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1, at=NOW - 9 * DAY)
     place.apply(SeenIds(), M2)
     (ledger,) = inspect(place, capsys)["ledgers"]
@@ -82,7 +82,7 @@ def test_ids_are_shown_with_the_time_in_which_they_were_written(place: Place, ca
     assert inspect(place, capsys)["token_bytes"] == (10 if place.names_tokens else 0)
 
 
-def test_a_set_that_no_store_looks_into_any_more_says_so(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expired_set_is_shown_as_unused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     seen = window(timedelta(days=14), timedelta(hours=6))
     live = find_ring(seen, int(NOW * 1_000_000)).live
     ago = next(days for days in range(30, 90) if find_ring(seen, int((NOW - days * DAY) * 1_000_000)).present not in live)
@@ -162,7 +162,7 @@ EVENT = cloudevent()({"body": json.dumps({"specversion": "1.0", "type": "Paid", 
         ([(BY_SOURCE, Message("m1", source="a", sequence=2))], ("--sequence", "2"), "marks of the sources 'a', but none of ''."),
     ],
 )  # fmt: skip
-def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is_missing_is_said(
+def test_incomplete_message_name_is_found_or_gets_a_hint(
     written: list[tuple[Any, Message]], given: tuple[str, ...], hint: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for ledger, message in written:
@@ -176,7 +176,7 @@ def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is
 
 
 @pytest.mark.parametrize(("ledger", "sequence"), [(HASHED, None), (READABLE, None), (BY_SOURCE, 2)])
-def test_a_message_that_is_known_by_the_name_that_is_given_needs_no_hint(
+def test_complete_message_name_gets_no_hint(
     ledger: Any, sequence: int | None, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
@@ -209,9 +209,7 @@ def test_an_entity_without_a_ledger_has_nothing(place: Place, capsys: pytest.Cap
     assert "There is no entity" in capsys.readouterr().err
 
 
-def test_a_set_of_ids_is_found_in_messageids_or_where_it_is_said_to_be(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_id_set_is_found_in_the_default_or_given_attribute(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(messageIDs={"m1", "m2"}, tags={"red"})
     (ledger,) = inspect(place, capsys)["ledgers"]
     assert (ledger["attribute"], ledger["kept"], ledger["sets"][0]["by_hand"]) == ("messageIDs", None, True)
@@ -233,9 +231,7 @@ def test_a_ledger_that_has_moved_is_still_looked_into(place: Place, capsys: pyte
     assert "ow_r" in out.split("The outcome of a delivery")[1]
 
 
-def test_the_message_that_is_asked_about_is_named_with_all_that_tells_it_apart(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_queried_message_is_shown_with_its_full_name(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), Message("b-1", source="s", sequence=3).part("hold"))
     options = ("--message", "b-1", "--source", "s", "--sequence", "3", "--part", "hold")
     assert place.run("inspect", *options) == 0
@@ -359,7 +355,7 @@ def test_the_answer_is_what_a_store_then_answers(place: Place, capsys: pytest.Ca
         assert place.apply(ledger, message) == [told]
 
 
-def test_in_sequence_is_left_out_where_no_store_can_have_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_sequence_is_omitted_if_no_store_can_have_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), Message("m1", "s"))
     place.apply(HighWaterMark(also=SeenIds()), Message("m2", "s", sequence=5))
     asked = ("m1", "--source", "s", "--sequence", "6")
@@ -411,7 +407,7 @@ def deletes(place: Place, ledger: Ledger, *, loses: str | None = None) -> None:
         (SeenIds(), lambda place: place.put(ow_l="ow2"), "LedgerMismatch"),
     ],
 )
-def test_what_keeps_a_message_out_is_the_answer_whether_or_not_the_ledger_has_a_label(
+def test_refusing_mark_is_reported_with_or_without_a_label(
     ledger: Ledger, arrange: Any, expected: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arrange(place)
@@ -424,7 +420,7 @@ def test_what_keeps_a_message_out_is_the_answer_whether_or_not_the_ledger_has_a_
         assert expected == "LedgerMismatch"
 
 
-def test_an_array_with_something_else_than_ids_is_no_set_of_them(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_array_with_other_values_is_not_an_id_set(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     if place.names_tokens:
         pytest.skip("a set of DynamoDB is of one kind")
     place.put(messageIDs=["m1", 7])
@@ -434,7 +430,7 @@ def test_an_array_with_something_else_than_ids_is_no_set_of_them(place: Place, c
             place.apply(ledger, M1)
 
 
-def test_a_ledger_that_has_written_nothing_yet_may_be_asked_about(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ledger_without_data_can_be_queried(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(n=1, messageIDs={"m2"})
     assert answers(place, capsys, "m1", "--attribute", "ow_b:l") == [("", "Applied")]
     assert answers(place, capsys, "m2", "--attribute", "ow_b:l") == [
@@ -491,7 +487,7 @@ def test_what_is_forgotten_takes_effect_exactly_once_more(
     assert place.apply(ledger, message, message, other) == ["Applied", "Duplicate", "Duplicate"]
 
 
-def test_a_mark_is_removed_from_every_set_and_in_every_spelling(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mark_is_removed_from_every_set_in_every_form(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     message, day = Message("m1", source="s"), timedelta(days=1)
     before = (SeenIds(), SeenIds(day, readable=True), SeenIds(None), SeenIds(None, readable=True), SeenIds(day, name="seen"))
     merged: dict[str, Any] = {}
@@ -508,9 +504,7 @@ def test_a_mark_is_removed_from_every_set_and_in_every_spelling(place: Place, ca
     assert place.apply(last, Message("m6"), Message("m9")) == ["Duplicate"] * 2
 
 
-def test_an_id_that_counts_for_every_source_is_forgotten_for_all_of_them(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plain_id_is_forgotten_for_every_source(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(messageIDs={"m1", "m5", "@s/m1"})
     shown = output_of(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
     assert len(shown["changes"]) == 2
@@ -542,9 +536,7 @@ def test_an_open_step_keeps_its_ledger_as_it_is(ledger: Ledger, place: Place, ca
     assert capsys.readouterr().err
 
 
-def test_a_message_is_forgotten_where_the_ledger_has_moved_into_a_set(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_message_is_forgotten_in_a_ledger_that_became_a_set(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     moved = MessageIds(also=SeenIds())
     assert place.apply(SeenIds(), M1) + place.apply(moved, M2) == ["Applied", "Applied"]
     for message in (M1, M2):
@@ -553,7 +545,7 @@ def test_a_message_is_forgotten_where_the_ledger_has_moved_into_a_set(
 
 
 @pytest.mark.parametrize("name", ["messageIDs", "handled"])
-def test_what_still_keeps_a_message_out_is_told_where_one_of_two_sets_forgets_it(
+def test_remaining_mark_is_reported_if_only_one_set_forgets(
     name: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for act in (("forget", "--message", "m1", "--attribute", "ow_l"), ("clear",)):
@@ -568,7 +560,7 @@ def test_what_still_keeps_a_message_out_is_told_where_one_of_two_sets_forgets_it
         assert place.apply(looking, M1) == ["Duplicate"]
 
 
-def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forget_on_a_mark_is_refused_with_a_remedy(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m1", source="s", sequence=1))
     place.apply(HighWaterMark(name="more"), Message("m1", "s", sequence=1))
     assert place.run("forget", "--message", "m1", "--source", "s", "--attribute", "ow_l") == 2
@@ -605,7 +597,7 @@ def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFix
 # --- set-mark -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mark_that_is_set_back_accepts_the_message(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     messages = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
     assert place.apply(InSequence(), *messages) == ["Applied"] * 3
     shown = output_of(capsys, lambda: place.run("set-mark", "--sequence", "1", "--source", "s", "--yes", "--json"))
@@ -725,9 +717,7 @@ def test_a_ledger_that_is_cleared_holds_nothing(
     assert place.apply(ledger, *messages) == ["Applied", "Applied"]
 
 
-def test_a_ledger_that_has_moved_is_cleared_and_still_says_where_to(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cleared_ledger_keeps_the_label_of_its_new_place(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     place.apply(SeenIds(name="seen", also=SeenIds()), M2)
     assert place.run("clear") == 2
@@ -748,9 +738,7 @@ def test_nothing_is_cleared_that_has_no_label(place: Place, capsys: pytest.Captu
 # --- all of them --------------------------------------------------------------------------------------------------------
 
 
-def test_a_write_whose_answer_was_lost_is_not_called_applied_once_it_is_forgotten(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_forgotten_write_is_not_reported_as_a_retry(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     if not place.names_tokens:
         pytest.skip("MongoDB recognises its own retries")
     store = name_calls(place.store(SeenIds(), clock=lambda: NOW), lambda: "the same call")
