@@ -48,7 +48,7 @@ def test_chaos_applies_and_publishes_each_message_once(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
-def test_interrupted_chaos_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+def test_interrupted_chaos_run_leaves_no_process_or_folder(tmp_path: Path) -> None:
     require(dynoxide_binary)
     with chaos(tmp_path, "--minutes", "10", "--only", "dynoxide") as run:
         assert run.stdout is not None

@@ -36,7 +36,7 @@ def check(option: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert {step["ledger"] for step in found["steps"]} == {"ow_l"}
 
 
-def test_the_open_steps_of_a_table(
+def test_steps_command_lists_open_steps_of_a_table(
     dynoxide: Dynoxide,
     dynamo: DynamoDBClient,
     table: str,
@@ -57,7 +57,7 @@ def test_the_open_steps_of_a_table(
     check("--table", table, capsys)
 
 
-def test_the_open_steps_of_a_collection(
+def test_steps_command_lists_open_steps_of_a_collection(
     mongod: Mongod,
     collection: Collection[dict[str, Any]],
     capsys: pytest.CaptureFixture[str],

@@ -46,7 +46,7 @@ def client_of_its_own(dynoxide: Dynoxide) -> Iterator[DynamoDBClient]:
     client.close()
 
 
-def test_two_entities_share_no_event_under_one_call_name(
+def test_events_of_two_entities_differ_if_call_names_are_equal(
     mongo: Any, dynamo: DynamoDBClient, client_of_its_own: DynamoDBClient
 ) -> None:
     seams: Any = {"outbox": Outbox("shop"), "clock": lambda: NOW}
@@ -66,7 +66,7 @@ def test_two_entities_share_no_event_under_one_call_name(
 
 
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
-def test_inbox_with_anothers_token_shows_no_landing(engine: str, request: pytest.FixtureRequest) -> None:
+def test_equal_token_in_an_inbox_does_not_prove_the_write(engine: str, request: pytest.FixtureRequest) -> None:
     client: Any = request.getfixturevalue("client_of_its_own" if engine == "dynoxide" else "mongo")
     message, name, inbox_name = Message("m1"), next(_places), next(_places)
     kept: Any = {"consumer": "c", "retention": timedelta(days=14)}

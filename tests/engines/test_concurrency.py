@@ -76,7 +76,7 @@ def repeated(source: int, seed: int) -> list[Delivery]:
 
 @ENGINES
 @pytest.mark.few(1)
-def test_twenty_sources_keep_their_order_in_one_hot_entity(marks: Store) -> None:
+def test_order_of_twenty_sources_is_kept_in_one_entity(marks: Store) -> None:
     verdicts = deliver(marks, [repeated(source, seed=5) for source in range(SOURCES)], processes=PROCESSES)
     state = marks.state()
     assert state.n == MESSAGES
@@ -90,7 +90,7 @@ def test_twenty_sources_keep_their_order_in_one_hot_entity(marks: Store) -> None
 @ENGINES
 @pytest.mark.parametrize("entities", [1, 50], ids=["one_hot_entity", "fifty_new_entities"])
 @pytest.mark.few(1)
-def test_what_64_tasks_deliver_three_times_takes_effect_once(seen_ids: Store, entities: int) -> None:
+def test_message_from_64_tasks_takes_effect_once(seen_ids: Store, entities: int) -> None:
     deliveries = shuffled(entities, seed=23 + entities)
     verdicts = asyncio.run(in_tasks(seen_ids, deliveries))
     check_each_once(seen_ids, deliveries, verdicts)

@@ -133,7 +133,7 @@ class Broker:
 
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
 @pytest.mark.few(1)
-def test_killed_consumers_neither_lose_nor_double_an_effect(engine: str, request: pytest.FixtureRequest) -> None:
+def test_effects_are_exact_if_consumers_are_killed(engine: str, request: pytest.FixtureRequest) -> None:
     store = store_on(request.getfixturevalue(engine), next(_places), SeenIds())
     broker = Broker(store, deliveries(DELIVERIES), kills=KILLS, seed=3)
     broker.run()
@@ -192,7 +192,7 @@ class Load:
 )
 @pytest.mark.parametrize("engine", [Mongod, Dynoxide], ids=["mongod", "dynoxide"])
 @pytest.mark.few(1)
-def test_killed_server_loses_and_doubles_no_acknowledged_effect(mortal: Mongod | Dynoxide, driver_retries: bool) -> None:
+def test_acknowledged_effects_are_exact_after_a_server_kill(mortal: Mongod | Dynoxide, driver_retries: bool) -> None:
     store = replace(store_on(mortal, "load", SeenIds()), driver_retries=driver_retries)
     total, choice = examples(1800), random.Random(9)
     with store.open() as apply, ThreadPoolExecutor(8) as pool:

@@ -129,7 +129,7 @@ def _deliver(shop: Items | Documents, kind: str, entity: str, dies_after: int | 
         return kind, "Crash"
 
 
-def test_what_threads_delete_stays_deleted_whoever_writes_and_whoever_dies(shop: Items | Documents) -> None:
+def test_deleted_entity_stays_deleted_despite_concurrent_writes_and_crashes(shop: Items | Documents) -> None:
     choice = random.Random(7)
     deliveries = [(kind, f"e-{n}") for n in range(ENTITIES) for kind in KINDS for _ in range(TIMES)]
     choice.shuffle(deliveries)
@@ -152,7 +152,7 @@ def test_what_threads_delete_stays_deleted_whoever_writes_and_whoever_dies(shop:
         assert 29 < (held["expiresAt"] - datetime.now(UTC).timestamp()) / 86_400 <= 30.001
 
 
-def test_an_item_that_is_full_can_still_be_deleted(dynamo: Any, table: str) -> None:
+def test_full_item_can_be_deleted(dynamo: Any, table: str) -> None:
     orders = GuardedTable(dynamo, SeenIds(), table_name=table, tombstones=TOMBSTONES)
     full = {"id": "e", "large": "x" * 300_000, "larger": "y" * 109_560}
     dynamo.put_item(TableName=table, Item={name: {"S": value} for name, value in full.items()})
@@ -165,7 +165,7 @@ def test_an_item_that_is_full_can_still_be_deleted(dynamo: Any, table: str) -> N
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_delete_with_a_lost_answer_leaves_a_clean_tombstone(dynamo: Any, table: str, lost: int) -> None:
+def test_delete_leaves_a_clean_tombstone_if_response_is_lost(dynamo: Any, table: str, lost: int) -> None:
     shop = Items(dynamo, table)
     shop.deliver("create", "e")
     faults = shop.faulty()

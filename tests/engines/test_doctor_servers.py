@@ -42,7 +42,7 @@ def refused(collection: Documents, *commands: str) -> Iterator[None]:
         admin.command({"configureFailPoint": "failCommand", "mode": "off"})
 
 
-def test_documents_are_read_with_their_ledgers_and_their_ttl(collection: Documents) -> None:
+def test_documents_are_read_with_ledgers_and_ttl(collection: Documents) -> None:
     collection.create_index("expiresAt", expireAfterSeconds=60)
     collection.create_index("status")
     moment = datetime(2030, 1, 1, tzinfo=UTC)
@@ -69,7 +69,7 @@ def test_documents_are_read_with_their_ledgers_and_their_ttl(collection: Documen
         ("aggregate", "find", "sample"),
     ],
 )
-def test_doctor_names_what_it_may_not_read(collection: Documents, command: str, permission: str, fact: str) -> None:
+def test_doctor_names_missing_mongodb_permission(collection: Documents, command: str, permission: str, fact: str) -> None:
     collection.insert_one({"_id": 1})
     with refused(collection, command):
         found = look(collection)
@@ -78,7 +78,7 @@ def test_doctor_names_what_it_may_not_read(collection: Documents, command: str, 
     assert {each.permission for each in unread.values()} == {permission}
 
 
-def test_the_command_tells_what_it_found(
+def test_doctor_command_reports_findings_of_a_collection(
     mongod: Mongod, mongo: MongoClient[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stock = mongo.shop.doctor

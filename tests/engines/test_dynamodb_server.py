@@ -51,7 +51,7 @@ def raw(client: DynamoDBClient, table: str) -> dict[str, Any]:
 
 @ledgers
 @pytest.mark.parametrize("on", ["client", "Table"])
-def test_attr_condition_means_the_same_as_text(
+def test_attr_condition_has_same_effect_as_string_condition(
     dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, ledger: AnyLedger, on: str
 ) -> None:
     resource = dynoxide.resource()
@@ -67,7 +67,7 @@ def test_attr_condition_means_the_same_as_text(
 
 @ledgers
 @pytest.mark.parametrize("condition", [":cents <= :most", "attribute_exists(vip)"])
-def test_put_with_a_false_condition_is_rejected_never_missing(
+def test_put_with_a_false_condition_is_rejected(
     dynamo: DynamoDBClient, table: str, ledger: AnyLedger, condition: str
 ) -> None:
     values = {"ExpressionAttributeValues": {":cents": 900, ":most": 500}} if ":" in condition else {}
@@ -84,7 +84,7 @@ def test_put_with_a_false_condition_is_rejected_never_missing(
 
 
 @ledgers
-def test_entity_too_large_is_unchanged_and_knows_its_messages(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
+def test_oversized_update_keeps_the_entity_and_its_ledger(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
     guarded = guard(dynamo, table, ledger)
     add(guarded, M1)
     fill = {":fill": {"S": "x" * 409_000}}
@@ -99,7 +99,7 @@ def test_entity_too_large_is_unchanged_and_knows_its_messages(dynamo: DynamoDBCl
 
 
 @ledgers
-def test_a_creation_that_is_too_large_creates_nothing(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
+def test_oversized_creation_creates_nothing(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
     with pytest.raises(EntityTooLarge, match=SHARE):
         guard(dynamo, table, ledger).put_item(M1, Item={"id": "e", "fill": "x" * 409_598})
     assert raw(dynamo, table) == {}
@@ -177,7 +177,7 @@ def stored_values() -> dict[str, Any]:
 
 
 @ledgers
-def test_entities_with_a_sort_key_are_guarded_one_by_one(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
+def test_entities_with_a_sort_key_are_guarded_separately(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
     name = f"{table}-sorted"
     dynamo.create_table(
         TableName=name,

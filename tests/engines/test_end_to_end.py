@@ -237,7 +237,7 @@ def test_effects_are_exact_under_duplicates_kills_and_early_expiry(
 
 
 @pytest.mark.parametrize("store", ["dynoxide"], indirect=True)
-def test_what_comes_too_early_waits_for_the_gap_to_close(workers: Workers) -> None:
+def test_early_message_is_applied_after_the_gap_closes(workers: Workers) -> None:
     choice = random.Random(11)
     workers.store = replace(workers.store, ledger=InSequence())  # type: ignore[arg-type]  # a store takes any ledger
     sent = orders(24, choice)

@@ -60,7 +60,7 @@ def assert_right(report: Exploration) -> None:
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_client_of_the_handlers_own(mongod: Mongod, world: Any, guarded: bool) -> None:
+def test_handlers_own_mongodb_client_is_explored(mongod: Mongod, world: Any, guarded: bool) -> None:
     def handle(message: Message) -> None:
         with MongoClient[Any](mongod.uri.replace("127.0.0.1", "localhost")) as client:
             guard = {"seen": {"$ne": message.id}} if guarded else {}
@@ -81,7 +81,7 @@ async def initialised(uri: str) -> None:
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_beanie_document(mongod: Mongod, world: Any, guarded: bool) -> None:
+def test_beanie_document_is_explored(mongod: Mongod, world: Any, guarded: bool) -> None:
     asyncio.run(initialised(mongod.uri))
 
     async def handle(message: Message) -> None:

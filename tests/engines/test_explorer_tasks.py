@@ -33,7 +33,7 @@ def through_a_client(mongod: Mongod) -> Callable[[Any], Callable[[object], Any]]
 
 
 @pytest.mark.parametrize("name", ["gathered_sums", "grouped_sums", "created_and_awaited_later", "booked_as_they_come"])
-def test_an_update_that_tasks_lose_is_found(world: Any, through_a_client: Any, name: str) -> None:
+def test_lost_update_between_tasks_is_found(world: Any, through_a_client: Any, name: str) -> None:
     build = through_a_client(getattr(wrong_tasks, name))
     report = explore(build, [deposit(1)], world, balances, deliveries=1, faults=0)
     assert report.counterexample is not None
@@ -42,7 +42,7 @@ def test_an_update_that_tasks_lose_is_found(world: Any, through_a_client: Any, n
 
 @pytest.mark.parametrize("name", ["gathered", "grouped", "cached", "in_time_or_again"])
 @pytest.mark.few(1)
-def test_tasks_that_are_right_pass(world: Any, through_a_client: Any, name: str) -> None:
+def test_correct_tasks_pass(world: Any, through_a_client: Any, name: str) -> None:
     report = explore(through_a_client(getattr(right_tasks, name)), [deposit(1)], world, balances)
     report.assert_effectively_once()
     assert report.exhausted

@@ -40,7 +40,7 @@ def bump(client: Any, table: str) -> Any:
 # ---------------------------------------------------------------- dynoxide
 
 
-def test_guarded_table_knows_its_own_lost_write(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
+def test_guarded_table_recognizes_its_own_lost_write(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
     faults = Faults(dynoxide.resource().Table(table))
     faults.lose_answer(1)
     faults.time_out(2)
@@ -52,7 +52,7 @@ def test_guarded_table_knows_its_own_lost_write(dynoxide: Dynoxide, dynamo: Dyna
     assert count(dynamo, table) == 2
 
 
-def test_a_server_never_hears_of_what_was_throttled_or_cancelled(dynamo: DynamoDBClient, table: str) -> None:
+def test_throttled_or_cancelled_request_does_not_reach_the_server(dynamo: DynamoDBClient, table: str) -> None:
     faults = Faults(dynamo)
     faults.throttle(1)
     faults.cancel_transaction(2)
@@ -67,7 +67,7 @@ def test_a_server_never_hears_of_what_was_throttled_or_cancelled(dynamo: DynamoD
     assert count(dynamo, table) == 1
 
 
-def test_an_aiobotocore_client_meets_the_same_faults(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
+def test_faults_work_with_an_aiobotocore_client(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
     async def main() -> None:
         async with async_dynamo(dynoxide.endpoint) as client:
             faults = Faults(client)
@@ -92,7 +92,9 @@ def test_an_aiobotocore_client_meets_the_same_faults(dynoxide: Dynoxide, dynamo:
 # ---------------------------------------------------------------- mongod
 
 
-def test_lost_answer_of_mongodb_shows_if_nothing_retries(mongod: Mongod, collection: Collection[dict[str, Any]]) -> None:
+def test_lost_mongodb_response_raises_if_driver_does_not_retry(
+    mongod: Mongod, collection: Collection[dict[str, Any]]
+) -> None:
     assert collection.find_one() is None  # the driver knows by now whether its server takes retryable writes
     faults = Faults(collection)
     faults.lose_answer(1)
@@ -108,7 +110,7 @@ def test_lost_answer_of_mongodb_shows_if_nothing_retries(mongod: Mongod, collect
     assert collection.find_one() == {"_id": "e", "n": 3}
 
 
-def test_a_write_conflict_sends_a_transaction_round_again(
+def test_write_conflict_restarts_the_transaction(
     mongo: MongoClient[dict[str, Any]], collection: Collection[dict[str, Any]]
 ) -> None:
     collection.insert_one({"_id": "e", "n": 0})

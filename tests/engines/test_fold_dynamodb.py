@@ -67,7 +67,7 @@ def messages(*numbers: int, source: str = "s") -> list[Message]:
 
 @pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
 @ledgers
-def test_lost_answer_of_a_fold_is_applied_once(
+def test_fold_is_applied_once_if_response_is_lost(
     folding: Callable[[AnyLedger], Fold],
     ledger: AnyLedger,
     fault: Fault,
@@ -83,7 +83,7 @@ def test_lost_answer_of_a_fold_is_applied_once(
     assert dynamo_state(dynamo, table) == (3, ["s-1", "s-2", "s-3"])
 
 
-def test_lost_answer_of_the_second_round_is_applied(
+def test_fold_is_applied_if_response_of_second_round_is_lost(
     folding: Callable[[AnyLedger], Fold], fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
 ) -> None:
     fold = folding(InSequence())
@@ -101,7 +101,7 @@ FAULTS = {Fault.DROP_REQUEST: 0.05, Fault.DROP_ANSWER: 0.08, Fault.RESET: 0.05, 
 @pytest.mark.parametrize("faults", [{}, FAULTS], ids=["calm", "lost"])
 @ledgers
 @pytest.mark.few(2)
-def test_threads_that_fold_batches_which_overlap_have_each_effect_once(
+def test_overlapping_folds_from_threads_apply_each_message_once(
     folding: Callable[[AnyLedger], Fold],
     ledger: AnyLedger,
     faults: dict[Fault, float],

@@ -57,7 +57,7 @@ def deliver(guarded: GuardedCollection, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
-def test_what_eight_threads_fold_in_overlapping_batches_takes_effect_once(collection: Documents, ledger: AnyLedger) -> None:
+def test_overlapping_folds_from_threads_apply_each_message_once(collection: Documents, ledger: AnyLedger) -> None:
     guarded = GuardedCollection(collection, ledger)
     with ThreadPoolExecutor(THREADS) as pool:
         applied = Counter(name for names in pool.map(lambda seed: deliver(guarded, seed), range(THREADS)) for name in names)
@@ -73,7 +73,7 @@ def test_what_eight_threads_fold_in_overlapping_batches_takes_effect_once(collec
 
 
 @ledgers
-def test_a_pipeline_is_one_write_and_its_copy_none(collection: Documents, ledger: AnyLedger) -> None:
+def test_redelivered_fold_with_a_pipeline_writes_nothing(collection: Documents, ledger: AnyLedger) -> None:
     guarded = GuardedCollection(collection, ledger)
 
     def function(fresh: list[Message]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_a_pipeline_is_one_write_and_its_copy_none(collection: Documents, ledger
     assert mongo_state(collection).n == 4
 
 
-def test_fold_is_written_as_far_as_it_fits(collection: Documents) -> None:
+def test_fold_applies_messages_until_the_entity_is_full(collection: Documents) -> None:
     collection.insert_one({"_id": "e", "n": 0, "filling": "x" * 10 * MB})
     guarded = GuardedCollection(collection, SeenIds())
 
@@ -100,7 +100,7 @@ def test_fold_is_written_as_far_as_it_fits(collection: Documents) -> None:
     assert kinds(guarded.fold(messages(1, 2, 3), function)) == [Duplicate] * 3
 
 
-def test_oversized_fold_is_several_requests(collection: Documents) -> None:
+def test_oversized_fold_is_split_into_several_requests(collection: Documents) -> None:
     guarded = GuardedCollection(collection, SeenIds())
 
     def function(fresh: list[Message]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_oversized_fold_is_several_requests(collection: Documents) -> None:
     assert len((collection.find_one({"_id": "e"}) or {})["page"]) == 12 * MB
 
 
-def test_fold_belongs_to_its_transaction(mongo: MongoClient[dict[str, Any]], collection: Documents) -> None:
+def test_fold_is_undone_if_its_transaction_aborts(mongo: MongoClient[dict[str, Any]], collection: Documents) -> None:
     collection.insert_one({"_id": "e", "n": 0})
     guarded = GuardedCollection(collection, SeenIds())
     for ends, applied in (("abort_transaction", [1, 2]), ("commit_transaction", [1, 2]), ("commit_transaction", [3])):
@@ -140,7 +140,7 @@ def behind(
 
 @pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER], ids=lambda fault: fault.name)
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
-def test_a_fold_that_is_lost_once_is_applied(
+def test_fold_is_applied_if_request_or_response_is_lost(
     behind: Callable[[AnyLedger], GuardedCollection],
     ledger: AnyLedger,
     fault: Fault,
@@ -154,7 +154,7 @@ def test_a_fold_that_is_lost_once_is_applied(
 
 
 @ledgers
-def test_a_fold_that_records_on_a_condition_creates_no_entity(collection: Documents, ledger: AnyLedger) -> None:
+def test_conditional_fold_without_update_does_not_create_the_entity(collection: Documents, ledger: AnyLedger) -> None:
     store, both = GuardedCollection(collection, ledger), messages(1, 2)
     asked = {"_id": "e", "status": "NEW"}
     first, second = store.fold(both, lambda _: {"filter": asked})

@@ -144,7 +144,7 @@ def _shown(plain: Any, projection: Any) -> Any:
 
 @ledgers
 @pytest.mark.few(2)
-def test_a_projection_shows_what_it_shows_of_a_plain_document(orders: Any, ledger: Ledger, kept: str) -> None:
+def test_projection_returns_same_fields_as_for_a_plain_document(orders: Any, ledger: Ledger, kept: str) -> None:
     del kept
     store, plain = orders(ledger)
     update: Any = {"$set": {"n": 1}}
@@ -178,7 +178,7 @@ def test_a_projection_shows_what_it_shows_of_a_plain_document(orders: Any, ledge
 
 @ledgers
 @pytest.mark.parametrize("leak", LEAKS, ids=repr)
-def test_projection_names_nothing_of_ours(orders: Any, ledger: Ledger, kept: str, leak: Any) -> None:
+def test_projection_of_onewrite_fields_is_refused(orders: Any, ledger: Ledger, kept: str, leak: Any) -> None:
     store, _ = orders(ledger)
     projection = _with(leak, kept)
     with pytest.raises(InvalidUpdate):
@@ -212,7 +212,7 @@ def test_fold_with_any_projection_continues_after_duplicates(orders: Any, projec
 
 
 @pytest.mark.parametrize("more", [{}, {"n": 1}, {"_id": 0}, {"x": None}], ids=repr)
-def test_a_positional_projection_shows_nothing_else_in_a_refusal(orders: Any, more: dict[str, Any]) -> None:
+def test_refusal_omits_field_of_a_positional_projection(orders: Any, more: dict[str, Any]) -> None:
     store, plain = orders(SeenIds())
     query, update = {"_id": "o", "goods.sku": 2}, {"$set": {"n": 1}}
     options: Any = {"projection": {"goods.$": 1, **more}}
@@ -225,7 +225,7 @@ def test_a_positional_projection_shows_nothing_else_in_a_refusal(orders: Any, mo
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
-def test_a_deleted_document_is_shown_by_no_projection(orders: Any, projection: Any) -> None:
+def test_deleted_document_is_hidden_for_every_projection(orders: Any, projection: Any) -> None:
     store, plain = orders(SeenIds())
     deleted = store.find_one_and_delete(message(2), {"_id": "o"}, projection=projection)
     assert isinstance(deleted, Applied)
@@ -275,7 +275,7 @@ def items(request: pytest.FixtureRequest, dynoxide: Dynoxide, dynamo: DynamoDBCl
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=repr)
-def test_attribute_choice_shows_only_what_it_names(items: Any, choice: Any) -> None:
+def test_read_returns_only_the_chosen_attributes(items: Any, choice: Any) -> None:
     store, _ = items
     found = store.get_item(Key={"id": "o"}, ConsistentRead=True, **choice)
     assert found is not None
@@ -285,7 +285,7 @@ def test_attribute_choice_shows_only_what_it_names(items: Any, choice: Any) -> N
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=repr)
-def test_a_deleted_item_is_shown_by_no_choice_of_attributes(items: Any, choice: Any) -> None:
+def test_deleted_item_is_hidden_for_every_choice_of_attributes(items: Any, choice: Any) -> None:
     store, table = items
     assert isinstance(store.delete_item(message(2), Key={"id": "o"}), Applied)
     assert store.get_item(Key={"id": "o"}, ConsistentRead=True, **choice) is None
@@ -299,7 +299,7 @@ def test_a_deleted_item_is_shown_by_no_choice_of_attributes(items: Any, choice: 
 
 
 @pytest.mark.parametrize("returned", ["ALL_NEW", "ALL_OLD", "UPDATED_NEW", "UPDATED_OLD"])
-def test_no_return_values_show_what_is_kept(items: Any, returned: str) -> None:
+def test_return_values_do_not_show_the_ledger(items: Any, returned: str) -> None:
     store, _ = items
     update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 2}, "ReturnValues": returned}
     for n, emit in ((2, None), (3, [Event("A", 1)])):

@@ -100,7 +100,7 @@ def until(true: Callable[[], Any]) -> None:
         time.sleep(0.05)
 
 
-def test_worker_takes_messages_and_ends_with_its_container(worker: Image, moto: MotoServer) -> None:
+def test_worker_container_processes_messages_and_stops_cleanly(worker: Image, moto: MotoServer) -> None:
     aws: dict[str, Any] = {"endpoint_url": moto.endpoint, "region_name": REGION}
     aws |= {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
     history = OrderHistory(create_table(boto3.resource("dynamodb", **aws)))
@@ -130,7 +130,7 @@ def signal_it(process: int, name: str) -> None:
         os.kill(process, signal.Signals[name])
 
 
-def test_modules_come_from_no_writable_folder(worker: Image) -> None:
+def test_modules_are_not_imported_from_a_writable_folder(worker: Image) -> None:
     program = """
 import os, sys
 from onewrite.operate.modules import find
@@ -140,7 +140,7 @@ print([folder for folder in sys.path if folder and os.access(folder, os.W_OK)], 
     assert worker.run("python", "-P", "-c", program).strip() == "[] /app/lib/handlers"
 
 
-def test_worker_has_no_rights_on_its_image(worker: Image) -> None:
+def test_worker_cannot_write_to_its_image(worker: Image) -> None:
     program = "import os, sys; print(os.getuid(), os.access('/app', os.W_OK), os.access(sys.prefix, os.W_OK))"
     assert worker.run("python", "-c", program).split() == ["10001", "False", "False"]
 
@@ -152,7 +152,7 @@ def test_image_holds_its_modules_and_extras(built: Callable[..., Image]) -> None
     assert image.entrypoint == ["onewrite", "worker"]
 
 
-def test_the_function_answers_as_an_image(built: Callable[..., Image]) -> None:
+def test_lambda_image_handles_an_event(built: Callable[..., Image]) -> None:
     image = built(FUNCTION)
     module, _, name = image.command[0].rpartition(".")
     program = f"""
@@ -166,7 +166,7 @@ print(json.dumps([answer, {module}.__file__]))
 
 
 @pytest.mark.parametrize("dockerfile", [WORKER, FUNCTION], ids=lambda path: path.name)
-def test_what_is_copied_is_not_ignored(dockerfile: Path) -> None:
+def test_copied_files_are_not_in_dockerignore(dockerfile: Path) -> None:
     kept = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text()
     given = dict(rest.split("=") for name, rest in containers.instructions(dockerfile) if name == "ARG")
     copied = [

@@ -48,7 +48,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
     return arn
 
 
-def test_goods_are_counted_once_and_a_new_password_is_found(
+def test_stock_handler_counts_goods_once_after_password_change(
     mongod: Mongod, mongo: MongoClient[dict[str, Any]], secret: str
 ) -> None:
     stock = loaded(EXAMPLES / "mongodb" / "stock.py")
@@ -65,7 +65,7 @@ def test_goods_are_counted_once_and_a_new_password_is_found(
     stock.disconnect()
 
 
-def test_readings_are_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_meter_readings_are_added_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METERS_TABLE", "meters")
     sdk.client("dynamodb").create_table(
         TableName="meters",
@@ -162,21 +162,21 @@ def published(queue: str) -> list[tuple[str, int]]:
     return sorted((event["type"], int(event["sequence"])) for event in events)
 
 
-def test_relay_publishes_events_that_the_stream_reports(relay: ModuleType, stream: str, subscriber: str) -> None:
+def test_relay_publishes_events_from_the_stream(relay: ModuleType, stream: str, subscriber: str) -> None:
     emit(relay, "o-1", "OrderPaid")
     emit(relay, "o-1", "OrderShipped")
     assert relay.handler(records(stream), lambda_context()) == {"batchItemFailures": []}
     assert published(subscriber) == [("OrderPaid", 1), ("OrderShipped", 2)]
 
 
-def test_relay_sweeps_for_events_that_the_stream_lost(relay: ModuleType, subscriber: str) -> None:
+def test_scheduled_sweep_publishes_events_missing_from_the_stream(relay: ModuleType, subscriber: str) -> None:
     emit(relay, "o-1", "OrderPaid")
     relay.handler(SCHEDULE, lambda_context())
     relay.handler(SCHEDULE, lambda_context())
     assert published(subscriber) == [("OrderPaid", 1)]
 
 
-def test_relay_calls_only_operations_that_its_role_allows(relay: ModuleType, called: set[str], stream: str) -> None:
+def test_relay_calls_only_operations_allowed_by_its_role(relay: ModuleType, called: set[str], stream: str) -> None:
     for order in ("o-1", "o-2"):
         emit(relay, order, "OrderPaid")
     event = records(stream)

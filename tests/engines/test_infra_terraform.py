@@ -295,7 +295,7 @@ def stacks(outputs: dict[str, Any]) -> dict[str, Deployment]:
     return found
 
 
-def test_the_module_and_the_stacks_are_formatted_and_valid(terraform: Terraform) -> None:
+def test_terraform_files_are_formatted_and_valid(terraform: Terraform) -> None:
     formatted = terraform("fmt", "-check", "-recursive", "-diff", str(ROOT / "infra"))
     assert (formatted.stdout, formatted.returncode) == ("", 0)
     validated = json.loads(terraform("validate", "-json").stdout)
@@ -306,7 +306,7 @@ def test_the_module_and_the_stacks_are_formatted_and_valid(terraform: Terraform)
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [("fifo", 6 * 30), ("queue", 6 * 60), ("batches", 6 * 30 + 300)])
-def test_queue_hides_messages_for_six_timeouts_and_the_window(
+def test_visibility_timeout_is_six_function_timeouts_plus_the_window(
     stacks: dict[str, Deployment], kind: str, seconds: int
 ) -> None:
     assert deployed.queue_attributes(stacks[kind].queue_url)["VisibilityTimeout"] == str(seconds)
@@ -362,9 +362,7 @@ def needed_grants(kind: str, outputs: Mapping[str, Any], stack: Deployment) -> s
 
 
 @pytest.mark.parametrize("kind", ["fifo", "standard", "mongodb", "stream", "relay", "queue", "batches", "changes"])
-def test_role_may_do_what_it_needs_and_nothing_else(
-    stacks: dict[str, Deployment], outputs: dict[str, Any], kind: str
-) -> None:
+def test_role_has_exactly_the_needed_permissions(stacks: dict[str, Deployment], outputs: dict[str, Any], kind: str) -> None:
     log = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/lambda/{stacks[kind].function_name}:*"
     writing_the_log = allow("logs", ["CreateLogStream", "PutLogEvents"], log)
     assert deployed.grants(stacks[kind]) == needed_grants(kind, outputs, stacks[kind]) | writing_the_log
@@ -377,7 +375,7 @@ def test_role_may_do_what_it_needs_and_nothing_else(
     ("name", "source", "written"),
     [("orders-standard", "queue", ""), ("changes", "stream", "changing"), ("meters", "stream", "meters-readings")],
 )
-def test_each_way_to_fail_rings_its_alarm_and_no_other(
+def test_each_failure_triggers_only_its_own_alarm(
     stacks: dict[str, Deployment], name: str, source: str, written: str
 ) -> None:
     alarms = {found["AlarmName"].removeprefix(f"{name}-"): found for found in alarms_of(name)}
@@ -388,7 +386,7 @@ def test_each_way_to_fail_rings_its_alarm_and_no_other(
     assert ("redrive them" in alarms["dead-letters"]["AlarmDescription"]) == (source == "queue")
 
 
-def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
+def test_relay_sweeps_on_a_schedule(stacks: dict[str, Deployment]) -> None:
     events, relay = sdk.client("events"), deployed.function(stacks["relay"])
     rule = events.describe_rule(Name="orders-relay-sweep")
     assert (rule["ScheduleExpression"], rule["State"]) == ("rate(2 minutes)", "ENABLED")
@@ -415,7 +413,7 @@ def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
         ([], {"oldest-event"}),  # it does not run
     ],
 )
-def test_alarms_of_a_relay_ring_for_the_metrics_it_emits(
+def test_relay_metrics_trigger_the_relay_alarms(
     outputs: object, name: str, reports: list[SweepReport], rings: set[str]
 ) -> None:
     lines: list[str] = []
@@ -440,7 +438,7 @@ def resources(module: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from resources(child)
 
 
-def test_who_may_send_to_the_queue_is_named(stacks: dict[str, Deployment]) -> None:
+def test_queue_policy_allows_only_the_named_senders(stacks: dict[str, Deployment]) -> None:
     def senders(kind: str) -> set[tuple[str, str, str]]:
         return deployed.senders(deployed.queue_attributes(stacks[kind].queue_url).get("Policy"))
 
@@ -464,7 +462,7 @@ def test_queues_refuse_plain_http(stacks: dict[str, Deployment], outputs: dict[s
         assert (denied["Principal"], denied["Condition"]) == ("*", {"Bool": {"aws:SecureTransport": "false"}})
 
 
-def test_roles_are_for_the_account_alone(outputs: dict[str, Any]) -> None:
+def test_roles_trust_only_their_own_account(outputs: dict[str, Any]) -> None:
     names = [output["role_name"] for output in (outputs["deployed"]["queue"], outputs["application"]["billing"])]
     starting = [role["RoleName"] for role in sdk.client("iam").list_roles()["Roles"] if "-start-" in role["RoleName"]]
     assert len(starting) == 2
@@ -480,7 +478,7 @@ def test_the_example_runs_through_its_queue_and_table(
         deployed.run_the_example(stacks[kind], monkeypatch)
 
 
-def test_a_message_that_always_fails_ends_among_the_dead_letters(
+def test_message_that_always_fails_becomes_a_dead_letter(
     stacks: dict[str, Deployment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = stacks["standard"]
@@ -634,7 +632,7 @@ def test_two_services_pay_an_order_once(
     assert "ow_due_1" in mongo.billing.bills.index_information()
 
 
-def test_worker_logs_what_its_alarm_counts_if_provider_fails(
+def test_failed_provider_is_logged_in_the_form_the_alarm_counts(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (counted,) = sdk.client("logs").describe_metric_filters(logGroupName="/ecs/shop-billing")["metricFilters"]
@@ -652,7 +650,7 @@ def test_worker_logs_what_its_alarm_counts_if_provider_fails(
     sdk.client("sqs").purge_queue(QueueUrl=queue)
 
 
-def test_containers_have_needed_rights_and_health_checks(application: Application) -> None:
+def test_containers_have_needed_permissions_and_health_checks(application: Application) -> None:
     queue, secret = application.outputs["billing_queue"]["queue_arn"], application.outputs["secret_arn"]
     takes = {("Allow", f"sqs:{action}", queue) for action in TAKING}
     reads = ("Allow", "secretsmanager:GetSecretValue", secret)
@@ -732,7 +730,7 @@ resource "terraform_data" "later" {
 """
 
 
-def test_image_and_its_stack_can_be_planned_together(server: object, tmp_path: Path) -> None:
+def test_image_stack_can_be_planned_before_the_image_exists(server: object, tmp_path: Path) -> None:
     # The plan alone: moto asks for the image itself, which is nowhere.
     terraform = Terraform.within(tmp_path)
     shutil.copytree(TERRAFORM, tmp_path / "module", ignore=shutil.ignore_patterns(".terraform*"))

@@ -71,13 +71,13 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[int, set[str]]:
     return refusals(tmp_path_factory.mktemp("bad"), [case for case, _ in BAD])
 
 
-def test_what_aws_takes_is_taken(tmp_path: Path) -> None:
+def test_valid_variables_are_accepted(tmp_path: Path) -> None:
     found = refusals(tmp_path, GOOD)
     assert {number: (GOOD[number], details) for number, details in found.items()} == {}
 
 
 @pytest.mark.parametrize("number", range(len(BAD)), ids=[says for _, says in BAD])
-def test_what_would_not_work_is_refused_with_the_reason(refused: dict[int, set[str]], number: int) -> None:
+def test_invalid_variable_is_refused_with_the_reason(refused: dict[int, set[str]], number: int) -> None:
     (refusal,) = refused[number]
     assert refusal.startswith(BAD[number][1])
 
@@ -102,7 +102,7 @@ def test_variables_of_relay_and_service_are_validated(
         assert refusal.startswith(says)
 
 
-def test_every_variable_but_a_bool_is_validated() -> None:
+def test_every_variable_except_booleans_is_validated() -> None:
     text = "".join(path.read_text() for path in FILES)
     blocks = re.findall(r'^variable "(\w+)" {\n(.*?)^}', text, re.DOTALL | re.MULTILINE)
     tried = {says.partition(":")[0] for _, says in BAD}

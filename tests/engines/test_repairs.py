@@ -94,7 +94,7 @@ def test_expired_set_is_shown_as_unused(place: Place, capsys: pytest.CaptureFixt
     assert "no store reads this set any longer" in capsys.readouterr().out
 
 
-def test_readable_ids_tell_their_source_and_parts(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_shows_source_and_parts_of_readable_ids(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(None, readable=True), M1, Message("x/y", source="a+b/c").part("p"), Message("@m"))
     (ledger,) = inspect(place, capsys)["ledgers"]
     found = sorted([(each["id"], each["source"], *each["parts"]) for each in ledger["sets"][0]["ids"]])
@@ -115,7 +115,7 @@ def test_marks_are_shown_by_source(place: Place, capsys: pytest.CaptureFixture[s
     assert "source a.b$c%\\x00é: 2" in capsys.readouterr().out
 
 
-def test_events_steps_and_the_share_of_each_are_shown(
+def test_inspect_shows_events_steps_and_their_sizes(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW, outbox=Outbox("shop"))
@@ -187,7 +187,7 @@ def test_complete_message_name_gets_no_hint(
     assert inspect(place, capsys, "--message", "m1", "--source", "e", *more)["hints"] == []
 
 
-def test_a_tombstone_says_when_it_goes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_explains_how_a_tombstone_is_removed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW, tombstones=Tombstones(timedelta(days=30)))
     place.call(store, "delete", M1)
     assert inspect(place, capsys)["tombstone"]["at"] == moment(NOW)
@@ -199,7 +199,7 @@ def test_a_tombstone_says_when_it_goes(place: Place, capsys: pytest.CaptureFixtu
     assert "tombstone refuses every message" in capsys.readouterr().err
 
 
-def test_an_entity_without_a_ledger_has_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_reports_entity_without_ledger(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(n=1)
     assert place.run("inspect", "--message", "m1") == 0
     out = capsys.readouterr().out
@@ -219,7 +219,7 @@ def test_id_set_is_found_in_the_default_or_given_attribute(place: Place, capsys:
     assert "without a label, possibly a set of IDs that you keep yourself" in capsys.readouterr().out
 
 
-def test_a_ledger_that_has_moved_is_still_looked_into(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_reads_ledger_that_has_moved(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     place.apply(SeenIds(name="seen", also=SeenIds()), M2)
     found = {each["attribute"]: each["moved_to"] for each in inspect(place, capsys)["ledgers"]}
@@ -241,13 +241,13 @@ def test_queried_message_is_shown_with_its_full_name(place: Place, capsys: pytes
     )
 
 
-def test_what_emits_once_more_is_said_in_a_whole_sentence(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forget_warns_that_events_are_emitted_again(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.write(place.store(SeenIds(), outbox=Outbox("shop")), M1, emit=[Event("Paid", {"n": 1})])
     assert place.run("forget", "--message", "m1") == 0
     assert "with new IDs and numbers, so consumers apply them again.\n" in capsys.readouterr().out
 
 
-def test_another_version_of_the_format_is_named_and_never_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ledger_of_another_format_version_is_never_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(**{"ow_l": "ow2 14d", "ow_new:l": "ow1 unheard of"})
     found = {each["attribute"]: each["other_version"] for each in inspect(place, capsys)["ledgers"]}
     assert found == {"ow_l": "ow2 14d", "ow_new:l": None}
@@ -264,7 +264,7 @@ def test_another_version_of_the_format_is_named_and_never_changed(place: Place, 
 @pytest.mark.parametrize(
     "label", ["ow1 40000d", "ow1 numbers 500", "ow1 9999999999999d", f"ow1 {'9' * 5000}d", "ow1 > ", "ow1 > a.b", "ow1 14d"]
 )
-def test_a_damaged_ledger_is_no_fault_of_a_command(label: str, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_ledger_is_not_reported_as_a_bug(label: str, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     sets: dict[str, Any] = {"ow_r3": ["a"]} if place.names_tokens else {"ow_r": {"r0": {}, "r3": Decimal128("1")}}
     places: dict[str, Any] = {"ow_@x": {3}} if place.names_tokens else {"ow_@": {"x": {"s1": [3]}}}
     place.put(ow_l=label, **sets, **places)
@@ -273,7 +273,7 @@ def test_a_damaged_ledger_is_no_fault_of_a_command(label: str, place: Place, cap
         assert "bug in onewrite" not in capsys.readouterr().err
 
 
-def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_names_foreign_values_in_a_ledger(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     place.apply(HighWaterMark(name="marks"), Message("m", source="s", sequence=1))
     stored = place.contents() or {}
@@ -294,7 +294,7 @@ def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.Capt
     assert "which isn't a ledger's content" in capsys.readouterr().out
 
 
-def test_damaged_steps_outboxes_and_tombstones_are_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_reports_damaged_steps_outboxes_and_tombstones(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     mark = "ab" * 10
     steps: dict[str, Any] = (
         {f"ow_step_{mark}": 1, "ow_steps": {b"\xab" * 10}} if place.names_tokens else {"ow_steps": {mark: 1}}
@@ -327,7 +327,7 @@ def test_damaged_steps_outboxes_and_tombstones_are_told(place: Place, capsys: py
         ),
     ],
 )
-def test_what_a_delivery_would_get(
+def test_inspect_predicts_outcome_of_a_delivery(
     ledger: Ledger,
     message: Message,
     options: tuple[str, ...],
@@ -341,7 +341,7 @@ def test_what_a_delivery_would_get(
     assert f"  {expected[0]} from " in capsys.readouterr().out
 
 
-def test_the_answer_is_what_a_store_then_answers(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predicted_outcome_matches_the_store(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = SeenIds(also=HighWaterMark())
     place.apply(HighWaterMark(), Message("m1", source="s", sequence=5))
     place.apply(ledger, Message("m2", source="s", sequence=6))
@@ -363,7 +363,7 @@ def test_in_sequence_is_omitted_if_no_store_can_have_it(place: Place, capsys: py
     assert answers(place, capsys, *asked, "--in-sequence", "5") == [("InSequence(first=5)", "Duplicate")]
 
 
-def test_an_open_step_is_the_answer(
+def test_inspect_predicts_busy_or_uncertain_for_open_step(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW)
@@ -440,7 +440,7 @@ def test_ledger_without_data_can_be_queried(place: Place, capsys: pytest.Capture
     assert place.run("inspect", "--message", "m1", "--attribute", "ow_o") == 2
 
 
-def test_the_ledger_of_a_store_may_be_asked_instead(
+def test_inspect_accepts_ledger_from_a_module(
     place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "from onewrite import InSequence\nLEDGER = InSequence(first=0)\nOTHER = 1\n"
@@ -472,7 +472,7 @@ def test_the_ledger_of_a_store_may_be_asked_instead(
     ],
     ids=lambda ledger: ledger.layout,
 )
-def test_what_is_forgotten_takes_effect_exactly_once_more(
+def test_forgotten_message_takes_effect_exactly_once_more(
     ledger: Ledger, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message, other = Message("m1", source="s", sequence=3), Message("m2", source="s", sequence=4)
@@ -513,7 +513,7 @@ def test_plain_id_is_forgotten_for_every_source(place: Place, capsys: pytest.Cap
     assert place.apply(MessageIds(), message, message, Message("m5")) == ["Applied", "Duplicate", "Duplicate"]
 
 
-def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forget_is_refused_if_message_would_still_be_refused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = SeenIds(also=HighWaterMark())
     place.apply(HighWaterMark(), Message("m0", source="s", sequence=9))
     place.apply(ledger, Message("m1", source="s", sequence=10))
@@ -527,7 +527,9 @@ def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pyt
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(None), MessageIds(), MessageIds("handled")])
-def test_an_open_step_keeps_its_ledger_as_it_is(ledger: Ledger, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forget_and_clear_are_refused_during_open_step(
+    ledger: Ledger, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     begins(place, ledger)
     for options in ((), ("--attribute", ledger.attribute)):
         assert place.run("forget", "--message", "m1", "--yes", *options) == 2
@@ -569,7 +571,7 @@ def test_forget_on_a_mark_is_refused_with_a_remedy(place: Place, capsys: pytest.
     assert "onewrite set-mark --sequence N" in capsys.readouterr().err
 
 
-def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_forget_states_the_reason(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     assert place.run("forget", "--message", "m2") == 4
     assert "No ledger" in capsys.readouterr().err
@@ -585,7 +587,7 @@ def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFi
     assert place.run("forget", "--message", "m2", "--attribute", "ow_other:l", "--yes") == 0
 
 
-def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_names_operator_and_change(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.apply(SeenIds(None, readable=True), M1)
     assert place.run("forget", "--message", "m1", "--yes", "--operator", "ann") == 0
     (record,) = [record for record in caplog.records if "Requested by" in record.message]
@@ -609,7 +611,7 @@ def test_mark_that_is_set_back_accepts_the_message(place: Place, capsys: pytest.
     assert place.apply(InSequence(), *messages, messages[1]) == ["Duplicate", "Applied", "Applied", "Stale"]
 
 
-def test_a_mark_that_is_set_on_names_what_it_drops(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_raised_mark_names_sequences_that_are_refused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m", source="s", sequence=3).part("p"))
     shown = output_of(
         capsys, lambda: place.run("set-mark", "--sequence", "4", "--source", "s", "--part", "p", "--yes", "--json")
@@ -628,7 +630,7 @@ def test_set_mark_needs_a_source(place: Place, capsys: pytest.CaptureFixture[str
     assert place.apply(HighWaterMark(), Message("m", source="s", sequence=4)) == ["Applied"]
 
 
-def test_a_mark_that_is_removed_lets_in_all(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_sequence_is_applied_after_mark_removal(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m", source="s", sequence=3), Message("m", source="t", sequence=3))
     assert place.run("set-mark", "--remove", "--source", "s", "--yes") == 0
     assert "Written." in capsys.readouterr().out
@@ -652,7 +654,7 @@ def test_a_mark_that_is_removed_lets_in_all(place: Place, capsys: pytest.Capture
         (9, str(10**40), None),
     ],
 )
-def test_a_mark_keeps_its_spelling(
+def test_set_mark_keeps_format_of_the_old_mark(
     held: int | str, value: str, expected: int | str | None, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.apply(HighWaterMark(), Message("m", source="s", sequence=held))
@@ -663,7 +665,7 @@ def test_a_mark_keeps_its_spelling(
     assert mark["mark"] == (held if expected is None else expected)
 
 
-def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_set_mark_is_refused_with_the_reason(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(InSequence(), clock=lambda: NOW)
     place.write(store, Message("m1", source="s", sequence=1))
     place.apply(SeenIds(name="ids"), M1)
@@ -685,7 +687,7 @@ def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytes
     assert "'ow_l' and 'ow_more:l'" in capsys.readouterr().err
 
 
-def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_mark_does_not_overwrite_foreign_value(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     group: dict[str, Any] = {"ow_@s": [1]} if place.names_tokens else {"ow_@": {"s": [1]}}
     place.put(ow_l="ow1 marks", **group)
     assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
@@ -704,9 +706,7 @@ def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pyt
     ],
     ids=["14d", "all text", "marks"],
 )
-def test_a_ledger_that_is_cleared_holds_nothing(
-    ledger: Ledger, effect: str, place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cleared_ledger_is_empty(ledger: Ledger, effect: str, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     messages = [Message(f"m{n}", source="s", sequence=n) for n in (1, 2)]
     place.apply(ledger, *messages)
     key = (place.contents() or {}).keys() & {"id", "_id"}
@@ -728,7 +728,7 @@ def test_cleared_ledger_keeps_the_label_of_its_new_place(place: Place, capsys: p
     assert "already empty" in capsys.readouterr().err
 
 
-def test_nothing_is_cleared_that_has_no_label(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clear_is_refused_without_a_ledger_label(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(messageIDs={"m1"})
     for options in ((), ("--attribute", "messageIDs")):
         assert place.run("clear", *options, "--yes") == 2
@@ -749,7 +749,7 @@ def test_forgotten_write_is_not_reported_as_a_retry(place: Place, capsys: pytest
     assert type(place.write(store, M1, **first)).__name__ == "Rejected"
 
 
-def test_a_key_may_be_written_in_all_types(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_option_accepts_every_key_type(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["inspect", *place.options, "--key"]
     if place.names_tokens:
         for wrong in ("o-1", "{}", "[1]", '{"id": {"B": "?"}}'):
@@ -775,7 +775,7 @@ def test_a_key_may_be_written_in_all_types(place: Place, capsys: pytest.CaptureF
             assert json.loads(capsys.readouterr().out)["bytes"] > 40
 
 
-def test_what_is_asked_for_wrongly_is_told_in_a_sentence(
+def test_error_is_reported_in_one_sentence(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["inspect", "--key", "{}"]) == 2
@@ -789,7 +789,7 @@ def test_what_is_asked_for_wrongly_is_told_in_a_sentence(
     assert "The database or the network fails: OSError: no route" in capsys.readouterr().err
 
 
-def test_long_lists_are_cut_for_a_person(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_lists_are_truncated_in_text_output(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(None, readable=True), clock=lambda: NOW, outbox=Outbox("shop"))
     for n in range(25):
         place.write(store, Message(f"m{n:02}"), emit=[Event("Paid", {})])
