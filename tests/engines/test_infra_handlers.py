@@ -48,7 +48,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
     return arn
 
 
-def test_stock_handler_counts_goods_once_after_password_change(
+def test_stock_handler_recovers_after_password_change(
     mongod: Mongod, mongo: MongoClient[dict[str, Any]], secret: str
 ) -> None:
     stock = loaded(EXAMPLES / "mongodb" / "stock.py")

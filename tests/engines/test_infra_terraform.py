@@ -730,7 +730,7 @@ resource "terraform_data" "later" {
 """
 
 
-def test_image_stack_can_be_planned_before_the_image_exists(server: object, tmp_path: Path) -> None:
+def test_plan_succeeds_if_image_does_not_exist_yet(server: object, tmp_path: Path) -> None:
     # The plan alone: moto asks for the image itself, which is nowhere.
     terraform = Terraform.within(tmp_path)
     shutil.copytree(TERRAFORM, tmp_path / "module", ignore=shutil.ignore_patterns(".terraform*"))

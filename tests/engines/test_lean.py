@@ -163,13 +163,13 @@ REFUSING = {"ConditionExpression": "attribute_exists(never)"}
         ("GetItem", {"Key": {"id": {"S": "nobody"}}}),
     ],
 )
-def test_every_option_has_boto3s_answer_and_its_error(twins: Any, operation: str, request_: dict[str, Any]) -> None:
+def test_lean_response_or_error_equals_the_boto3_result(twins: Any, operation: str, request_: dict[str, Any]) -> None:
     twins("PutItem", {"Item": {**KEY, **ALL}})
     ours, theirs = twins(operation, request_)
     assert ours == theirs
 
 
-def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: Garbling) -> None:
+def test_invalid_request_raises_the_boto3_error(lean: GuardedTable, garbling: Garbling) -> None:
     with pytest.raises(ClientError, match="ValidationException"):
         lean.update_item(M1, Key={"other": "e"}, UpdateExpression="SET a=b")
     assert garbling.operations == ["UpdateItem"] * 2
@@ -202,14 +202,14 @@ def test_late_response_is_recognized_with_every_ledger(
     client.close()
 
 
-def test_a_read_whose_answer_is_lost_is_read_again(lean: GuardedTable, garbling: Garbling) -> None:
+def test_read_is_repeated_if_response_is_lost(lean: GuardedTable, garbling: Garbling) -> None:
     add(lean)
     garbling.garble = lambda _: None
     assert lean.get_item(Key={"id": "e"}) == {"id": "e", "n": 1, "effects": ["m-1"]}
     assert garbling.operations == ["UpdateItem", "GetItem", "GetItem"]
 
 
-def test_where_nobody_listens_the_clients_own_exception_is_raised(table: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_boto3_exception_is_raised_if_server_is_unreachable(table: str, caplog: pytest.LogCaptureFixture) -> None:
     client = dynamo_client("http://127.0.0.1:9", retries=ONE_TRY)
     with caplog.at_level(logging.DEBUG, "onewrite"), pytest.raises(EndpointConnectionError):
         add(GuardedTable(client, SeenIds(), table_name=table, lean=True))
@@ -220,7 +220,7 @@ def test_where_nobody_listens_the_clients_own_exception_is_raised(table: str, ca
 # --- connections -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
+def test_closed_idle_connection_is_replaced_without_a_second_request(
     client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
@@ -233,7 +233,7 @@ def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
     assert idle_connections(target) != [idle]
 
 
-def test_connection_that_the_server_ends_is_not_kept(
+def test_connection_is_not_kept_if_server_closes_the_connection(
     client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
@@ -242,7 +242,7 @@ def test_connection_that_the_server_ends_is_not_kept(
     assert idle_connections(target) == []
 
 
-def test_eight_threads_keep_no_more_connections_than_allowed(
+def test_idle_connections_of_eight_threads_stay_within_the_limit(
     lean: GuardedTable, client: Any, state: Callable[[], State]
 ) -> None:
     messages = [Message(f"m-{n}") for n in range(160)]
@@ -276,7 +276,7 @@ assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_forked_processes_and_their_parent_write_side_by_side(
+def test_forked_processes_and_their_parent_write_concurrently(
     dynoxide: Dynoxide, table: str, state: Callable[[], State]
 ) -> None:
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", FORKED, dynoxide.endpoint, table]
@@ -293,7 +293,7 @@ def listening(dynoxide: Dynoxide) -> Iterator[Listening]:
         yield proxy
 
 
-def test_refreshed_credentials_are_used_and_their_token_signed(listening: Listening, table: str) -> None:
+def test_refreshed_credentials_are_used_with_a_signed_token(listening: Listening, table: str) -> None:
     made = iter(range(100))
 
     def refresh() -> dict[str, str]:
@@ -340,14 +340,14 @@ def _client(account: str | None = None, **config: Any) -> Any:
         ("123456789012", {}, "123456789012.ddb.us-east-1.amazonaws.com"),
     ],
 )
-def test_a_request_goes_where_botocores_would(account: str | None, config: dict[str, Any], host: str) -> None:
+def test_request_uses_the_botocore_endpoint(account: str | None, config: dict[str, Any], host: str) -> None:
     client = _client(account, **config)
     route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
     assert (route.address.host, route.host, route.address.port, route.address.is_encrypted) == (host, host, 443, True)
     client.close()
 
 
-def test_without_credentials_the_clients_own_exception_is_raised(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boto3_exception_is_raised_if_credentials_are_missing(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = dynamo_client("http://127.0.0.1:9")
     monkeypatch.setattr(client._request_signer, "_credentials", None)
     with pytest.raises(Exception, match="Unable to locate credentials"):
@@ -372,7 +372,7 @@ def tls_client(proxy: TLSProxy, verify: bool | str | None, **config: Any) -> Any
 
 
 @pytest.mark.parametrize("verify", ["path", "environment", "off"])
-def test_tls_is_verified_as_the_client_verifies_it(
+def test_tls_verification_uses_the_client_settings(
     secure: TLSProxy,
     authority: Authority,
     table: str,
@@ -392,7 +392,7 @@ def test_tls_is_verified_as_the_client_verifies_it(
 
 
 @pytest.mark.parametrize("wrong", ["authority", "host"])
-def test_wrong_server_gets_no_request(
+def test_request_is_not_sent_to_an_untrusted_server(
     dynoxide: Dynoxide, authority: Authority, table: str, wrong: str, tmp_path: Path
 ) -> None:
     own = authority.issue("127.0.0.1" if wrong == "authority" else "localhost.example")
@@ -406,7 +406,7 @@ def test_wrong_server_gets_no_request(
 
 
 @pytest.mark.parametrize("form", ["two files", "one file"])
-def test_a_client_certificate_is_shown(
+def test_client_certificate_is_sent(
     dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[[Any], LeanTableClient], tmp_path: Path
 ) -> None:
     ours = authority.issue("client")
@@ -425,7 +425,7 @@ def test_a_client_certificate_is_shown(
 # --- stand-ins and the explorer --------------------------------------------------------------------------------------------
 
 
-def test_on_moto_all_requests_go_by_the_client(caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_use_the_boto3_client_under_moto(caplog: pytest.LogCaptureFixture) -> None:
     with moto_table("orders", "id"), caplog.at_level(logging.DEBUG, "onewrite"):
         client = boto3.client("dynamodb")
         lean = GuardedTable(client, HighWaterMark(), table_name="orders", lean=True)
@@ -439,7 +439,7 @@ def test_on_moto_all_requests_go_by_the_client(caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize("made", ["given", "before", "in the handler"])
 @pytest.mark.few(1)
-def test_the_explorer_sees_what_a_lean_table_sends(dynoxide: Dynoxide, table: str, made: str) -> None:
+def test_explorer_sees_requests_of_a_lean_table(dynoxide: Dynoxide, table: str, made: str) -> None:
     dynamo = dynamo_client(dynoxide.endpoint)  # to which no other test has added an event handler
 
     def guarded(store: Any) -> GuardedTable:

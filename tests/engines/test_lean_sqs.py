@@ -110,7 +110,7 @@ def _plain(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("attributes", [None, ATTRIBUTES], ids=["bare", "with attributes"])
-def test_each_request_has_boto3s_answer(
+def test_response_equals_the_boto3_response(
     sqs: HttpSqs, clients: Clients, alone: Callable[[Any], LeanQueueClient], name: str, attributes: Any
 ) -> None:
     said: list[list[Any]] = []
@@ -133,7 +133,7 @@ def test_each_request_has_boto3s_answer(
     assert "Messages" not in nothing
 
 
-def test_a_request_says_what_botocores_says(listening: Listening, clients: Clients, name: str) -> None:
+def test_request_equals_the_botocore_request(listening: Listening, clients: Clients, name: str) -> None:
     client = clients(listening.endpoint)
     lean, url = LeanQueueClient(client), f"{listening.endpoint}/1/{name}"
     requests: dict[str, dict[str, Any]] = {
@@ -183,7 +183,7 @@ def hurt(proxy: Garbling, fault: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_failed_try_is_repeated_once_by_the_client(
+def test_failed_attempt_is_repeated_once_by_the_client(
     sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str, fault: str
 ) -> None:
     lean, url = LeanQueueClient(clients(garbling.endpoint, retries=ONE_TRY)), sqs.url(f"{name}.fifo")
@@ -201,7 +201,9 @@ def test_failed_try_is_repeated_once_by_the_client(
 
 
 @pytest.mark.slow
-def test_messages_of_a_lost_answer_come_again(sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str) -> None:
+def test_messages_are_received_again_if_response_is_lost(
+    sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str
+) -> None:
     sqs.fill(name, [json.dumps({"id": str(n)}) for n in range(30)])
     seen = Counter[str]()
 
@@ -221,7 +223,7 @@ def test_messages_of_a_lost_answer_come_again(sqs: HttpSqs, garbling: Garbling, 
 
 @pytest.mark.parametrize("form", ["an old version", "compressed", "no HTTP"])
 @pytest.mark.few(1)
-def test_client_takes_over_after_three_unreadable_answers(
+def test_client_takes_over_after_three_unreadable_responses(
     garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture, form: str
 ) -> None:
     lean, url = LeanQueueClient(clients(garbling.endpoint)), f"{garbling.endpoint}/1/{name}"
@@ -297,7 +299,7 @@ def test_a_lean_worker_keeps_group_order_if_responses_are_lost(
     assert len(sqs.counts(f"{name}.fifo")["Gone"]) == 200
 
 
-def test_lean_worker_makes_its_own_client_by_default(
+def test_lean_worker_creates_a_client_by_default(
     sqs: HttpSqs, listening: Listening, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"ENDPOINT_URL_SQS": listening.endpoint, "DEFAULT_REGION": REGION}

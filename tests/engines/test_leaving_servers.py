@@ -47,7 +47,7 @@ def leave(place: Place, request: pytest.FixtureRequest) -> Callable[[], None]:
     return lambda: page()["leave_collection"](place.collection)
 
 
-def test_the_script_leaves_the_business_part(place: Place, leave: Callable[[], None]) -> None:
+def test_script_keeps_business_data(place: Place, leave: Callable[[], None]) -> None:
     store = place.store(SeenIds(), outbox=Outbox("shop"))
     place.write(store, Message("m0"), emit=[Event("Paid", {})])
     Relay(store, lambda _: None).flush(**place.address())
@@ -65,7 +65,7 @@ def test_the_script_leaves_the_business_part(place: Place, leave: Callable[[], N
     assert (place.contents("clean") or {})["owner"] == "x"
 
 
-def test_the_script_removes_marks_of_hundreds_of_sources(place: Place, leave: Callable[[], None]) -> None:
+def test_script_removes_marks_of_hundreds_of_sources(place: Place, leave: Callable[[], None]) -> None:
     place.put(n=1)
     for n in range(700):
         place.call(place.store(HighWaterMark()), "record", Message("m", source=f"a source {n}", sequence=1))
@@ -74,7 +74,7 @@ def test_the_script_removes_marks_of_hundreds_of_sources(place: Place, leave: Ca
     assert [name for name in place.contents() or {} if name.startswith("ow_")] == []
 
 
-def test_the_script_deletes_a_tombstone(place: Place, leave: Callable[[], None]) -> None:
+def test_script_deletes_a_tombstone(place: Place, leave: Callable[[], None]) -> None:
     store = place.store(SeenIds(), tombstones=Tombstones(timedelta(days=30)))
     place.write(store, MESSAGES[0])
     place.call(store, "delete", MESSAGES[1])
@@ -84,7 +84,7 @@ def test_the_script_deletes_a_tombstone(place: Place, leave: Callable[[], None])
 
 
 @pytest.mark.parametrize("kind", ["event", "step", "tombstone with an event"])
-def test_the_script_leaves_what_is_pending_or_open(kind: str, place: Place, leave: Callable[[], None]) -> None:
+def test_script_keeps_entity_with_pending_event_or_open_step(kind: str, place: Place, leave: Callable[[], None]) -> None:
     store = place.store(SeenIds(), outbox=Outbox("shop"), tombstones=Tombstones(timedelta(days=30)))
     place.write(store, MESSAGES[0], emit=None if kind == "step" else [Event("Paid", {})])
     if kind == "step":

@@ -47,7 +47,7 @@ def unit_range(formula: str, between: float, retention: timedelta) -> list[int]:
 
 
 @pytest.mark.parametrize("ledger", ROWS)
-def test_cost_table_follows_from_its_formula(ledger: str) -> None:
+def test_cost_table_matches_its_formula(ledger: str) -> None:
     formula, *cells = ROWS[ledger]
     for cell, between in zip(cells, SECONDS_BETWEEN.values(), strict=True):
         least, most = unit_range(formula, between, RETENTIONS.get(ledger, DEFAULT))
@@ -85,7 +85,7 @@ def test_dynamodb_bills_the_units_of_the_formula(
 
 @pytest.mark.parametrize("rate", [1, 10], ids="{} per second".format)
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence(), SeenIds()], ids=lambda ledger: type(ledger).__name__)
-def test_item_grows_by_its_marks_alone_at_any_rate(ledger: Any, rate: int, dynoxide: Dynoxide, table: str) -> None:
+def test_item_grows_only_by_its_marks_at_any_rate(ledger: Any, rate: int, dynoxide: Dynoxide, table: str) -> None:
     dynamo = dynoxide.client()  # a lean store refuses a client with event handlers of others
     now = 1_790_000_000.0
     store = GuardedTable(dynamo, ledger, table_name=table, lean=True, clock=lambda: now)

@@ -101,7 +101,7 @@ def add(table: GuardedTable, message: Message = M1, **native: Any) -> Outcome:
 
 
 @ledgers
-def test_a_lost_request_is_applied_as_if_nothing_had_happened(
+def test_write_is_applied_without_retried_flag_if_request_is_lost(
     guard: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     fault_proxy.plan(Fault.DROP_REQUEST)
@@ -112,7 +112,7 @@ def test_a_lost_request_is_applied_as_if_nothing_had_happened(
 
 @lost
 @ledgers
-def test_lost_answer_is_applied_and_its_redelivery_a_duplicate(
+def test_write_is_applied_if_response_is_lost(
     guard: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = guard(ledger)
@@ -125,7 +125,7 @@ def test_lost_answer_is_applied_and_its_redelivery_a_duplicate(
 
 @lost
 @ledgers
-def test_a_duplicate_whose_first_answer_is_lost_stays_a_duplicate(
+def test_duplicate_stays_a_duplicate_if_response_is_lost(
     plain: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = plain(ledger)
@@ -137,7 +137,7 @@ def test_a_duplicate_whose_first_answer_is_lost_stays_a_duplicate(
 
 
 @lost
-def test_refusal_is_remembered_if_that_answer_is_lost(
+def test_refusal_is_remembered_if_response_is_lost(
     guard: Guard, dynamo: DynamoDBClient, table: str, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     dynamo.put_item(TableName=table, Item={"id": {"S": "e"}, "closed": {"BOOL": True}})
@@ -151,7 +151,7 @@ def test_refusal_is_remembered_if_that_answer_is_lost(
     assert state() == (1, ["m-2"])
 
 
-def test_the_entity_asked_for_is_there_after_a_lost_answer(guard: Guard, fault_proxy: FaultProxy) -> None:
+def test_entity_is_returned_if_response_is_lost(guard: Guard, fault_proxy: FaultProxy) -> None:
     table = guard(SeenIds())
     fault_proxy.plan(Fault.RESET)
     entity = {"id": "e", "n": 1, "effects": ["m-1"]}
@@ -160,7 +160,7 @@ def test_the_entity_asked_for_is_there_after_a_lost_answer(guard: Guard, fault_p
 
 
 @ledgers
-def test_redelivery_is_a_duplicate_if_retries_ran_out(
+def test_redelivery_is_a_duplicate_if_retries_are_exhausted(
     guard: Guard, kind: str, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = guard(ledger)
@@ -173,7 +173,7 @@ def test_redelivery_is_a_duplicate_if_retries_ran_out(
 
 @pytest.mark.parametrize("times", [1, 5])
 @pytest.mark.few(2)
-def test_a_transaction_in_the_way_is_waited_for(
+def test_transaction_conflict_is_retried(
     guard: Guard, fault_proxy: FaultProxy, state: Callable[[], State], times: int
 ) -> None:
     fault_proxy.plan(*[Fault.CONFLICT] * times)
@@ -182,9 +182,7 @@ def test_a_transaction_in_the_way_is_waited_for(
     assert state() == (1, ["m-1"])
 
 
-def test_a_transaction_that_stays_in_the_way_passes_through(
-    plain: Guard, fault_proxy: FaultProxy, state: Callable[[], State]
-) -> None:
+def test_lasting_transaction_conflict_is_raised(plain: Guard, fault_proxy: FaultProxy, state: Callable[[], State]) -> None:
     fault_proxy.plan(*[Fault.CONFLICT] * 6)
     with pytest.raises(ClientError, match="TransactionConflictException"):
         add(plain(SeenIds()))
@@ -192,7 +190,7 @@ def test_a_transaction_that_stays_in_the_way_passes_through(
     assert state() == (0, [])
 
 
-def test_answer_lost_between_two_conflicts_is_ours(
+def test_write_is_recognized_if_response_is_lost_between_conflicts(
     plain: Guard, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     fault_proxy.plan(Fault.CONFLICT, Fault.RESET, Fault.CONFLICT)
@@ -206,7 +204,7 @@ FAULTS = {Fault.DROP_REQUEST: 0.1, Fault.DROP_ANSWER: 0.15, Fault.RESET: 0.1, Fa
 @pytest.mark.parametrize("lean", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["client", "lean"])
 @ledgers_slowly
 @pytest.mark.few(1)
-def test_random_faults_under_threads_double_nothing_and_lose_nothing(
+def test_effects_of_threads_are_exact_under_random_faults(
     fault_proxy: FaultProxy, table: str, ledger: AnyLedger, state: Callable[[], State], *, lean: bool
 ) -> None:
     """Each thread has a source of its own; a call that raises is a delivery to come again, as is every third one."""
@@ -242,7 +240,7 @@ def _in_order(table: GuardedTable, source: int, count: int) -> list[Outcome]:
 
 @lost
 @ledgers
-def test_step_survives_the_loss_of_each_answer(
+def test_step_completes_if_each_response_is_lost(
     guard: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = guard(ledger)
@@ -296,7 +294,7 @@ def numbered(n: int) -> Message:
         for name, ledger in (LEDGERS | MOVING).items()
     ],
 )
-def test_lost_answer_is_settled_whatever_others_did_meanwhile(
+def test_write_is_settled_if_response_is_lost_despite_other_writes(
     clients: tuple[Any, Any],
     dynamo: DynamoDBClient,
     table: str,

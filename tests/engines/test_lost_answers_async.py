@@ -71,7 +71,7 @@ def _on_mongod(request: pytest.FixtureRequest) -> Place:
     return proxy, lambda story: asyncio.run(tell(story)), lambda: mongo_state(collection)
 
 
-def test_task_cancelled_after_its_write_leaves_a_duplicate(place: Place) -> None:
+def test_redelivery_is_a_duplicate_if_task_is_cancelled_after_writing(place: Place) -> None:
     proxy, run, state = place
     written, cancelled = threading.Event(), threading.Event()
     proxy.plan(Fault.DROP_ANSWER)
@@ -98,7 +98,7 @@ def test_task_cancelled_after_its_write_leaves_a_duplicate(place: Place) -> None
 # pymongo leaves the socket of a task that is cancelled while it connects to the collector, which warns.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.few(1)
-def test_timeouts_of_tasks_lose_and_double_no_effect(place: Place) -> None:
+def test_effects_are_exact_if_tasks_time_out(place: Place) -> None:
     _, run, state = place
     choice = random.Random(31)
     messages = [Message(f"m-{n}") for n in range(120)]

@@ -84,7 +84,7 @@ def effects(existing: Collection[dict[str, Any]]) -> Callable[[], int]:
 @pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
 @deliveries
 @ledgers
-def test_what_is_lost_once_is_applied(
+def test_write_is_applied_if_request_or_response_is_lost(
     guard: Guard, ledger: AnyLedger, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     collection = guard(ledger, True)
@@ -98,7 +98,7 @@ def test_what_is_lost_once_is_applied(
 @lost
 @deliveries
 @ledgers
-def test_redelivery_is_a_duplicate_if_the_answer_was_lost_twice(
+def test_redelivery_is_a_duplicate_if_response_was_lost_twice(
     guard: Guard, ledger: AnyLedger, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     collection = guard(ledger, True)
@@ -109,7 +109,7 @@ def test_redelivery_is_a_duplicate_if_the_answer_was_lost_twice(
     assert effects() == 1
 
 
-def test_lost_answer_is_ours_if_another_message_came_between(
+def test_write_is_recognized_if_another_message_follows_the_lost_response(
     guard: Guard, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
 ) -> None:
     other = GuardedCollection(existing, HighWaterMark())
@@ -128,7 +128,7 @@ def test_lost_answer_is_ours_if_another_message_came_between(
 @pytest.mark.parametrize("retry", [True, False], ids=["retryable", "plain"])
 @ledgers_slowly
 @pytest.mark.few(1)
-def test_random_faults_under_threads_double_nothing_and_lose_nothing(
+def test_effects_of_threads_are_exact_under_random_faults(
     guard: Guard, ledger: AnyLedger, retry: bool, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
 ) -> None:
     """Each thread has a source of its own; a call that raises is a delivery to come again, as is every message."""
@@ -199,7 +199,7 @@ def fences(collection: GuardedCollection) -> list[str]:
 
 @any_loss
 @ledgers
-def test_begin_lost_once_is_this_workers_only_step(
+def test_begin_opens_one_step_if_request_or_response_is_lost(
     guard: Guard, ledger: AnyLedger, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     clock = Clock()
@@ -218,7 +218,7 @@ def test_begin_lost_once_is_this_workers_only_step(
 
 @any_loss
 @ledgers
-def test_a_finish_that_is_lost_once_is_applied(
+def test_finish_is_applied_if_request_or_response_is_lost(
     guard: Guard, ledger: AnyLedger, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     clock = Clock()
@@ -235,7 +235,7 @@ def test_a_finish_that_is_lost_once_is_applied(
 
 @lost
 @pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
-def test_repeated_release_leaves_another_workers_step(
+def test_repeated_release_keeps_step_of_another_worker(
     guard: Guard,
     sent: bool,
     fault: Fault,
@@ -262,7 +262,7 @@ def test_repeated_release_leaves_another_workers_step(
 @given_up
 @ledgers
 @pytest.mark.few(2)
-def test_begin_without_an_answer_keeps_its_key_after_its_lease(
+def test_begin_without_response_keeps_its_key_after_the_lease(
     guard: Guard,
     ledger: AnyLedger,
     retry: bool,

@@ -103,7 +103,7 @@ def deliver(consume: Callable[[str, Message], object], numbers: range, meanwhile
         other.result()
 
 
-def test_each_number_is_applied_once_while_the_script_runs(orders: Orders) -> None:
+def test_each_number_is_applied_once_during_migration(orders: Orders) -> None:
     deliver(orders.ship, range(DONE - 1, LAST + 1), orders.carry)
     deliver(orders.last, range(1, LAST + 1), lambda: None)
     assert orders.counts() == [LAST] * ORDERS

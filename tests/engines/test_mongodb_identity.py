@@ -72,7 +72,7 @@ NAMING_NONE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
-def test_events_of_a_document_with_a_uuid_go_out(collection: Documents, representation: int) -> None:
+def test_events_of_a_document_with_uuid_id_are_published(collection: Documents, representation: int) -> None:
     documents: Documents = collection.with_options(CodecOptions(uuid_representation=representation))
     orders = GuardedCollection(documents, SeenIds(), outbox=Outbox("orders"))
     key, sent = {"_id": UUID(int=1)}, list[Outgoing]()
@@ -86,7 +86,9 @@ def test_events_of_a_document_with_a_uuid_go_out(collection: Documents, represen
 
 @calls
 @pytest.mark.parametrize("query", NAMING_NONE.values(), ids=NAMING_NONE)
-def test_a_filter_that_does_not_name_one_entity_is_refused(collection: Documents, query: dict[str, Any], call: Call) -> None:
+def test_filter_that_does_not_identify_one_entity_is_refused(
+    collection: Documents, query: dict[str, Any], call: Call
+) -> None:
     collection.insert_many([{"_id": "e", **ADA}, {"_id": "f", **ADA}])
     before = list(collection.find())
     with pytest.raises(InvalidUpdate, match="name"):
@@ -98,7 +100,7 @@ def test_a_filter_that_does_not_name_one_entity_is_refused(collection: Documents
 
 
 @ledgers
-def test_under_a_unique_index_other_fields_name_an_entity(collection: Documents, ledger: AnyLedger) -> None:
+def test_fields_with_a_unique_index_identify_an_entity(collection: Documents, ledger: AnyLedger) -> None:
     collection.create_index("email", unique=True)
     guarded = GuardedCollection(collection, ledger, key=("email",))
     for expected in (Applied, Duplicate):
@@ -111,7 +113,7 @@ def test_under_a_unique_index_other_fields_name_an_entity(collection: Documents,
     assert collection.count_documents({}) == 1
 
 
-def test_entity_is_named_by_its_identity_or_id(collection: Documents) -> None:
+def test_entity_is_identified_by_key_fields_or_id(collection: Documents) -> None:
     collection.create_index([("tenant", 1), ("email", -1)], unique=True)
     guarded = GuardedCollection(collection, SeenIds(), key=["email", "tenant"])
     for tenant in ("a", "b"):
@@ -133,7 +135,9 @@ INDEXES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
 @calls
-def test_identity_without_a_unique_index_is_refused_unsent(collection: Documents, index: dict[str, Any], call: Call) -> None:
+def test_identity_fields_without_a_unique_index_are_refused(
+    collection: Documents, index: dict[str, Any], call: Call
+) -> None:
     collection.insert_many([ADA | {"_id": "e"}, ADA | {"_id": "f", "number": 1, "tenant": "t"}])
     if index:
         collection.create_index(**index)
@@ -162,7 +166,7 @@ RENAMING: dict[str, Any] = {
 
 @pytest.mark.parametrize("update", RENAMING.values(), ids=RENAMING)
 @pytest.mark.parametrize("writer", ["update_one", "find_one_and_update"])
-def test_an_update_that_changes_what_names_the_entity_is_refused(collection: Documents, writer: str, update: Any) -> None:
+def test_update_of_an_identity_field_is_refused(collection: Documents, writer: str, update: Any) -> None:
     collection.create_index("email", unique=True)
     collection.insert_one({**ADA, "_id": "e", "n": 1})
     guarded = GuardedCollection(collection, SeenIds(), key=("email",))
@@ -175,7 +179,7 @@ def test_an_update_that_changes_what_names_the_entity_is_refused(collection: Doc
 
 
 @ledgers
-def test_insert_into_a_time_series_is_refused_unsent(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
+def test_insert_into_a_time_series_is_refused(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
     series = mongo.test.create_collection(f"{collection.name}-series", timeseries={"timeField": "at"})
     guarded = GuardedCollection(series, ledger)
     for _ in range(2):
@@ -191,7 +195,7 @@ def no_case(mongo: Client, collection: Documents) -> Documents:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None)], ids=str)
-def test_hashed_ids_keep_their_case_under_a_collation(no_case: Documents, ledger: SeenIds) -> None:
+def test_hashed_ids_distinguish_case_under_a_collation(no_case: Documents, ledger: SeenIds) -> None:
     guarded = GuardedCollection(no_case, ledger)
     ids = ("ABC", "abc", "ABC", "abc")
     outcomes = [guarded.update_one(Message(id_), {"_id": "e"}, increment(Message(id_)), upsert=True) for id_ in ids]
@@ -200,7 +204,7 @@ def test_hashed_ids_keep_their_case_under_a_collation(no_case: Documents, ledger
 
 
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=str)
-def test_numeric_marks_keep_their_sources_case_under_a_collation(no_case: Documents, ledger: AnyLedger) -> None:
+def test_numeric_marks_distinguish_case_of_sources_under_a_collation(no_case: Documents, ledger: AnyLedger) -> None:
     guarded = GuardedCollection(no_case, ledger)
     messages = [Message(f"{source}-1", source=source, sequence=1) for source in ("ABC", "abc", "ABC", "abc")]
     outcomes = [guarded.update_one(message, {"_id": "e"}, increment(message), upsert=True) for message in messages]
@@ -216,7 +220,7 @@ TEXT: dict[str, tuple[AnyLedger, Message]] = {
 
 
 @pytest.mark.parametrize(("ledger", "message"), TEXT.values(), ids=TEXT)
-def test_ledger_with_text_is_refused_under_a_collation(no_case: Documents, ledger: AnyLedger, message: Message) -> None:
+def test_ledger_with_strings_is_refused_under_a_collation(no_case: Documents, ledger: AnyLedger, message: Message) -> None:
     guarded = GuardedCollection(no_case, ledger)
     deliveries: list[Callable[[], Outcome]] = [
         lambda: guarded.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True),
@@ -232,7 +236,7 @@ def test_ledger_with_text_is_refused_under_a_collation(no_case: Documents, ledge
 
 
 @pytest.mark.parametrize("way", ["update_one", "insert_one"])
-def test_text_sequence_after_numbers_is_refused_under_a_collation(no_case: Documents, way: str) -> None:
+def test_string_sequence_after_numbers_is_refused_under_a_collation(no_case: Documents, way: str) -> None:
     guarded = GuardedCollection(no_case, HighWaterMark())
     first, second = Message("m-1", source="n", sequence=1), Message("m-2", source="t", sequence="a")
     if way == "insert_one":
@@ -252,7 +256,7 @@ def test_text_sequence_after_numbers_is_refused_under_a_collation(no_case: Docum
     ],
     ids=["outboxes", "ledgers"],
 )
-def test_field_names_keep_their_case_under_a_collation(
+def test_outbox_and_ledger_names_distinguish_case_under_a_collation(
     no_case: Documents, earlier: dict[str, Any], later: dict[str, Any]
 ) -> None:
     stores = [GuardedCollection(no_case, **{"ledger": SeenIds(), **options}) for options in (earlier, later)]
@@ -264,7 +268,7 @@ def test_field_names_keep_their_case_under_a_collation(
     assert mongo_state(no_case).n == 1
 
 
-def test_only_the_id_names_an_entity_under_a_collation(no_case: Documents) -> None:
+def test_identity_fields_are_refused_under_a_collation(no_case: Documents) -> None:
     no_case.create_index("email", unique=True)
     guarded = GuardedCollection(no_case, SeenIds(), key=("email",))
     with pytest.raises(ConfigurationError, match="name entities by _id"):

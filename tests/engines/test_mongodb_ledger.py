@@ -68,9 +68,7 @@ GROW: dict[str, Deliver] = {
 
 @pytest.mark.parametrize("grow", GROW.values(), ids=GROW)
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["SeenIds", "HighWaterMark"])
-def test_entity_too_large_is_unchanged_and_knows_its_messages(
-    collection: Documents, ledger: AnyLedger, grow: Deliver
-) -> None:
+def test_oversized_update_keeps_the_entity_and_its_ledger(collection: Documents, ledger: AnyLedger, grow: Deliver) -> None:
     guarded = GuardedCollection(collection, ledger)
     assert isinstance(guarded.insert_one(M1, {"_id": "e", "n": 1, "fill": "x" * (16 * MB - 1000)}), Applied)
     before = collection.find_one()
@@ -89,7 +87,7 @@ CREATE: dict[str, Deliver] = {
 
 
 @pytest.mark.parametrize("create", CREATE.values(), ids=CREATE)
-def test_a_creation_that_is_too_large_creates_nothing(collection: Documents, create: Deliver) -> None:
+def test_oversized_creation_creates_nothing(collection: Documents, create: Deliver) -> None:
     with pytest.raises(EntityTooLarge):
         create(GuardedCollection(collection, SeenIds()), M1)
     assert collection.find_one() is None
@@ -117,7 +115,7 @@ def reads_as_own(kind: type) -> CodecOptions[Any]:
 
 @pytest.mark.parametrize("kind", [int, str, bytes])
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=str)
-def test_outcomes_do_not_depend_on_the_clients_types(collection: Documents, ledger: AnyLedger, kind: type) -> None:
+def test_outcomes_do_not_depend_on_custom_client_types(collection: Documents, ledger: AnyLedger, kind: type) -> None:
     documents: Documents = collection.with_options(codec_options=reads_as_own(kind))
     inbox = Inbox(
         documents.database[f"{documents.name}-inbox"].with_options(codec_options=documents.codec_options),
@@ -150,7 +148,7 @@ class _Written(TypeEncoder):
 
 
 @pytest.mark.parametrize("_id", [UUID(int=5), _Own(5), {"shop": UUID(int=5), "own": _Own("a")}], ids=str)
-def test_id_of_the_clients_type_names_its_entity_everywhere(collection: Documents, _id: Any) -> None:
+def test_id_of_a_custom_client_type_identifies_its_entity(collection: Documents, _id: Any) -> None:
     codec = CodecOptions[Any](type_registry=TypeRegistry([_Written()]), uuid_representation=UuidRepresentation.PYTHON_LEGACY)
     guarded, key = GuardedCollection(collection.with_options(codec_options=codec), SeenIds()), {"_id": _id}
     terms: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
@@ -170,7 +168,7 @@ def test_id_of_the_clients_type_names_its_entity_everywhere(collection: Document
     ]
 
 
-def test_find_one_and_update_takes_pymongos_server_options(
+def test_find_one_and_update_accepts_pymongo_server_options(
     collection: Documents,
 ) -> None:
     documents = collection.database.create_collection(f"{collection.name}-valid", validator={"n": {"$lt": 5}})
@@ -195,7 +193,7 @@ FAIL: dict[str, tuple[Callable[[GuardedCollection, UUID], object], type[Exceptio
 
 
 @pytest.mark.parametrize(("fail", "error"), FAIL.values(), ids=FAIL)
-def test_a_document_with_a_uuid_fails_as_any_other(
+def test_document_with_uuid_id_raises_the_usual_errors(
     collection: Documents, fail: Callable[[GuardedCollection, UUID], object], error: type[Exception]
 ) -> None:
     name = f"{collection.name}-valid"
@@ -227,7 +225,7 @@ STRANGE = [
 
 @pytest.mark.parametrize("way", ["update", "upsert", "find_one_and_update", "find_one_and_upsert"])
 @pytest.mark.parametrize(("name", "broken"), STRANGE, ids=str)
-def test_strange_members_of_a_set_change_no_outcome(
+def test_invalid_set_members_do_not_change_the_outcome(
     collection: Documents, name: str, broken: dict[str, Any], way: str
 ) -> None:
     """An array takes whatever is put into it; what is no mark is met when the set is read."""
@@ -246,7 +244,7 @@ def test_strange_members_of_a_set_change_no_outcome(
 # ---------------------------------------------------------------- sequences
 
 
-def test_the_largest_sequences_and_sortable_ones_keep_their_order(collection: Documents) -> None:
+def test_largest_and_sortable_sequences_keep_their_order(collection: Documents) -> None:
     guarded = GuardedCollection(collection, HighWaterMark())
     given: dict[str, list[int] | list[str]] = {"int": [2**31, 2**53 + 1, 2**63 - 1], "text": [sortable(9), sortable(10**55)]}
     for source, sequences in given.items():
@@ -260,7 +258,7 @@ def test_the_largest_sequences_and_sortable_ones_keep_their_order(collection: Do
 
 @pytest.mark.parametrize("stored", [1, Int64(1), 1.0], ids=["int32", "int64", "double"])
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["HighWaterMark", "InSequence"])
-def test_a_mark_of_any_integer_type_is_the_same_mark(collection: Documents, ledger: AnyLedger, stored: Any) -> None:
+def test_marks_of_all_integer_types_are_equal(collection: Documents, ledger: AnyLedger, stored: Any) -> None:
     guarded = GuardedCollection(collection, ledger)
     collection.insert_one({"_id": "e", "n": 0, "ow_@": {"s": stored}})
     assert isinstance(WAYS["update"](guarded, M1), Duplicate)

@@ -72,7 +72,7 @@ writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 @ledgers
 @pytest.mark.few(1)
-def test_insert_without_a_majority_is_the_drivers_error_twice(
+def test_insert_and_retry_raise_the_driver_error_without_a_majority(
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger
 ) -> None:
     guarded = GuardedCollection(documents, ledger)
@@ -87,7 +87,7 @@ def test_insert_without_a_majority_is_the_drivers_error_twice(
 @writes
 @ledgers
 @pytest.mark.few(2)
-def test_redelivery_without_a_majority_for_its_mark_is_an_error(
+def test_redelivery_raises_if_its_mark_has_no_majority(
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger, write: Write
 ) -> None:
     guarded = GuardedCollection(documents, ledger)
@@ -99,7 +99,7 @@ def test_redelivery_without_a_majority_for_its_mark_is_an_error(
     assert write(guarded, M2) == Duplicate(M2, {"_id": "e", "n": 2})
 
 
-def test_insert_refused_by_an_unconfirmed_document_is_an_error(replica_set: ReplicaSet, documents: Documents) -> None:
+def test_insert_raises_if_the_conflicting_document_is_unconfirmed(replica_set: ReplicaSet, documents: Documents) -> None:
     guarded = GuardedCollection(documents, SeenIds())
     with replica_set.freeze_secondaries():
         assert isinstance(insert(fast(documents, SeenIds()), M1), Applied)
@@ -108,7 +108,7 @@ def test_insert_refused_by_an_unconfirmed_document_is_an_error(replica_set: Repl
     assert insert(guarded, M2) == Rejected(M2, {"_id": "e", "n": 1})
 
 
-def test_insert_refused_amid_unconfirmed_writes_is_an_error(replica_set: ReplicaSet, documents: Documents) -> None:
+def test_refused_insert_raises_if_other_writes_are_unconfirmed(replica_set: ReplicaSet, documents: Documents) -> None:
     """What is not confirmed yet may be the mark of this very message."""
     guarded = GuardedCollection(documents, SeenIds())
     insert(guarded, M1)
@@ -120,7 +120,7 @@ def test_insert_refused_amid_unconfirmed_writes_is_an_error(replica_set: Replica
 
 
 @ledgers
-def test_redelivered_insert_with_a_majority_is_a_duplicate_then(
+def test_redelivered_confirmed_insert_is_a_duplicate_without_a_majority(
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger
 ) -> None:
     guarded = GuardedCollection(documents, ledger)

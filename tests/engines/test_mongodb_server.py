@@ -52,7 +52,7 @@ def inc(guarded: GuardedCollection, message: Message, entity: str = "e", **nativ
 
 
 @pytest.mark.parametrize("writer", ["update_one", "find_one_and_update"])
-def test_of_a_creation_race_every_message_is_applied(collection: Documents, writer: str) -> None:
+def test_every_message_of_a_creation_race_is_applied(collection: Documents, writer: str) -> None:
     guarded = GuardedCollection(collection, SeenIds())
     threads, rounds = 8, 40
     together = threading.Barrier(threads)
@@ -74,7 +74,7 @@ def test_of_a_creation_race_every_message_is_applied(collection: Documents, writ
         assert (state.n, sorted(state.effects)) == (threads, [f"{n}-{thread}" for thread in range(threads)])
 
 
-def test_race_to_insert_applies_one_and_rejects_the_others(collection: Documents) -> None:
+def test_insert_race_applies_one_and_rejects_the_rest(collection: Documents) -> None:
     guarded = GuardedCollection(collection, SeenIds())
     together = threading.Barrier(8)
 
@@ -94,7 +94,7 @@ def test_race_to_insert_applies_one_and_rejects_the_others(collection: Documents
 
 
 @pytest.mark.parametrize("way", ["upsert", "update", "insert", "find_one_and_update"])
-def test_a_unique_index_of_the_callers_own_passes_through(collection: Documents, way: str) -> None:
+def test_violation_of_the_callers_unique_index_is_raised(collection: Documents, way: str) -> None:
     collection.create_index("email", unique=True)
     collection.insert_many([{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}])
     guarded = GuardedCollection(collection, SeenIds())
@@ -142,7 +142,7 @@ def watched(mongod: Mongod, collection: Documents, commands: Commands) -> Iterat
         yield client.test[collection.name]
 
 
-def test_writes_and_reads_ask_for_a_majority(watched: Documents, commands: Commands) -> None:
+def test_writes_and_reads_request_a_majority(watched: Documents, commands: Commands) -> None:
     guarded = GuardedCollection(watched.with_options(write_concern=WriteConcern(w=1, wtimeout=9000)), SeenIds())
     inc(guarded, M1, upsert=True)
     inc(guarded, M1, upsert=True)
@@ -153,7 +153,7 @@ def test_writes_and_reads_ask_for_a_majority(watched: Documents, commands: Comma
     assert [command["readConcern"] for command in commands.sent if "find" in command] == [{"level": "majority"}]
 
 
-def test_a_store_asks_for_the_indexes_of_its_collection_once(watched: Documents, commands: Commands) -> None:
+def test_store_reads_the_indexes_of_its_collection_once(watched: Documents, commands: Commands) -> None:
     watched.create_index("email", unique=True, sparse=True)
     hashed = GuardedCollection(watched, SeenIds())
     readable = GuardedCollection(watched, SeenIds(readable=True))
@@ -170,7 +170,7 @@ def test_a_store_asks_for_the_indexes_of_its_collection_once(watched: Documents,
     assert (asked["listCollections"], asked["listIndexes"]) == (0, 2)
 
 
-def test_acknowledged_durability_keeps_the_collections_write_concern(watched: Documents, commands: Commands) -> None:
+def test_acknowledged_durability_keeps_the_collection_write_concern(watched: Documents, commands: Commands) -> None:
     concern = WriteConcern(w=1, j=False)
     guarded = GuardedCollection(watched.with_options(write_concern=concern), SeenIds(), durability="acknowledged")
     inc(guarded, M1, upsert=True)
@@ -202,7 +202,7 @@ WAYS = ["update", "upsert", "find_one_and_update", "find_one_and_upsert", "inser
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_effect_without_a_majority_is_the_drivers_error(mongo: Client, collection: Documents, way: str) -> None:
+def test_write_without_a_majority_raises_the_driver_error(mongo: Client, collection: Documents, way: str) -> None:
     deliver = deliveries(GuardedCollection(collection, SeenIds()))[way]
     if way != "insert":
         collection.insert_one({"_id": "e"})
@@ -224,7 +224,7 @@ def no_majority(client: Client) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_mark_that_no_majority_holds_makes_no_duplicate(mongo: Client, collection: Documents, way: str) -> None:
+def test_mark_without_a_majority_is_not_taken_for_a_duplicate(mongo: Client, collection: Documents, way: str) -> None:
     """A failover may take it back. pymongo shows E11000 alone, where the same answer says that it may."""
     concern = WriteConcern(w=1, wtimeout=150)
     fast = GuardedCollection(collection.with_options(write_concern=concern), SeenIds(), durability="acknowledged")
@@ -246,7 +246,7 @@ class Standalone(Mongod):
         return command[: command.index("--replSet")]
 
 
-def test_a_server_alone_does_without_a_replica_set() -> None:
+def test_guarded_writes_work_without_a_replica_set() -> None:
     require(mongod_binary)
     with Standalone() as server, Client(server.uri) as client:
         guarded = GuardedCollection(client.test.alone, SeenIds())
@@ -259,7 +259,7 @@ def test_a_server_alone_does_without_a_replica_set() -> None:
 
 
 @ledgers
-def test_a_duplicate_leaves_its_transaction_alive(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
+def test_duplicate_does_not_abort_its_transaction(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
     collection.insert_one({"_id": "e"})
     guarded = GuardedCollection(collection, ledger)
     with mongo.start_session() as session, session.start_transaction():
@@ -272,7 +272,7 @@ def test_a_duplicate_leaves_its_transaction_alive(mongo: Client, collection: Doc
 
 
 @ledgers
-def test_an_aborted_transaction_takes_the_mark_with_it(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
+def test_aborted_transaction_removes_the_mark(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
     collection.insert_one({"_id": "e"})
     guarded = GuardedCollection(collection, ledger)
     with mongo.start_session() as session:
@@ -318,7 +318,7 @@ NO_CASE = Collation(locale="en", strength=2)
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None), HighWaterMark(), InSequence()], ids=str)
 @pytest.mark.parametrize("collation", [NO_CASE, {"locale": "en", "strength": 2}], ids=["object", "document"])
-def test_callers_collation_does_not_blur_the_ledger(order: Documents, ledger: AnyLedger, collation: Any) -> None:
+def test_ledger_distinguishes_case_under_the_callers_collation(order: Documents, ledger: AnyLedger, collation: Any) -> None:
     guarded = GuardedCollection(order, ledger)
     order.insert_one({"_id": 7, "name": "Ada"})
     shouted = Message("M-1", source="S", sequence=1)
@@ -328,7 +328,7 @@ def test_callers_collation_does_not_blur_the_ledger(order: Documents, ledger: An
     assert [document["effects"] for document in order.find({"_id": 7})] == [["m-1", "M-1"]]
 
 
-def test_message_affects_one_document_under_a_collation(order: Documents) -> None:
+def test_id_under_a_collation_is_refused_if_ambiguous(order: Documents) -> None:
     order.insert_many([{"_id": name, "n": 0} for name in ("sku-a", "SKU-A")])
     guarded = GuardedCollection(order, SeenIds(), tombstones=Tombstones(timedelta(days=15)))
     named: Any = {"filter": {"_id": "SKU-A"}, "collation": NO_CASE}

@@ -69,7 +69,7 @@ def create(collection: Documents, case: Case) -> Documents:
 @writers
 @cases
 @ledgers
-def test_redelivered_upsert_that_cannot_create_is_a_duplicate(
+def test_redelivered_upsert_is_a_duplicate_if_creation_would_fail(
     collection: Documents, ledger: AnyLedger, case: Case, upsert: Upsert
 ) -> None:
     documents = create(collection, case)
@@ -83,7 +83,7 @@ def test_redelivered_upsert_that_cannot_create_is_a_duplicate(
 @writers
 @pytest.mark.parametrize("case", APPLICABLE.values(), ids=APPLICABLE)
 @ledgers
-def test_fresh_upsert_changes_an_existing_document_once(
+def test_new_upsert_changes_an_existing_document_once(
     collection: Documents, ledger: AnyLedger, case: Case, upsert: Upsert
 ) -> None:
     documents = create(collection, case)
@@ -99,7 +99,7 @@ def test_fresh_upsert_changes_an_existing_document_once(
 @writers
 @cases
 @ledgers
-def test_failed_first_upsert_is_the_servers_error(
+def test_failed_first_upsert_raises_the_server_error(
     collection: Documents, ledger: AnyLedger, case: Case, upsert: Upsert
 ) -> None:
     documents = create(collection, case)
@@ -110,7 +110,7 @@ def test_failed_first_upsert_is_the_servers_error(
 
 
 @ledgers
-def test_a_unique_index_of_the_business_hides_no_redelivery(collection: Documents, ledger: AnyLedger) -> None:
+def test_redelivery_is_recognized_despite_the_callers_unique_index(collection: Documents, ledger: AnyLedger) -> None:
     """The server names the index that it met first, which need not be the one that names the entity."""
     collection.create_index("number", unique=True)
     collection.create_index("email", unique=True)

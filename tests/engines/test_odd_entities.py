@@ -109,7 +109,7 @@ def takes_nothing_odd_for_a_condition(place: Items | Documents, way: str, *refus
 @pytest.mark.parametrize("way", ["update", "delete", "begin"])
 @ledgers_slowly
 @pytest.mark.slow
-def test_odd_item_drops_no_message(dynamo: DynamoDBClient, table: str, ledger: AnyLedger, way: str) -> None:
+def test_message_is_not_dropped_for_an_odd_item(dynamo: DynamoDBClient, table: str, ledger: AnyLedger, way: str) -> None:
     # Dynoxide has words of its own for what is no list, which do not speak of types as those of DynamoDB do.
     takes_nothing_odd_for_a_condition(Items(dynamo, table, ledger), way, ClientError)
 
@@ -117,5 +117,7 @@ def test_odd_item_drops_no_message(dynamo: DynamoDBClient, table: str, ledger: A
 @pytest.mark.parametrize("way", ["update", "pipeline", "delete", "begin"])
 @ledgers_slowly
 @pytest.mark.few(1)
-def test_odd_document_drops_no_message(collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str) -> None:
+def test_message_is_not_dropped_for_an_odd_document(
+    collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
+) -> None:
     takes_nothing_odd_for_a_condition(Documents(collection, ledger), way)

@@ -112,7 +112,7 @@ def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: 
 @pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
 @pytest.mark.parametrize("kind", ITEM_TYPES)
 @pytest.mark.few(3)
-def test_an_item_with_every_type(
+def test_commands_accept_item_attribute_of_every_type(
     kind: str, nested: bool, dynamo: Any, table: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     value = {"M": {"a": {"L": [ITEM_TYPES[kind]]}}} if nested else ITEM_TYPES[kind]
@@ -137,7 +137,7 @@ def write_document(documents: Collection[Any], key: Any) -> None:
 @pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
 @pytest.mark.parametrize("kind", DOCUMENT_TYPES)
 @pytest.mark.few(4)
-def test_a_document_with_every_type(
+def test_commands_accept_document_field_of_every_type(
     kind: str, nested: bool, collection: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     value = {"a": [DOCUMENT_TYPES[kind]]} if nested else DOCUMENT_TYPES[kind]

@@ -59,7 +59,7 @@ def _index_entries(dynamo: DynamoDBClient, table: str) -> int:
 
 @pytest.mark.parametrize(("written", "swept"), [((64,), 1), ((1, 8, 64), 3), ((3,), 64), ((1000, 2), 2)])
 @pytest.mark.few(1)
-def test_sweep_finds_all_for_any_number_of_shards(
+def test_sweep_finds_all_events_for_any_number_of_shards(
     dynamo: DynamoDBClient, indexed: str, written: tuple[int, ...], swept: int
 ) -> None:
     def orders(shards: int) -> GuardedTable:
@@ -78,7 +78,7 @@ def test_sweep_finds_all_for_any_number_of_shards(
     assert _index_entries(dynamo, indexed) == 0
 
 
-def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClient, table: str, indexed: str) -> None:
+def test_write_has_known_cost_with_events_and_index(dynamo: DynamoDBClient, table: str, indexed: str) -> None:
     def units(store: GuardedTable, n: int, **emit: Any) -> float:
         native: Any = {"UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": n}}
         outcome = store.update_item(
@@ -100,7 +100,7 @@ def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClien
     [("indexed", OUTBOX, [3, 3, 2]), ("indexed", Outbox(OUTBOX.name), [3, 3, 2]), ("table", Outbox(OUTBOX.name), [1, 1, 1])],
     ids=["index", "index that is not named", "none"],
 )
-def test_relays_changes_have_known_costs(
+def test_relay_writes_have_known_costs(
     dynamo: DynamoDBClient, request: pytest.FixtureRequest, place: str, outbox: Outbox, costs: list[int]
 ) -> None:
     units: list[float] = []
@@ -127,7 +127,9 @@ def test_relays_changes_have_known_costs(
     assert units == costs  # the clear of what was accepted, the next try of what was refused put off, and the last clear
 
 
-def test_stream_rings_for_a_relay_that_always_succeeds(dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str) -> None:
+def test_stream_handler_reports_no_failure_even_if_publishing_fails(
+    dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str
+) -> None:
     orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
     _emit(orders, 1, "a")
     _emit(orders, 2, "b")
@@ -147,7 +149,7 @@ def test_stream_rings_for_a_relay_that_always_succeeds(dynoxide: Dynoxide, dynam
     assert Relay(orders, told.extend).flush(Key={"id": "a"}).published[0].sequence == 2
 
 
-def test_event_lost_from_the_stream_goes_out_later(dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str) -> None:
+def test_event_lost_from_the_stream_is_published_later(dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str) -> None:
     orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
     for n in range(30):  # while nobody listens, for longer than the stream keeps what it tells
         _emit(orders, n, f"o{n % 3}")
@@ -219,7 +221,7 @@ def _store(engine: str, request: pytest.FixtureRequest) -> Iterator[tuple[Any, C
 
 
 @pytest.mark.parametrize("engine", ["dynoxide", "mongod"])
-def test_two_relays_lose_nothing_and_keep_first_copies_ordered(engine: str, request: pytest.FixtureRequest) -> None:
+def test_two_relays_publish_all_events_with_first_copies_in_order(engine: str, request: pytest.FixtureRequest) -> None:
     witness, total = Witness(), WRITERS * EACH
     with _store(engine, request) as (store, emit), ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(WRITERS + 2))
@@ -293,7 +295,7 @@ def test_relay_of_a_change_stream_publishes_all_events(collection: Collection[di
         assert told.wait_for(3) == [1, 2, 3]
 
 
-def test_relay_follows_past_a_field_name_without_utf8(
+def test_relay_continues_after_a_field_name_with_invalid_utf8(
     collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
@@ -307,7 +309,7 @@ def test_relay_follows_past_a_field_name_without_utf8(
     assert caplog.text == ""
 
 
-def test_relay_sweeps_and_follows_if_its_place_is_lost(
+def test_relay_sweeps_and_follows_if_resume_token_is_invalid(
     collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
@@ -338,7 +340,7 @@ def _uuid(n: str) -> Binary:
 @pytest.mark.parametrize(
     "kind", [float, Int64, Decimal128, str, _uuid], ids=["float", "Int64", "Decimal128", "str", "Binary"]
 )
-def test_place_in_the_stream_is_kept_for_any_id_type(
+def test_resume_token_is_stored_for_any_id_type(
     collection: Collection[dict[str, Any]], tmp_path: Path, kind: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The token of a document that is named by some kinds of numbers has bytes in it."""
@@ -359,7 +361,7 @@ def test_place_in_the_stream_is_kept_for_any_id_type(
     assert caplog.messages == []
 
 
-def test_invalid_document_does_not_end_the_stream(
+def test_relay_continues_after_a_document_with_invalid_utf8(
     collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
@@ -372,7 +374,7 @@ def test_invalid_document_does_not_end_the_stream(
     assert caplog.messages == []
 
 
-def test_index_finds_what_a_relay_without_it_left(dynamo: DynamoDBClient, indexed: str) -> None:
+def test_relay_with_index_finds_events_of_relay_without_index(dynamo: DynamoDBClient, indexed: str) -> None:
     plain, orders = (
         GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=each) for each in (Outbox(OUTBOX.name), OUTBOX)
     )
@@ -405,7 +407,7 @@ def test_index_with_one_projected_attribute_is_refused(dynamo: DynamoDBClient) -
             act()
 
 
-def test_index_finds_events_of_writers_without_it(dynamo: DynamoDBClient, indexed: str) -> None:
+def test_relay_with_index_finds_events_of_writers_without_index(dynamo: DynamoDBClient, indexed: str) -> None:
     writer, reader = (
         GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=each, tombstones=Tombstones(timedelta(days=14)))
         for each in (Outbox(OUTBOX.name), OUTBOX)
@@ -436,7 +438,7 @@ def test_index_finds_events_of_writers_without_it(dynamo: DynamoDBClient, indexe
 
 
 @pytest.mark.parametrize("kind", ["client", "table"])
-def test_item_with_a_long_number_as_key_goes_out(dynamo: DynamoDBClient, kind: str) -> None:
+def test_event_of_item_with_long_numeric_key_is_published(dynamo: DynamoDBClient, kind: str) -> None:
     """It comes back written out, and so cannot be sent again; and a Table raises for it."""
     name = next(_tables)
     dynamo.create_table(
@@ -463,7 +465,7 @@ def test_item_with_a_long_number_as_key_goes_out(dynamo: DynamoDBClient, kind: s
 
 
 @pytest.mark.parametrize("odd", [5, None, datetime(2026, 1, 1, tzinfo=UTC), [1]], ids=str)
-def test_a_due_time_that_is_no_text_hides_no_other(collection: Collection[dict[str, Any]], odd: object) -> None:
+def test_non_string_due_time_does_not_hide_other_entities(collection: Collection[dict[str, Any]], odd: object) -> None:
     store, told = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told()
     for n in range(4):
         _add(store, n)
@@ -474,7 +476,7 @@ def test_a_due_time_that_is_no_text_hides_no_other(collection: Collection[dict[s
     assert relay.sweep().published == 2
 
 
-def test_document_refused_by_the_database_holds_up_none(
+def test_document_refused_by_its_validator_does_not_block_other_events(
     collection: Collection[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As where a validator came later than the document, which then takes no clear."""
@@ -501,7 +503,7 @@ def _old_token(collection: Collection[dict[str, Any]]) -> dict[str, Any]:
     return {"_data": token["_data"][:2] + "00000001" + token["_data"][10:]}
 
 
-def test_an_asynchronous_relay_follows_the_change_stream_too(mongod: Mongod, tmp_path: Path) -> None:
+def test_async_relay_follows_the_change_stream(mongod: Mongod, tmp_path: Path) -> None:
     async def follow() -> list[int]:
         async with AsyncMongoClient[dict[str, Any]](mongod.uri) as client:
             store = AsyncGuardedCollection(client.test.followed, SeenIds(), outbox=Outbox("s"))

@@ -111,7 +111,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.mark.parametrize("crashes", [False, True], ids=["lost once", "crash"])
 @pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER], ids=lambda fault: fault.name)
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
-def test_mark_moves_in_spite_of_fault_or_crash(
+def test_mark_moves_despite_fault_or_crash(
     place: Table | Documents, verb: Callable[[Any, Any, str], Any], fault: Fault, crashes: bool
 ) -> None:
     old, new = place.store(OLD), place.store(NEW)

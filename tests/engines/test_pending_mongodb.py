@@ -76,7 +76,7 @@ def examined(collection: Documents, command: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("is_equal", [True, False], ids=["at one moment", "at different ones"])
 @pytest.mark.parametrize("verb", ["sweep", "waiting", "broken", "skip"])
 @pytest.mark.few(1)
-def test_sweeps_and_operators_read_pending_entities_alone(
+def test_sweeps_and_operator_calls_read_only_pending_entities(
     heard: tuple[Documents, Commands], verb: str, is_equal: bool
 ) -> None:
     collection, commands = heard
@@ -105,7 +105,7 @@ def test_sweeps_and_operators_read_pending_entities_alone(
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), HighWaterMark(), InSequence()], ids=str)
-def test_every_command_looks_at_its_own_document_alone(heard: tuple[Documents, Commands], ledger: Ledger) -> None:
+def test_each_command_examines_only_its_own_document(heard: tuple[Documents, Commands], ledger: Ledger) -> None:
     collection, commands = heard
     collection.insert_many([{"_id": f"idle{n}", "n": n} for n in range(500)])
 
@@ -133,7 +133,7 @@ def test_every_command_looks_at_its_own_document_alone(heard: tuple[Documents, C
         assert documents <= 1, command
 
 
-def test_single_entity_calls_read_nothing_else(
+def test_call_for_one_entity_reads_only_that_entity(
     heard: tuple[Documents, Commands],
 ) -> None:
     collection, commands = heard
@@ -241,7 +241,7 @@ def test_operator_acts_on_listed_entities_of_any_id_type(collection: Documents, 
     assert {event.type for event in told} == {"onewrite.skipped"}
 
 
-def test_document_with_an_unreadable_id_holds_up_none(collection: Documents) -> None:
+def test_document_with_unreadable_id_does_not_block_other_events(collection: Documents) -> None:
     collection.create_index("ow_due", sparse=True)
     store = emitting(collection, ["a", "caf_", "z"])
     broken = collection.with_options(codec_options=CodecOptions(document_class=RawBSONDocument)).find_one({"_id": "caf_"})
@@ -277,7 +277,7 @@ UNWRITABLE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("element", UNWRITABLE.values(), ids=UNWRITABLE)
 @pytest.mark.parametrize("is_indexed", [True, False], ids=["index", "no index"])
-def test_document_with_an_unwritable_id_goes_out_or_is_named(
+def test_document_with_unwritable_id_is_published_or_reported(
     collection: Documents, element: bytes, is_indexed: bool
 ) -> None:
     if is_indexed:
@@ -294,7 +294,7 @@ def test_document_with_an_unwritable_id_goes_out_or_is_named(
     assert (left == 0, not swept.broken, swept.complete, not relay.broken()) in [(True,) * 4, (False,) * 4]
 
 
-def test_step_is_found_behind_an_unreadable_id(collection: Documents) -> None:
+def test_step_is_found_after_a_document_with_unreadable_id(collection: Documents) -> None:
     codec: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
     wide = collection.with_options(codec_options=codec)
     for name in (DatetimeMS(2**61), "ok"):
@@ -308,7 +308,7 @@ def test_step_is_found_behind_an_unreadable_id(collection: Documents) -> None:
     assert len(found) == 2
 
 
-def test_entity_written_while_listed_is_listed_once(collection: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entity_is_listed_once_if_written_during_listing(collection: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its new time is behind the cursor's place, which meets it again."""
     collection.create_index("ow_due", sparse=True)
     store, reads, find_one = emitting(collection, range(150)), itertools.count(), Collection.find_one

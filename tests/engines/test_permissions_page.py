@@ -274,7 +274,7 @@ def named(text: str) -> dict[str, set[str]]:
 DYNAMODB, MONGODB = map(named, TEXT.split("| MongoDB | privileges on the collection |"))
 
 
-def test_each_use_on_the_page_is_tried() -> None:
+def test_each_row_of_the_permissions_page_is_tested() -> None:
     assert DYNAMODB.keys() == ON_TABLE.keys()
     assert MONGODB.keys() == ON_COLLECTION.keys()
 
@@ -320,7 +320,7 @@ def table_of(row: str, dynoxide: Dynoxide) -> OfTable:
 
 
 @pytest.mark.parametrize("row", ON_TABLE)
-def test_method_of_a_table_needs_the_actions_of_the_page(row: str, dynoxide: Dynoxide, rights: Rights) -> None:
+def test_table_method_needs_exactly_the_documented_actions(row: str, dynoxide: Dynoxide, rights: Rights) -> None:
     of = table_of(row, dynoxide)
     rights.allowed = DYNAMODB[row]
     ON_TABLE[row](of)
@@ -380,7 +380,7 @@ def grant(root: Any, collection: str, actions: set[str]) -> None:
 
 
 @pytest.mark.parametrize("row", ON_COLLECTION)
-def test_method_of_a_collection_needs_the_pages_privileges(row: str, locked: tuple[Mongod, Any]) -> None:
+def test_collection_method_needs_exactly_the_documented_privileges(row: str, locked: tuple[Mongod, Any]) -> None:
     server, root = locked
     name = f"of{list(ON_COLLECTION).index(row)}"
     uri = f"mongodb://some:some@127.0.0.1:{server.port}/rights.{name}?directConnection=true&authSource=admin"
@@ -395,7 +395,7 @@ def test_method_of_a_collection_needs_the_pages_privileges(row: str, locked: tup
                 ON_COLLECTION[row](of)
 
 
-def test_verb_distinguishes_an_empty_collection_from_none(locked: tuple[Mongod, Any]) -> None:
+def test_steps_command_distinguishes_empty_and_missing_collection(locked: tuple[Mongod, Any]) -> None:
     server, root = locked
     name = "empty"
     uri = f"mongodb://some:some@127.0.0.1:{server.port}/rights.{name}?directConnection=true&authSource=admin"

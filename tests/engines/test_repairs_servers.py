@@ -57,7 +57,7 @@ ACTS = [
 @pytest.mark.parametrize(
     ("ledger", "act"), ACTS, ids=lambda each: " ".join(each[:2]) if isinstance(each, tuple) else each.layout
 )
-def test_a_guarded_write_between_the_look_and_the_repair_wins(
+def test_repair_writes_nothing_if_entity_changed_after_the_read(
     ledger: Ledger, act: tuple[str, ...], place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     apply(place, ledger, *MESSAGES)
@@ -74,7 +74,7 @@ def test_a_guarded_write_between_the_look_and_the_repair_wins(
     monkeypatch.undo()
 
 
-def test_a_ledger_of_many_sources_is_cleared(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ledger_with_many_sources_is_cleared(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """On DynamoDB it takes several requests, of which each finds what the one before has left."""
     for first in range(0, 400, 25):
         place.store(HighWaterMark()).fold(
@@ -94,7 +94,7 @@ def _counted(place: Place, count: int) -> dict[str, Any]:
     return {**place.address(), "update": {"$inc": {"n": count}}, "upsert": True}
 
 
-def test_repair_stopped_by_a_writer_leaves_the_entity_whole(
+def test_clear_can_be_repeated_if_a_writer_interrupts(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not isinstance(place, TablePlace):

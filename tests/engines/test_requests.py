@@ -152,7 +152,7 @@ def collection_ways(
     ],
 )
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
-def test_a_message_costs_so_many_requests(
+def test_message_needs_at_most_the_expected_requests(
     request: pytest.FixtureRequest, engine: str, ledger: AnyLedger, case: Case
 ) -> None:
     outcome, requests = deliver(request, engine, ledger, case.deliveries)
@@ -163,7 +163,7 @@ def test_a_message_costs_so_many_requests(
 
 @pytest.mark.parametrize("row", COST_CASES)
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
-def test_cost_page_states_the_requests(request: pytest.FixtureRequest, engine: str, row: str) -> None:
+def test_cost_page_states_the_number_of_requests(request: pytest.FixtureRequest, engine: str, row: str) -> None:
     _, requests = deliver(request, engine, *COST_CASES[row])
     assert requests == COST_ROWS[row][engine == "mongodb"]
 

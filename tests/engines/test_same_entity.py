@@ -97,7 +97,7 @@ def documents(mongo: MongoClient[dict[str, Any]]) -> Callable[[], Collection[dic
     return lambda: mongo.test.get_collection(next(_places), codec_options=STANDARD)
 
 
-def test_two_ids_are_one_document_where_mongodb_says_so(documents: Callable[[], Collection[dict[str, Any]]]) -> None:
+def test_ids_are_equal_exactly_if_mongodb_treats_them_as_equal(documents: Callable[[], Collection[dict[str, Any]]]) -> None:
     collection, wrong = documents(), []
     each_other = {str(place): [{"$match": {"_id": {"$eq": other}}}] for place, other in enumerate(IDS)}
     for one in IDS:
@@ -143,7 +143,7 @@ def _store(collection: Collection[dict[str, Any]], *ids: Any) -> GuardedCollecti
 
 
 @pairs
-def test_a_transaction_takes_two_documents_and_refuses_one_twice(
+def test_transaction_refuses_the_same_document_twice(
     documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
 ) -> None:
     store = _store(documents(), one, other)
@@ -158,7 +158,7 @@ def test_a_transaction_takes_two_documents_and_refuses_one_twice(
 ANY_CASE = {"locale": "en", "strength": 2}
 
 
-def test_a_transaction_refuses_one_document_twice_also_under_a_collation(mongo: MongoClient[dict[str, Any]]) -> None:
+def test_transaction_refuses_the_same_document_twice_under_a_collation(mongo: MongoClient[dict[str, Any]]) -> None:
     collection = mongo.test.create_collection(next(_places), collation=ANY_CASE)
     store = _store(collection, "a", "b")
 
@@ -177,7 +177,7 @@ def test_a_transaction_refuses_one_document_twice_also_under_a_collation(mongo: 
     [{"_id": {"$eq": {"$gt": ""}}}, {"_id": {"$eq": re.compile("vic")}}, {"$and": [{"_id": {"$eq": {"$ne": 1}}}]}],
     ids=repr,
 )
-def test_a_value_that_would_be_a_query_names_no_document(
+def test_query_operator_inside_eq_is_refused(
     documents: Callable[[], Collection[dict[str, Any]]], query: dict[str, Any]
 ) -> None:
     """As where {"$eq": ...} is to keep operators out that come from outside."""
@@ -204,7 +204,7 @@ def test_a_value_that_would_be_a_query_names_no_document(
 
 
 @pairs
-def test_step_is_finished_under_any_name_of_its_document(
+def test_step_can_be_finished_with_any_equal_id(
     documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
 ) -> None:
     store = _store(documents(), one, other)
@@ -229,7 +229,7 @@ def test_step_is_finished_under_any_name_of_its_document(
     ],
     ids=repr,
 )
-def test_an_entity_may_be_named_inside_of_and(
+def test_entity_can_be_identified_inside_and(
     documents: Callable[[], Collection[dict[str, Any]]], query: dict[str, Any], is_conditional: bool
 ) -> None:
     store = _store(documents(), "o", "p")
@@ -290,7 +290,7 @@ KEYS: list[Any] = [
 ]
 
 
-def test_two_keys_are_one_item_where_dynamodb_says_so(dynamo: DynamoDBClient) -> None:
+def test_keys_are_equal_exactly_if_dynamodb_treats_them_as_equal(dynamo: DynamoDBClient) -> None:
     kinds = {"S": str, "N": (int, Decimal), "B": (bytes, bytearray, DynamoBinary)}
     for kind, types in kinds.items():
         name = next(_places)

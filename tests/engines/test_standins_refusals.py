@@ -135,12 +135,12 @@ def moto_stand_in() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("case", DYNAMODB.values(), ids=DYNAMODB)
-def test_dynamodb_answers_a_request_that_the_stand_in_refuses(case: Refusal, dynoxide: Dynoxide) -> None:
+def test_dynamodb_response_to_unsupported_request_is_as_documented(case: Refusal, dynoxide: Dynoxide) -> None:
     assert answer_of(case.ask, things(dynoxide.client())) == case.answer
 
 
 @pytest.mark.parametrize("case", DYNAMODB.values(), ids=DYNAMODB)
-def test_the_stand_in_of_dynamodb_refuses_a_lie(case: Refusal, moto_stand_in: Any) -> None:
+def test_dynamodb_stand_in_refuses_unsupported_request(case: Refusal, moto_stand_in: Any) -> None:
     with pytest.raises(
         UnsupportedByStandIn, match=rf"^moto .*{case.words}.*\. Run this test on dynoxide\(\) or dynamodb_local\(\)\.$"
     ):
@@ -227,7 +227,7 @@ def with_document(things: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", MONGODB.values(), ids=MONGODB)
-def test_mongodb_answers_a_call_that_the_stand_in_refuses(case: Refusal, mongo: MongoClient[dict[str, Any]]) -> None:
+def test_mongodb_response_to_unsupported_call_is_as_documented(case: Refusal, mongo: MongoClient[dict[str, Any]]) -> None:
     assert answer_of(case.ask, with_document(mongo.test.refusals)) == case.answer
 
 

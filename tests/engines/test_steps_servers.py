@@ -124,7 +124,7 @@ def deliver_all(pay: Pay, provider: Provider, seed: int) -> list[Outcome]:
 
 
 @pytest.mark.few(1)
-def test_threads_that_fail_around_the_effect_charge_once(payments: tuple[Pay, Callable[[], State]]) -> None:
+def test_failing_threads_charge_each_message_once(payments: tuple[Pay, Callable[[], State]]) -> None:
     provider = Provider(seed=7)
     pay, state = payments
     with ThreadPoolExecutor(THREADS) as pool:

@@ -63,7 +63,7 @@ SERVERS = pytest.mark.parametrize(
 
 
 @SERVERS
-def test_missing_program_is_a_skip_with_the_remedy(
+def test_missing_program_skips_the_test_with_the_remedy(
     bare: Path, server: Callable[[], Any], program: str, variable: str, remedy: str
 ) -> None:
     with pytest.raises(unittest.SkipTest) as skipped:
@@ -75,7 +75,7 @@ def test_missing_program_is_a_skip_with_the_remedy(
 
 
 @SERVERS
-def test_a_variable_that_names_no_program_is_named_itself(
+def test_invalid_program_variable_is_named_in_the_error(
     bare: Path, monkeypatch: pytest.MonkeyPatch, server: Callable[[], Any], program: str, variable: str, remedy: str
 ) -> None:
     monkeypatch.setenv(variable, str(bare / "nowhere"))
@@ -89,7 +89,7 @@ def test_a_variable_that_names_no_program_is_named_itself(
     [(programs.find_mongod, "ONEWRITE_MONGOD"), (programs.find_dynoxide, "ONEWRITE_DYNOXIDE")],
     ids=["mongod", "dynoxide"],
 )
-def test_program_is_found_by_variable_before_path(
+def test_program_variable_takes_precedence_over_path(
     bare: Path, monkeypatch: pytest.MonkeyPatch, find: Callable[[], Path], variable: str
 ) -> None:
     on_path = a_program(bare / "bin" / find.__name__.removeprefix("find_"))
@@ -112,7 +112,7 @@ def test_mongod_of_an_installed_package_is_made_executable(bare: Path, monkeypat
     assert os.access(program, os.X_OK)
 
 
-def test_dynoxide_is_found_in_a_parents_node_modules(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dynoxide_is_found_in_node_modules_of_a_parent_folder(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = a_program(bare / "node_modules" / "@dynoxide" / "linux-x64" / "dynoxide")
     (bare / "service" / "tests").mkdir(parents=True)
     monkeypatch.chdir(bare / "service" / "tests")
@@ -135,7 +135,7 @@ def test_dynamodb_local_needs_its_jar_and_java(bare: Path, monkeypatch: pytest.M
 # ---------------------------------------------------------------- starting
 
 
-def test_server_that_does_not_start_shows_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failed_start_shows_the_server_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = a_program(tmp_path / "broken", "echo cannot do this >&2\nexit 3")
     monkeypatch.setenv("ONEWRITE_MONGOD", str(broken))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -144,7 +144,7 @@ def test_server_that_does_not_start_shows_its_log(monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == [broken]
 
 
-def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_start_fails_if_server_never_responds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ONEWRITE_DYNOXIDE", str(a_program(tmp_path / "deaf", "echo thinking; exec sleep 60")))
     monkeypatch.setattr(process, "START_SECONDS", 0.2)
     with pytest.raises(RuntimeError, match=r"dynoxide isn't ready after 0 seconds:\nthinking"):
@@ -169,7 +169,7 @@ def test_server_outlives_the_thread_that_started_it(dynoxide: Dynoxide) -> None:
 
 
 @LINUX
-def test_a_server_dies_with_the_test_run(tmp_path: Path) -> None:
+def test_server_stops_if_test_run_is_killed(tmp_path: Path) -> None:
     require(dynoxide_binary)
     code = (
         "from onewrite.testing import dynoxide\n"
@@ -197,7 +197,7 @@ def add(server: DynamoDBServer, **config: Any) -> None:
     client.update_item(TableName="orders", Key=KEY, UpdateExpression="ADD n :one", ExpressionAttributeValues=values)
 
 
-def test_dynoxide_keeps_its_data_over_kill_and_restart() -> None:
+def test_dynoxide_keeps_its_data_after_kill_and_restart() -> None:
     require(dynoxide_binary)
     with dynoxide() as server:
         table = server.table()
@@ -212,7 +212,7 @@ def test_dynoxide_keeps_its_data_over_kill_and_restart() -> None:
 
 
 @pytest.mark.slow
-def test_mongod_keeps_what_it_acknowledged_over_kill() -> None:
+def test_mongod_keeps_acknowledged_writes_after_kill() -> None:
     require(mongod_binary)
     with mongod() as server:
         server.client().test.kept.insert_one({})

@@ -135,16 +135,16 @@ def check(client: Any, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", BOTH.values(), ids=BOTH)
-def test_moto_answers_as_a_dynamodb_does(dynamodb: Any, case: Case) -> None:
+def test_moto_response_equals_the_dynamodb_response(dynamodb: Any, case: Case) -> None:
     check(dynamodb, case)
 
 
 @pytest.mark.parametrize("case", ON_AWS.values(), ids=ON_AWS)
-def test_moto_answers_as_aws_does(moto: Any, case: Case) -> None:
+def test_moto_response_equals_the_aws_response(moto: Any, case: Case) -> None:
     check(moto, case)
 
 
-def test_a_transaction_with_the_token_of_another_is_done_once(dynamodb: Any) -> None:
+def test_transaction_with_a_repeated_token_is_applied_once(dynamodb: Any) -> None:
     add = {"TableName": "things", "Key": {"id": {"S": "a"}}, "UpdateExpression": "ADD n :n"}
     once = [{"Update": {**add, "ExpressionAttributeValues": {":n": {"N": "1"}}}}]
     for _ in range(2):
@@ -227,14 +227,14 @@ def test_mongomock_applies_an_update_that_mongodb_applies(
     assert mongodb.find_one() == {"_id": 1, **after}
 
 
-def test_an_update_says_whether_it_has_inserted(mongodb: Any) -> None:
+def test_update_result_states_whether_a_document_was_inserted(mongodb: Any) -> None:
     done = [mongodb.update_one({"_id": 1}, {"$inc": {"n": 1}}, upsert=True) for _ in range(2)]
     assert [(one.did_upsert, one.upserted_id, one.matched_count) for one in done] == [(True, 1, 0), (False, None, 1)]
 
 
 @pytest.mark.parametrize("projection", [{"_id": 0}, {"_id": 0, "n": 1}, ["n"], None], ids=str)
 @pytest.mark.parametrize("which", [ReturnDocument.BEFORE, ReturnDocument.AFTER], ids=["before", "after"])
-def test_a_projection_does_not_lose_the_document(mongodb: Any, projection: Any, which: bool) -> None:
+def test_update_with_a_projection_finds_the_document(mongodb: Any, projection: Any, which: bool) -> None:
     mongodb.insert_one({"_id": 1, "n": 0})
     found = mongodb.find_one_and_update({"n": {"$lt": 1}}, {"$inc": {"n": 1}}, projection=projection, return_document=which)
     shown = {} if isinstance(projection, dict) else {"_id": 1}
@@ -242,7 +242,7 @@ def test_a_projection_does_not_lose_the_document(mongodb: Any, projection: Any, 
     assert mongodb.find_one_and_update({"n": 7}, {"$inc": {"n": 1}}, projection=projection) is None
 
 
-def test_an_update_that_breaks_a_unique_index_changes_nothing(mongodb: Any) -> None:
+def test_update_that_violates_a_unique_index_changes_nothing(mongodb: Any) -> None:
     mongodb.create_index("k", unique=True)
     mongodb.insert_many([{"_id": 1, "k": 1}, {"_id": 2, "k": 2}])
     with pytest.raises(DuplicateKeyError):
@@ -250,7 +250,7 @@ def test_an_update_that_breaks_a_unique_index_changes_nothing(mongodb: Any) -> N
     assert list(mongodb.find()) == [{"_id": 1, "k": 1}, {"_id": 2, "k": 2}]
 
 
-def test_update_cannot_make_a_document_over_16_mb(mongodb: Any) -> None:
+def test_update_beyond_16_mb_is_refused(mongodb: Any) -> None:
     mongodb.insert_one({"_id": 1, "a": "x" * 9_000_000})
     with pytest.raises(WriteError) as refused:
         mongodb.update_one({"_id": 1}, {"$set": {"b": "x" * 9_000_000}})
@@ -258,7 +258,7 @@ def test_update_cannot_make_a_document_over_16_mb(mongodb: Any) -> None:
     assert list(mongodb.find_one()) == ["_id", "a"]
 
 
-def test_a_comment_changes_nothing(mongodb: Any) -> None:
+def test_comment_option_does_not_change_the_result(mongodb: Any) -> None:
     mongodb.insert_many([{"_id": 1}, {"_id": 2}], comment="c")
     assert mongodb.update_many({}, {"$inc": {"n": 1}}, comment="c").modified_count == 2
     assert mongodb.replace_one({"_id": 1}, {"n": 5}, comment="c").modified_count == 1

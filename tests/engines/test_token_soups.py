@@ -164,7 +164,7 @@ _settings = settings(max_examples=examples(250), deadline=None, suppress_health_
 @example(condition=") OR ( n = :z")
 @example(condition="n = :z ) OR attribute_not_exists ( n")
 @example(condition="l [ 0 = :z ) OR ( n = :z ]")
-def test_a_condition_means_what_it_means_alone(trial: _Trial, condition: str) -> None:
+def test_guarded_condition_means_the_same_as_unguarded(trial: _Trial, condition: str) -> None:
     trial.check(_native("SET touched = :t", condition))
 
 
@@ -175,11 +175,11 @@ def test_a_condition_means_what_it_means_alone(trial: _Trial, condition: str) ->
 @example(update="SET a = list_append ( l ADD n :z , l )")
 @example(update="SET a = :z ,")
 @example(update="ADD n")
-def test_an_update_means_what_it_means_alone(trial: _Trial, update: str) -> None:
+def test_guarded_update_means_the_same_as_unguarded(trial: _Trial, update: str) -> None:
     trial.check(_native(update, None))
 
 
 @_settings
 @given(update=_broken(_updates), condition=_broken(_conditions))
-def test_both_together_mean_what_they_mean_alone(trial: _Trial, update: str, condition: str) -> None:
+def test_guarded_condition_and_update_mean_the_same_as_unguarded(trial: _Trial, update: str, condition: str) -> None:
     trial.check(_native(update, condition))

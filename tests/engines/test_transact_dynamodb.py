@@ -55,7 +55,7 @@ def balances(dynamo: DynamoDBClient, table: str, *names: str) -> list[int]:
 
 
 @pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
-def test_transaction_with_a_lost_answer_is_applied_once(
+def test_transaction_is_applied_once_if_response_is_lost(
     proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str, fault: Fault
 ) -> None:
     fault_proxy.plan(fault)
@@ -65,7 +65,7 @@ def test_transaction_with_a_lost_answer_is_applied_once(
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
 
-def test_answer_lost_for_botocore_makes_redelivery_a_duplicate(
+def test_redelivery_is_a_duplicate_if_botocore_retries_are_exhausted(
     proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
 ) -> None:
     fault_proxy.plan(Fault.DROP_ANSWER, Fault.DROP_ANSWER, Fault.DROP_ANSWER)
@@ -93,7 +93,7 @@ def test_stored_token_proves_the_write_if_request_token_expired(
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
 
-def test_throttling_that_botocore_gives_up_is_waited_for(
+def test_transaction_is_retried_if_botocore_stops_retrying_throttling(
     proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
 ) -> None:
     fault_proxy.plan(*[Fault.THROTTLE] * 5)
@@ -102,7 +102,7 @@ def test_throttling_that_botocore_gives_up_is_waited_for(
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
 
-def test_transfers_of_many_threads_conserve_the_sum(dynamo: DynamoDBClient, table: str) -> None:
+def test_concurrent_transfers_conserve_the_sum(dynamo: DynamoDBClient, table: str) -> None:
     accounts = GuardedTable(dynamo, SeenIds(), table_name=table)
     names = [f"account {n}" for n in range(4)]
     for name in names:
@@ -130,7 +130,7 @@ def test_transfers_of_many_threads_conserve_the_sum(dynamo: DynamoDBClient, tabl
     assert min(expected.values()) >= 0
 
 
-def test_two_items_cost_four_units_and_a_single_write_two(dynamo: DynamoDBClient, table: str) -> None:
+def test_transaction_units_match_the_cost_table(dynamo: DynamoDBClient, table: str) -> None:
     """The table that docs/several.md shows."""
     accounts = GuardedTable(dynamo, SeenIds(), table_name=table)
     inbox = Inbox(dynamo, consumer="c", retention=timedelta(days=1), table_name=table)

@@ -55,7 +55,7 @@ def moved(collection: Documents, message: Message = M1, *names: str, cents: int 
     return transact(message, [given, accounts.updating({"_id": taker}, {"$inc": {"cents": cents}})], **options)
 
 
-def test_message_mistaken_by_an_inbox_is_an_error(accounts: Documents) -> None:
+def test_message_confused_by_inbox_collation_is_an_error(accounts: Documents) -> None:
     collation = {"locale": "en", "strength": 2}
     marks = accounts.database.create_collection(f"{accounts.name}-inbox", collation=collation)
     inbox = Inbox(marks, consumer="c", retention=timedelta(days=1))
@@ -74,7 +74,7 @@ def balances(collection: Documents) -> list[int]:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
 @pytest.mark.parametrize("times", [1, 2])
-def test_what_is_lost_at_any_step_is_applied_once(
+def test_transaction_is_applied_once_despite_lost_requests_or_responses(
     proxied: Documents,
     accounts: Documents,
     mongo_proxy: MongoProxy,
@@ -91,9 +91,7 @@ def test_what_is_lost_at_any_step_is_applied_once(
     assert balances(accounts) == [95, 105]
 
 
-def test_three_conflicts_with_another_transaction_end_in_applied(
-    accounts: Documents, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transaction_is_applied_after_three_conflicts(accounts: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another transaction holds an account, and lets go when ours has met it three times."""
     met: list[int] = []
     with accounts.database.client.start_session() as other:
@@ -112,7 +110,7 @@ def test_three_conflicts_with_another_transaction_end_in_applied(
     assert balances(accounts) == [95, 105]
 
 
-def test_a_conflict_that_lasts_longer_than_the_deadline_is_raised(accounts: Documents) -> None:
+def test_conflict_is_raised_after_the_deadline(accounts: Documents) -> None:
     with accounts.database.client.start_session() as other, other.start_transaction():
         accounts.update_one({"_id": "bob"}, {"$inc": {"visits": 1}}, session=other)
         with pytest.raises(OperationFailure, match="WriteConflict"):
@@ -122,7 +120,7 @@ def test_a_conflict_that_lasts_longer_than_the_deadline_is_raised(accounts: Docu
 
 
 @pytest.mark.parametrize("query", [{"_id": "ann"}, {"_id": "ann", "cents": 100}], ids=repr)
-def test_a_transaction_whose_hint_leaves_a_document_out_ends_unsettled(accounts: Documents, query: dict[str, Any]) -> None:
+def test_transaction_is_unsettled_if_hint_excludes_a_document(accounts: Documents, query: dict[str, Any]) -> None:
     accounts.create_index("vip", sparse=True, name="vip")
     store, add = GuardedCollection(accounts, SeenIds()), {"$inc": {"cents": 1}}
     writes = [store.updating(query, add, hint="vip"), store.updating({"_id": "bob"}, add)]
@@ -131,7 +129,7 @@ def test_a_transaction_whose_hint_leaves_a_document_out_ends_unsettled(accounts:
     assert balances(accounts) == [100, 100]
 
 
-def test_a_transaction_of_motor_is_made_once(mongod: Mongod, accounts: Documents) -> None:
+def test_motor_transaction_is_applied_once(mongod: Mongod, accounts: Documents) -> None:
     async def main() -> list[Outcome]:
         client: Any = AsyncIOMotorClient(mongod.uri)
         store, add = AsyncGuardedCollection(client.test[accounts.name], SeenIds()), {"$inc": {"cents": 1}}
@@ -145,7 +143,7 @@ def test_a_transaction_of_motor_is_made_once(mongod: Mongod, accounts: Documents
     assert balances(accounts) == [101, 101]
 
 
-def test_step_with_a_hint_without_its_document_comes_again(accounts: Documents) -> None:
+def test_step_is_unsettled_if_hint_excludes_its_document(accounts: Documents) -> None:
     accounts.create_index("vip", sparse=True, name="vip")
     store = GuardedCollection(accounts, SeenIds())
     step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
@@ -165,7 +163,7 @@ def test_step_with_a_hint_without_its_document_comes_again(accounts: Documents) 
     assert isinstance(store.update_one(M1, {"_id": "ann"}, add, finishes=begun, hint="_id_"), Applied)
 
 
-def test_transfers_of_many_threads_conserve_the_sum_at_every_snapshot(collection: Documents) -> None:
+def test_concurrent_transfers_conserve_the_sum_in_every_snapshot(collection: Documents) -> None:
     names = [f"account {n}" for n in range(4)]
     collection.insert_many([{"_id": name, "cents": 30} for name in names])
     draw = random.Random(14)
@@ -196,7 +194,7 @@ def test_transfers_of_many_threads_conserve_the_sum_at_every_snapshot(collection
     assert min(expected) >= 0
 
 
-def test_two_deliveries_that_create_race_and_one_of_them_applies(collection: Documents) -> None:
+def test_creation_race_applies_one_delivery(collection: Documents) -> None:
     store = GuardedCollection(collection, SeenIds())
     inbox = Inbox(collection.database[f"{collection.name} inbox"], consumer="c", retention=timedelta(days=1))
     begin = threading.Barrier(4)

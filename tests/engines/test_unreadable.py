@@ -160,7 +160,7 @@ def n_of(collection: Documents) -> Any:
 @ledgers
 @unreadable
 @pytest.mark.parametrize("verb", WRITES)
-def test_a_write_settles_though_the_driver_cannot_read_the_document(
+def test_write_settles_if_document_is_unreadable(
     collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, fields: Any, codec: Any, verb: str
 ) -> None:
     put(collection, fields)
@@ -173,7 +173,7 @@ def test_a_write_settles_though_the_driver_cannot_read_the_document(
 @ledgers
 @unreadable
 @pytest.mark.parametrize("verb", LOOKS)
-def test_a_look_answers_though_the_driver_cannot_read_the_document(
+def test_outcome_is_returned_if_document_is_unreadable(
     collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, fields: Any, codec: Any, verb: str
 ) -> None:
     put(collection, fields)
@@ -219,7 +219,7 @@ def test_ledger_is_read_as_it_is_stored(
 
 
 @unreadable
-def test_a_condition_that_refuses_is_told_from_what_is_missing(
+def test_unmet_condition_is_distinguished_from_missing_entity(
     collection: Documents, make_store: MakeStore, done: Any, fields: Any, codec: Any
 ) -> None:
     put(collection, fields)
@@ -338,7 +338,7 @@ UPDATES: dict[str, dict[str, Any]] = {"add": ADD, "add to each line": {"$inc": {
 @pytest.mark.parametrize("upsert", [False, True])
 @pytest.mark.parametrize("when", [ReturnDocument.BEFORE, AFTER])
 @pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
-def test_a_redelivery_settles_whatever_was_to_be_shown(
+def test_redelivery_settles_if_projection_fails(
     collection: Documents,
     make_store: MakeStore,
     done: Any,
@@ -372,7 +372,7 @@ def test_a_redelivery_settles_whatever_was_to_be_shown(
 
 @shown
 @pytest.mark.parametrize("upsert", [False, True])
-def test_unshowable_fresh_write_is_applied(
+def test_new_write_is_applied_if_projection_fails(
     collection: Documents, make_store: MakeStore, done: Any, projection: Any, broken: Any, upsert: bool
 ) -> None:
     put(collection, {**GOOD, **broken})
@@ -386,7 +386,7 @@ DIVIDES = {"$expr": {"$gt": [{"$divide": ["$cents", "$parts"]}, 1]}}
 
 
 @pytest.mark.parametrize("projection", [None, {"share": {"$divide": ["$cents", "$parts"]}}])
-def test_condition_that_fails_now_hides_no_redelivery(
+def test_redelivery_is_recognized_if_condition_now_fails(
     collection: Documents, make_store: MakeStore, done: Any, projection: Any
 ) -> None:
     put(collection, GOOD)
@@ -400,7 +400,7 @@ def test_condition_that_fails_now_hides_no_redelivery(
         done(store.update_one(Message("m3"), query, ADD))
 
 
-def test_a_transaction_outlives_what_cannot_be_shown(mongod: Mongod, collection: Documents) -> None:
+def test_transaction_continues_if_projection_of_a_duplicate_fails(mongod: Mongod, collection: Documents) -> None:
     put(collection, {**GOOD, "parts": 0})
     store = GuardedCollection(collection, SeenIds())
     store.record(M1, HERE)
@@ -440,7 +440,7 @@ ITEM_WRITES: dict[str, Deliver] = {
 @ledgers
 @pytest.mark.parametrize("verb", ITEM_WRITES.values(), ids=ITEM_WRITES)
 @pytest.mark.parametrize("typed", [False, True], ids=["table", "client"])
-def test_a_write_settles_though_boto3_cannot_read_a_number(
+def test_write_settles_if_boto3_cannot_read_a_number(
     dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str, ledger: Ledger, verb: Deliver, typed: bool
 ) -> None:
     dynamo.put_item(TableName=table, Item=LONG)
@@ -452,7 +452,7 @@ def test_a_write_settles_though_boto3_cannot_read_a_number(
 
 
 @ledgers
-def test_writer_without_read_rights_gets_the_verdict(dynoxide: Dynoxide, table: str, ledger: Ledger) -> None:
+def test_writer_without_read_permission_gets_the_outcome(dynoxide: Dynoxide, table: str, ledger: Ledger) -> None:
     def deny(**_: Any) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no right"}}, "GetItem")
 

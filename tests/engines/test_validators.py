@@ -30,7 +30,7 @@ def state_of(collection: Any) -> str:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_closed_validator_is_named_until_it_tolerates_our_names(collection: Collection[Any], write: str) -> None:
+def test_closed_validator_is_reported_unless_onewrite_fields_are_allowed(collection: Collection[Any], write: str) -> None:
     collection.database.create_collection(collection.name, validator={"$jsonSchema": CLOSED})
     collection.insert_one({"_id": "a", "left": 1})
     store = GuardedCollection(collection, SeenIds())
@@ -43,7 +43,7 @@ def test_a_closed_validator_is_named_until_it_tolerates_our_names(collection: Co
     assert isinstance(WRITES[write](store), Applied)
 
 
-def test_a_refusal_of_the_callers_own_value_stays_the_drivers(collection: Collection[Any]) -> None:
+def test_refusal_of_the_callers_value_raises_the_driver_error(collection: Collection[Any]) -> None:
     schema = {**CLOSED, "patternProperties": {"^ow_": {}}}
     collection.database.create_collection(collection.name, validator={"$jsonSchema": schema})
     collection.insert_one({"_id": "a", "left": 1})

@@ -28,7 +28,7 @@ EVERYWHERE = {
 }  # fmt: skip
 
 
-def test_page_shows_request_refusal_and_item_of_dynamodb(dynoxide: Dynoxide) -> None:
+def test_page_shows_dynamodb_request_refusal_and_item(dynoxide: Dynoxide) -> None:
     client = dynoxide.client()
     create_table(client, "orders-of-the-page")
     said: list[Any] = []
@@ -75,7 +75,7 @@ def heard(mongod: Mongod) -> Iterator[tuple[MongoClient[dict[str, Any]], Heard]]
         yield client, ear
 
 
-def test_page_shows_the_update_of_mongodb(heard: tuple[MongoClient[dict[str, Any]], Heard]) -> None:
+def test_page_shows_the_mongodb_update(heard: tuple[MongoClient[dict[str, Any]], Heard]) -> None:
     client, ear = heard
     client.page.stock.insert_one({"_id": "sku-1", "left": 3})
     stock = GuardedCollection(client.page.stock, SeenIds(), clock=lambda: NOON)

@@ -67,7 +67,7 @@ class Command:
         return self.process.wait(_PATIENCE)
 
 
-def test_worker_with_hanging_slots_ends_and_says_where(sqs: HttpSqs, tmp_path: Path) -> None:
+def test_worker_exits_and_names_line_if_slots_hang(sqs: HttpSqs, tmp_path: Path) -> None:
     sqs.fill("orders", ["x"] * 4)
     command = Command(tmp_path, sqs.url("orders"), "hang", "--in-flight", "4", "--timeout", "0.5")
     try:
@@ -82,7 +82,7 @@ def test_worker_with_hanging_slots_ends_and_says_where(sqs: HttpSqs, tmp_path: P
     assert sqs.counts("orders")["Left"] == 4
 
 
-def test_thread_left_behind_does_not_keep_the_process(sqs: HttpSqs, tmp_path: Path) -> None:
+def test_leftover_thread_does_not_block_process_exit(sqs: HttpSqs, tmp_path: Path) -> None:
     sqs.fill("orders", ["x"] * 4)
     command = Command(tmp_path, sqs.url("orders"), "leave_a_thread")
     try:

@@ -35,7 +35,7 @@ def verbs_and_sentences(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--help"], 0)])
-def test_each_verb_is_listed_with_a_whole_sentence(
+def test_each_command_is_listed_with_a_complete_sentence(
     arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == code
@@ -89,7 +89,9 @@ REQUIRED = {
 }
 
 
-def test_every_wrong_option_has_our_own_message(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_wrong_option_has_an_onewrite_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried, may_be_empty = 0, set[str]()
     verbs = [command.callback for command in app.registered_commands if command.callback is not None]
     for command, verb in zip(app.registered_commands, verbs, strict=True):
@@ -124,7 +126,7 @@ def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
 
 
-def test_a_closed_stdin_answers_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_question_fails_if_stdin_is_closed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("onewrite.operate.steps.store_of", lambda *_: typer.confirm("Is it?"))
     _keep_this_process(monkeypatch)
     monkeypatch.setattr(sys, "argv", ["onewrite", *STEPS])
@@ -215,7 +217,7 @@ def test_output_is_plain_without_a_terminal_or_with_no_color(
     assert is_plain(stream, environ) is plain
 
 
-def test_the_verbs_need_neither_driver_before_they_use_it() -> None:
+def test_commands_do_not_import_drivers_before_use() -> None:
     program = """
 import sys
 import onewrite.operate.app

@@ -89,7 +89,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop("shop_of_stores", None)
 
 
-def test_named_function_makes_the_store(shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_calls_the_named_function_for_the_store(shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", f"{shop}:orders", "--queue", queue, "--json"]) == 5
     printed = capsys.readouterr()
     assert printed.err == "orders is called\n"  # and not to where a program reads
@@ -100,7 +100,7 @@ def test_named_function_makes_the_store(shop: str, queue: str, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("name", ["", ":stock"])
-def test_module_names_its_stores(name: str, shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_finds_stores_of_a_module(name: str, shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = asked(capsys, f"{shop}{name}", "--queue", queue)
     assert (code, states(found)["ledger-retention"]) == (0, "passed")
 
@@ -134,7 +134,7 @@ def test_accepted_findings_do_not_count(accepted: tuple[str, ...], code: int, ca
     assert ("erased-ledgers (accepted): " in capsys.readouterr().out) == (code == 0)
 
 
-def test_an_unknown_code_is_not_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_accept_code_returns_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--table", "orders", "--accept", "index"]) == 2
     assert "--accept index: expected the code of a check: ledger-retention, " in capsys.readouterr().err
 

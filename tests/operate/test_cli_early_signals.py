@@ -114,7 +114,7 @@ def assert_stopped_in_order(process: subprocess.CompletedProcess[str], what: str
     ],
 )
 @pytest.mark.few(1)
-def test_worker_signaled_during_start_stops_in_order(folder: Path, moment: str, number: signal.Signals) -> None:
+def test_worker_stops_cleanly_if_signaled_during_start(folder: Path, moment: str, number: signal.Signals) -> None:
     assert_stopped_in_order(run(folder, moment, number))
 
 
@@ -133,7 +133,7 @@ relay = Relay(GuardedCollection(orders, SeenIds(), outbox=Outbox("shop/orders"))
     "moment", ["import onewrite.operate.app", "import onewrite.operate.relay", USERS_MODULE, "import pymongo"]
 )
 @pytest.mark.few(1)
-def test_relay_signaled_during_start_stops_in_order(folder: Path, moment: str) -> None:
+def test_relay_stops_cleanly_if_signaled_during_start(folder: Path, moment: str) -> None:
     (folder / "corner_shop.py").write_text(RELAY)
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=("relay", "corner_shop:relay")), "relay")
 
@@ -151,11 +151,11 @@ def namespace() -> list[str]:
 
 @pytest.mark.parametrize("moment", ["import onewrite.operate.app", USERS_MODULE])
 @pytest.mark.few(1)
-def test_process_1_of_a_container_stops_in_order(folder: Path, namespace: list[str], moment: str) -> None:
+def test_process_1_of_a_container_stops_cleanly(folder: Path, namespace: list[str], moment: str) -> None:
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, before=namespace))
 
 
-def test_second_signal_ends_a_start_at_once(folder: Path) -> None:
+def test_second_signal_ends_startup_immediately(folder: Path) -> None:
     (folder / "corner_shop.py").write_text("import threading; threading.Event().wait()")
     process = run(folder, USERS_MODULE, signal.SIGTERM, signal.SIGTERM)
     assert process.returncode == 130
@@ -172,7 +172,7 @@ def test_signal_at_interpreter_exit_keeps_the_exit_code(folder: Path) -> None:
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("verb", [["steps"], ["--help"]])
 @pytest.mark.few(1)
-def test_other_verbs_are_interrupted_during_start(folder: Path, verb: list[str], number: signal.Signals) -> None:
+def test_other_commands_are_interrupted_during_start(folder: Path, verb: list[str], number: signal.Signals) -> None:
     process = run(folder, "import onewrite.operate.app", number, verb=verb)
     assert (process.stderr, process.returncode) == ("onewrite: Interrupted by a signal. Nothing was done.\n", 130)
 
@@ -184,7 +184,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # one instruction, as the lo
 """
 
 
-def test_a_verb_is_ended_in_the_middle_of_an_instruction(folder: Path) -> None:
+def test_signal_ends_a_command_during_a_long_instruction(folder: Path) -> None:
     (folder / "corner_shop.py").write_text(HANGING)
     assert run(folder, "never", verb=("doctor", "corner_shop")).returncode == 130
 
@@ -215,7 +215,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[EarlySignals]:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_process_that_a_handler_forks_ends_by_the_signal(caught: EarlySignals) -> None:
+def test_forked_process_is_ended_by_the_signal(caught: EarlySignals) -> None:
     child = get_context("fork").Process(target=time.sleep, args=(PATIENCE,))
     child.start()
     child.terminate()

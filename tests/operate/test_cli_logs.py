@@ -58,7 +58,7 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 @pytest.mark.parametrize("style", LogFormat)
-def test_a_log_keeps_its_format_whatever_a_module_does(
+def test_log_keeps_its_format_if_a_module_configures_logging(
     style: LogFormat, act: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     logging.root.handlers.clear()

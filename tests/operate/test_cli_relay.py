@@ -100,7 +100,7 @@ def test_relay_runs_until_stopped_and_reports_metrics(
     assert (summary["published"], told[-1]["message"]) == (2, "the relay has stopped")
 
 
-def test_module_wins_over_the_environments_store(
+def test_module_takes_precedence_over_environment_variables(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TABLE", "RELAY_OUTBOX", "RELAY_TO"):
@@ -142,7 +142,7 @@ def test_stuck_event_is_listed_and_skipped(
     assert module.told == ["A", "B", "onewrite.skipped"]
 
 
-def test_entities_are_named_as_inspect_takes_them(
+def test_listed_entity_is_accepted_by_inspect(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"ow_sent": "many"}})
@@ -154,7 +154,7 @@ def test_entities_are_named_as_inspect_takes_them(
         assert json.loads(capsys.readouterr().out)["entity"] == each["entity"]
 
 
-def test_restart_asks_and_shows_the_consequences(
+def test_restart_shows_consequences_before_confirmation(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, source = stuck(capsys)
@@ -215,7 +215,7 @@ def paid(orders: GuardedTable) -> None:
     orders.update_item(Message("m1"), Key={"orderId": "o"}, UpdateExpression="REMOVE unpaid", emit=[Event("Paid", 1)])
 
 
-def test_a_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
+def test_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
     orders, sqs = table(), cast("Any", boto3.client("sqs"))
     url = sqs.create_queue(QueueName="told.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     paid(orders)
@@ -225,7 +225,7 @@ def test_a_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
     assert "ow_events" not in cast("Any", boto3.resource("dynamodb")).Table("orders").get_item(Key={"orderId": "o"})["Item"]
 
 
-def test_a_table_s_operator_needs_no_target(
+def test_operator_command_of_a_table_needs_no_target(
     aws: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid(table())
@@ -249,7 +249,7 @@ def test_a_table_s_operator_needs_no_target(
         ("arn:aws:events:eu-north-1:123456789012:event-bus/shop", "events", "eu-north-1", None),
     ],
 )
-def test_a_target_says_which_service_it_is_and_where(
+def test_target_determines_service_region_and_endpoint(
     aws: None, monkeypatch: pytest.MonkeyPatch, to: str, service: str, region: str | None, endpoint: str | None
 ) -> None:
     made: list[tuple[Any, ...]] = []

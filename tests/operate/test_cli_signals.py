@@ -139,7 +139,7 @@ def probing(kind: EndpointKind, port: int) -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: str(number.name))
 @pytest.mark.parametrize(("failing", "kind"), CASES)
 @pytest.mark.few(1, each="kind")
-def test_a_signal_ends_the_process_within_the_drain(
+def test_signal_ends_process_within_drain_seconds(
     failing: str, kind: EndpointKind, number: signal.Signals, tmp_path: Path
 ) -> None:
     command, code_of_silence, code_of_refusal = COMMANDS[failing]

@@ -131,7 +131,7 @@ def test_older_than_limits_the_list(place: Place, capsys: pytest.CaptureFixture[
     assert [step["message"] for step in listed(capsys, place, "--older-than", "601")["steps"]] == ["m1"]
 
 
-def test_a_table_is_read_to_its_last_page(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_on_every_page_are_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     for n in range(4):
         place.put(f"large{n}", text="x" * 390_000)  # a page of a scan has a megabyte
     for n in range(7):
@@ -183,7 +183,9 @@ def test_released_unsent_step_is_shown(place: Place, capsys: pytest.CaptureFixtu
     assert "nobody knows" not in out
 
 
-def test_a_terminal_shows_a_table(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_are_shown_as_a_table_in_a_terminal(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     place.begin(1, source="[red]bank")
     monkeypatch.setattr(steps, "is_plain", lambda *_: False)
     monkeypatch.setenv("COLUMNS", "300")

@@ -18,7 +18,7 @@ from onewrite.operate.stores import close_clients, store_of
 NOTHING: dict[str, Any] = dict.fromkeys(("table", "collection", "region", "endpoint_url"))
 
 
-def test_a_collection_is_named_by_its_url() -> None:
+def test_collection_is_selected_by_its_url() -> None:
     store = store_of({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
     assert store.name == "shop.orders"
     close_clients()

@@ -90,7 +90,7 @@ def shipped() -> list[str]:
     return sys.modules["corner_shop"].shipped
 
 
-def test_handler_of_the_current_directory_empties_the_queue(sqs: FakeSqs) -> None:
+def test_worker_empties_queue_with_handler_from_current_directory(sqs: FakeSqs) -> None:
     sqs.send("a")
     sqs.send("b")
     assert run("--stop-when-empty") == 0
@@ -187,7 +187,7 @@ def test_unusable_queue_returns_2_with_the_remedy(sqs: FakeSqs, capsys: pytest.C
 
 
 @pytest.mark.parametrize("options", [["--queue-url", "http://127.0.0.1:1/0/orders"], ["--region", "eu west"]])
-def test_impossible_client_returns_2(
+def test_invalid_client_settings_return_2(
     options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
@@ -223,7 +223,7 @@ def test_process_without_runnable_threads_ends_with_a_traceback() -> None:
 
 
 @pytest.mark.slow
-def test_process_with_runnable_threads_goes_on() -> None:
+def test_process_with_runnable_threads_continues() -> None:
     ended = under_the_switch("time.sleep(2.5)")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
 

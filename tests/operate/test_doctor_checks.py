@@ -117,12 +117,12 @@ HOUR_LESS = 1 / 24
         ("order", replace(QUEUE, fifo=True), None, InSequence(), "passed"),
     ],
 )
-def test_a_ledger_suits_its_queue(code: str, queue: Any, dead: Any, ledger: Ledger | None, expected: str) -> None:
+def test_ledger_must_match_its_queue(code: str, queue: Any, dead: Any, ledger: Ledger | None, expected: str) -> None:
     assert state(code, Facts(queue=queue, dead_letters=dead, module=module(ledger))) == expected
 
 
 @pytest.mark.parametrize(("tombstones", "expected"), [(4 - HOUR_LESS, "error"), (4, "passed"), (None, "not checked")])
-def test_tombstones_outlive_the_last_delivery(tombstones: float | None, expected: str) -> None:
+def test_tombstones_must_outlast_the_last_delivery(tombstones: float | None, expected: str) -> None:
     kept = None if tombstones is None else Tombstones(timedelta(days=tombstones))
     assert state("tombstone-retention", Facts(queue=QUEUE, module=module(SeenIds(), tombstones=kept))) == expected
     found = entity() if tombstones is None else buried(int(tombstones * DAY))
@@ -146,13 +146,13 @@ def test_fifo_dead_letters_show_the_latest_redrive() -> None:
     ("visibility", "window", "expected"),
     [(9, 0, "error"), (10, 0, "warning"), (59, 0, "warning"), (60, 0, "passed"), (79, 20, "warning"), (80, 20, "passed")],
 )
-def test_visibility_covers_six_timeouts_and_the_window(visibility: int, window: int, expected: str) -> None:
+def test_visibility_must_cover_six_timeouts_and_the_window(visibility: int, window: int, expected: str) -> None:
     queue, feed = replace(QUEUE, visibility=visibility), replace(FEED, window=window)
     assert state("visibility-timeout", Facts(queue=queue, function=FUNCTION, feeds=(feed,))) == expected
 
 
 @pytest.mark.parametrize(("reports", "expected"), [(True, "passed"), (False, "error")])
-def test_lambda_must_read_which_records_failed(reports: bool, expected: str) -> None:
+def test_mapping_must_report_failed_records(reports: bool, expected: str) -> None:
     feeds = (FEED, replace(FEED, reports_failures=reports))
     assert state("partial-failures", Facts(queue=QUEUE, function=FUNCTION, feeds=feeds)) == expected
     assert state("partial-failures", Facts(queue=DENIED, function=DENIED, feeds=feeds)) == expected
@@ -165,9 +165,7 @@ MSK = EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failu
     ("provisioned", "reports", "answering", "unknown"),
     [(True, True, "passed", "passed"), (True, False, "error", "not checked"), (False, True, "error", "not checked")],
 )
-def test_of_kafka_lambda_reads_an_answer_in_provisioned_mode_only(
-    provisioned: bool, reports: bool, answering: str, unknown: str
-) -> None:
+def test_kafka_response_requires_provisioned_mode(provisioned: bool, reports: bool, answering: str, unknown: str) -> None:
     feeds = (replace(MSK, provisioned=provisioned, reports_failures=reports), FEED)
     facts = Facts(function=FUNCTION, feeds=feeds)
     for answers, expected in ((False, "passed"), (True, answering), (None, unknown)):
@@ -221,7 +219,7 @@ def test_last_expiry_decides_the_ttl_check(queue: Queue, dead: Any, left: int, e
         (TableIndex("named", ("total",), frozenset({"ow_r0"})), "warning"),
     ],
 )
-def test_an_index_that_copies_the_ledger_is_found(index: TableIndex, expected: str) -> None:
+def test_index_that_projects_the_ledger_is_found(index: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(index,)), sample=sample(entity(), bare(own="total due")))
     assert state("indexes", facts) == expected
 
@@ -237,7 +235,7 @@ def test_an_index_that_copies_the_ledger_is_found(index: TableIndex, expected: s
         (bare(ow_t=b"x", messageIDs={"m"}), "passed"),  # as MessageIds leaves it
     ],
 )
-def test_an_entity_without_a_ledger_beside_others_is_noticed(other: EntityImage, expected: str) -> None:
+def test_entity_without_a_ledger_among_guarded_entities_gets_a_notice(other: EntityImage, expected: str) -> None:
     assert state("erased-ledgers", Facts(sample=sample(entity(), other))) == expected
     assert state("erased-ledgers", Facts(sample=sample(bare()))) == "not checked"
 
@@ -250,7 +248,7 @@ def test_an_entity_without_a_ledger_beside_others_is_noticed(other: EntityImage,
         ("name", "passed"),  # another kind of entity in the same table
     ],
 )
-def test_other_kind_in_a_table_needs_no_ledger(own: str, expected: str) -> None:
+def test_other_entity_kind_in_a_table_needs_no_ledger(own: str, expected: str) -> None:
     keys = ("pk", "sk")
     guarded = entity(own="total", keys=keys), entity(own="total paid", keys=keys)
     assert state("erased-ledgers", Facts(sample=sample(*guarded, bare(own=own, keys=keys)))) == expected
@@ -260,7 +258,7 @@ def test_other_kind_in_a_table_needs_no_ledger(own: str, expected: str) -> None:
     ("replicas", "strong", "expected"),
     [((), False, "passed"), (("eu-west-2",), False, "warning"), (("eu-west-2",), True, "passed")],
 )
-def test_a_global_table_must_be_strong(replicas: tuple[str, ...], strong: bool, expected: str) -> None:
+def test_global_table_must_be_strongly_consistent(replicas: tuple[str, ...], strong: bool, expected: str) -> None:
     assert state("global-table", Facts(table=replace(TABLE, replicas=replicas, strong=strong))) == expected
 
 
@@ -274,9 +272,7 @@ def test_each_check_names_its_missing_fact() -> None:
 @pytest.mark.parametrize(
     ("dead", "receives", "expected"), [(None, None, "warning"), ("arn:dead", 1, "warning"), ("arn:dead", 2, "passed")]
 )
-def test_what_fails_again_and_again_ends_where_somebody_sees_it(
-    dead: str | None, receives: int | None, expected: str
-) -> None:
+def test_queue_without_working_redrive_policy_gets_a_warning(dead: str | None, receives: int | None, expected: str) -> None:
     assert state("dead-letters", Facts(queue=replace(QUEUE, dead_letters=dead, receives=receives))) == expected
 
 
@@ -293,7 +289,7 @@ def test_what_fails_again_and_again_ends_where_somebody_sees_it(
         (True, 14 * DAY, DAY - 1, "warning"),
     ],
 )
-def test_dead_letters_stay_until_someone_sees_them(fifo: bool, kept: int, dead: int, expected: str) -> None:
+def test_dead_letter_retention_must_be_long_enough(fifo: bool, kept: int, dead: int, expected: str) -> None:
     queue = replace(WITH_DEAD, fifo=fifo, retention=kept)
     facts = Facts(queue=queue, dead_letters=replace(DEAD, fifo=fifo, retention=dead))
     assert state("dead-letter-retention", facts) == expected
@@ -315,7 +311,7 @@ OTHER = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other")
         (QUEUE, DENIED, "not checked"),
     ],
 )
-def test_a_function_is_fed_from_the_queue_that_is_named(queue: Any, feeds: Any, expected: str) -> None:
+def test_function_must_be_mapped_to_the_named_queue(queue: Any, feeds: Any, expected: str) -> None:
     assert state("mapping", Facts(queue=queue, function=FUNCTION, feeds=feeds)) == expected
 
 
@@ -330,7 +326,7 @@ def test_a_function_is_fed_from_the_queue_that_is_named(queue: Any, feeds: Any, 
         (DENIED, "expiresAt", False, "not checked"),
     ],
 )
-def test_the_database_removes_tombstones(expiry: Any, ttl: str | None, dead: bool, expected: str) -> None:
+def test_tombstones_need_a_ttl(expiry: Any, ttl: str | None, dead: bool, expected: str) -> None:
     tombstones = None if ttl is None else Tombstones(timedelta(days=30), ttl_attribute=ttl)
     facts = Facts(table=TABLE, expiry=expiry, module=module(SeenIds(), tombstones=tombstones))
     assert state("tombstone-ttl", replace(facts, sample=sample(buried(1) if dead else entity()))) == expected
@@ -352,7 +348,7 @@ PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset(), ("N", "S"))
         (None, PENDING, "not checked"),
     ],
 )
-def test_index_of_an_outbox_exists_as_needed(index: str | None, found: TableIndex, expected: str) -> None:
+def test_outbox_index_must_exist_if_configured(index: str | None, found: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
     assert state("outbox-index", facts) == expected
     assert state("outbox-index", replace(facts, module=None)) == "not checked"
@@ -367,7 +363,7 @@ def test_index_of_an_outbox_exists_as_needed(index: str | None, found: TableInde
         (DENIED, True, "not checked"),
     ],
 )
-def test_outbox_collection_has_an_index_on_due(keys: Any, boxes: bool, expected: str) -> None:
+def test_outbox_collection_needs_an_index_on_due_time(keys: Any, boxes: bool, expected: str) -> None:
     place = "the collection orders"
     facts = Facts(collection=place, index_keys=keys)
     found = entity(ow_o="ow1 outbox o") if boxes else entity()

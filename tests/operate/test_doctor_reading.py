@@ -115,7 +115,7 @@ def test_missing_queue_is_not_a_missing_permission() -> None:
     assert found.queue.permission is None
 
 
-def test_dead_letter_queue_can_be_unreadable_alone() -> None:
+def test_queue_is_read_if_dead_letter_queue_is_unreadable() -> None:
     sqs, url = boto3.client("sqs"), make_queue()
 
     class OnlyTheFirst:
@@ -156,7 +156,7 @@ class FakeLambda:
         return {"EventSourceMappings": [stream, *others]}
 
 
-def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
+def test_function_is_read_with_mappings_from_all_pages() -> None:
     found = AMAZON.run(read_function("ship"), FakeLambda())
     assert found.function == Function("ship", 7)
     assert found.feeds == (
@@ -169,7 +169,7 @@ def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
     )
 
 
-def test_reader_understands_moto() -> None:
+def test_function_and_mapping_are_read_from_moto() -> None:
     iam, client, url = boto3.client("iam"), boto3.client("lambda"), make_queue(dead=None)
     role = iam.create_role(RoleName="r", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
     code: Any = {"ZipFile": b"x"}
@@ -195,7 +195,7 @@ def test_unreadable_part_of_a_function_is_named() -> None:
     assert found.feeds.permission == "lambda:ListEventSourceMappings"
 
 
-def test_error_of_our_own_is_raised() -> None:
+def test_internal_error_is_raised() -> None:
     def reader() -> Reader[None]:
         yield Question("it", "it:Read", Do({}.__getitem__, ("ours",)))
 
@@ -250,7 +250,7 @@ def sample_of(found: object) -> EntitySample:
     return found
 
 
-def test_a_table_is_read_with_its_indexes_and_its_ttl() -> None:
+def test_table_is_read_with_indexes_and_ttl() -> None:
     found = look(make_table())
     indexes = (
         TableIndex("by-status", ("status",), None, ("S",)),
@@ -304,7 +304,7 @@ def test_global_table_has_its_other_regions(consistency: str | None, strong: boo
     assert found.table == TableDescription("orders", ("id",), (), ("eu-west-2", "us-east-1"), strong)
 
 
-def test_an_item_is_read_with_its_ledger_and_its_ttl() -> None:
+def test_item_is_read_with_ledger_and_ttl() -> None:
     client = make_table()
     store = GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW)
     write: Any = {"UpdateExpression": "SET expiresAt = :e", "ExpressionAttributeValues": {":e": 5}}
@@ -340,7 +340,7 @@ def test_unreadable_part_of_a_table_is_named(method: str, permission: str) -> No
     assert [fact.permission for fact in found.unread()] == [permission]
 
 
-def test_undescribed_table_is_asked_only_for_ttl() -> None:
+def test_only_ttl_is_read_if_table_description_is_unreadable() -> None:
     client = without(make_table(), "describe_table")
     found = look(client)
     assert isinstance(found.table, Unread)
@@ -348,7 +348,7 @@ def test_undescribed_table_is_asked_only_for_ttl() -> None:
     assert (found.sample, found.expiry) == (found.table, ("expiresAt",))
 
 
-def test_unreachable_table_is_asked_once() -> None:
+def test_unreachable_table_is_queried_once() -> None:
     client = without(None, "describe_table", error=EndpointConnectionError(endpoint_url="http://nowhere"))
     found = look(client)
     assert client.asked == ["describe_table"]
@@ -372,7 +372,7 @@ def table_store(name: str, ledger: Any = None, **more: Any) -> GuardedTable:
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/plain"
 
 
-def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
+def test_module_stores_are_found_with_their_ledgers() -> None:
     tombstones = Tombstones(timedelta(days=1))
     documents = GuardedCollection(StandInClient().shop.stock, HighWaterMark())
     first = table_store("orders", SeenIds(), tombstones=tombstones)
@@ -441,7 +441,7 @@ def look_at(collection: Answering) -> Facts:
     return MONGODB.run(read_collection(collection, 10, lambda: NOW), collection)
 
 
-def test_unreachable_server_is_asked_once() -> None:
+def test_unreachable_server_is_queried_once() -> None:
     collection = Answering({}, ServerSelectionTimeoutError("no server"))
     found = look_at(collection)
     assert collection.asked == ["index_information"]
@@ -450,7 +450,7 @@ def test_unreachable_server_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize("code", [13, 8000])  # MongoDB's and Atlas's
-def test_documents_are_read_without_the_permission_for_indexes(code: int) -> None:
+def test_documents_are_read_if_index_permission_is_missing(code: int) -> None:
     found = look_at(Answering({"_id": 1}, OperationFailure("no", code)))
     assert isinstance(found.index_keys, Unread)
     assert found.index_keys.permission == "listIndexes"

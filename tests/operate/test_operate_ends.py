@@ -156,7 +156,7 @@ def _busy(store: GuardedTable, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "command"), [(code, command) for code, commands in ENDS.items() for command in commands], ids=str
 )
-def test_an_exit_code_means_the_same_in_every_verb(code: int, command: list[str]) -> None:
+def test_exit_codes_are_the_same_for_every_command(code: int, command: list[str]) -> None:
     assert main(command) == code
 
 
@@ -185,7 +185,9 @@ def test_bugs_and_outside_failures_are_distinguished(
 
 
 @pytest.mark.parametrize("number", ["-5", "-0", "7"])
-def test_a_negative_number_is_a_value(number: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_negative_number_is_accepted_as_an_option_value(
+    number: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["forget", "--message", number, *ORDERS]) == 4
     assert f"message {number}" in capsys.readouterr().err
     assert main(["inspect", *ORDERS, "--message", "m", "--sequence", number]) == 0
@@ -220,7 +222,7 @@ def test_commands_of_the_runbook_run_as_printed(store: GuardedTable, capsys: pyt
 
 
 @pytest.mark.parametrize("source", ["two words", "it's", "$(ls)", "-x"])
-def test_command_that_forget_suggests_runs_in_a_shell(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_suggested_by_forget_runs_in_a_shell(source: str, capsys: pytest.CaptureFixture[str]) -> None:
     marks = GuardedTable(boto3.client("dynamodb"), HighWaterMark(), table_name="orders")
     marks.record(Message("m", source=source, sequence=5), Key={"id": "e"})
     assert main(["forget", *ORDERS, "--message", "m", "--source", source]) == 2
@@ -241,7 +243,7 @@ orders = GuardedCollection(StandInClient().shop.orders, SeenIds())
 """
 
 
-def test_closed_pipe_causes_no_complaint(tmp_path: Path) -> None:
+def test_closed_pipe_causes_no_error_message(tmp_path: Path) -> None:
     (tmp_path / "many.py").write_text(STORE)
     command = [sys.executable, "-m", "onewrite", "doctor", "many"]
     read, write = os.pipe()
@@ -307,7 +309,7 @@ def test_command_ends_despite_a_users_thread(arguments: tuple[str, ...], code: i
 # --- a later format ---------------------------------------------------------------------------------------------------------
 
 
-def test_later_format_is_named_and_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_later_format_is_reported_and_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
     table = boto3.resource("dynamodb").Table("orders")
     ledger: dict[str, Any] = {"ow_l": "ow2 14d fancy", "ow_r0": {b"x"}, "ow_t": b"y", "ow_@s": 7}
     outbox: dict[str, Any] = {"ow_o": "ow2 outbox o", "ow_events": [{}], "ow_due": "2026-01-01T00:00:00.000Z"}

@@ -21,25 +21,25 @@ from onewrite.operate.labels import LabelledLedger, kept_ledgers
     ],
     ids=lambda ledger: ledger.layout,
 )
-def test_the_label_is_enough_to_make_the_ledger_again(ledger: Ledger) -> None:
+def test_ledger_can_be_recreated_from_its_label(ledger: Ledger) -> None:
     (label,) = ledger.terms.labels
     (kept,) = kept_ledgers([("id", "e"), (label.slot.group, label.text)])
     assert kept.ledger == ledger
     assert kept.moved_to is None
 
 
-def test_outbox_and_user_field_are_no_ledgers() -> None:
+def test_outbox_and_user_field_are_not_ledgers() -> None:
     others: list[tuple[str, object]] = [("ow_o", "ow1 outbox shop/orders"), ("ow_l", None), ("x_ow_l", "ow1 14d")]
     assert kept_ledgers(others) == []
 
 
-def test_a_ledger_that_has_moved_says_where_to() -> None:
+def test_moved_ledger_names_its_new_attribute() -> None:
     found = kept_ledgers([("ow_seen:l", "ow1 14d"), ("ow_l", "ow1 > ow_seen:l")])
     assert found == [LabelledLedger("ow_l", "> ow_seen:l"), LabelledLedger("ow_seen:l", "14d")]
     assert [kept.moved_to for kept in found] == ["ow_seen:l", None]
 
 
 @pytest.mark.parametrize("layout", ["14w", "all texts", "> seen", "> ", "numbers 500", "40000d", "9999999999999d"])
-def test_a_layout_that_nobody_knows_is_refused_with_its_words(layout: str) -> None:
+def test_unknown_layout_is_refused_with_its_text(layout: str) -> None:
     with pytest.raises(LedgerMismatch, match=f"{layout!r}, and this version"):
         _ = LabelledLedger("ow_l", layout).ledger

@@ -131,7 +131,7 @@ def is_kin(ledger: Ledger, answer: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.few(4, each="place")
-def test_a_prediction_comes_true(
+def test_predicted_outcome_matches_the_delivery(
     seed: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance, now = Random(seed), START
@@ -173,7 +173,7 @@ def test_a_prediction_comes_true(
 
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.few(4, each="place")
-def test_what_is_forgotten_takes_effect_once_more(
+def test_forgotten_message_takes_effect_once_more(
     seed: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance, now = Random(seed), START

@@ -63,7 +63,7 @@ def end_of(arguments: list[str], asked: threading.Event, number: signal.Signals)
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.few(1, each="verb")
-def test_a_signal_ends_a_verb_at_once(verb: str, engine: str, endpoint: Endpoint, number: signal.Signals) -> None:
+def test_signal_ends_a_command_immediately(verb: str, engine: str, endpoint: Endpoint, number: signal.Signals) -> None:
     code, log, seconds = end_of(command(verb, engine, endpoint.host), endpoint.is_asked, number)
     assert (log, code) == ("onewrite: Interrupted by a signal.\n", 130)
     assert seconds < 10  # one, and the pauses of a busy machine

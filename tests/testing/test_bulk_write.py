@@ -35,7 +35,7 @@ def numbers(result: Any) -> dict[str, Any]:
     return {name: getattr(result, name) for name in COUNTS if getattr(result, name)}
 
 
-def test_every_operation_is_done_and_counted(orders: Any) -> None:
+def test_bulk_write_performs_and_counts_every_operation(orders: Any) -> None:
     result = orders.bulk_write(
         [
             InsertOne({"_id": 1, "n": 0}),
@@ -82,13 +82,13 @@ def points(orders: Any) -> int:
     return int(orders.find_one({"_id": "c"})["n"])
 
 
-def test_a_bulk_write_without_a_guard_is_found() -> None:
+def test_unguarded_bulk_write_is_found() -> None:
     report = explore(counting(), [PURCHASE], mongomock_collection, points)
     assert report.counterexample is not None
     assert report.counterexample.observed == 20
 
 
-def test_a_mixed_bulk_write_answers_as_on_the_server(mongod: Any) -> None:
+def test_mixed_bulk_write_returns_same_result_as_server(mongod: Any) -> None:
     def answer(orders: Any, requests: list[Any]) -> Any:
         try:
             return orders.bulk_write(requests).bulk_api_result

@@ -78,7 +78,7 @@ def words(report: Exploration) -> list[str]:
 # --- MongoDB ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_high_water_mark_is_found_without_its_outcome() -> None:
+def test_ignored_outcome_of_a_high_water_mark_is_found() -> None:
     def build(collection: Any) -> Handler:
         guarded = guarded_by(HighWaterMark())(collection)
 
@@ -90,7 +90,7 @@ def test_a_high_water_mark_is_found_without_its_outcome() -> None:
     assert words(on_mongodb(build)) == ["m2, delivery 1: update_one customers c1: guarded, applied"]
 
 
-def test_a_store_that_changes_by_itself_is_refused() -> None:
+def test_store_that_changes_on_its_own_is_refused() -> None:
     def world() -> Any:
         collection = customers()
         insert_one, ticks = collection.insert_one, count()
@@ -101,7 +101,7 @@ def test_a_store_that_changes_by_itself_is_refused() -> None:
         on_mongodb(guarded_by(SeenIds()), world=world, deliveries=1)
 
 
-def test_state_that_nothing_resets_is_named() -> None:
+def test_state_without_reset_is_reported() -> None:
     sent: list[str] = []
 
     def build(collection: Any) -> Handler:
@@ -112,7 +112,7 @@ def test_state_that_nothing_resets_is_named() -> None:
     assert "must be made in world(), or be emptied in build()" in str(report)
 
 
-def test_an_invariant_is_checked_at_every_end() -> None:
+def test_invariant_is_checked_after_every_schedule() -> None:
     def spent(limit: int) -> Callable[[Any], Any]:
         def check(collection: Any) -> None:
             assert credit(collection)["credit"] <= limit, "over the limit"
@@ -127,7 +127,7 @@ def test_an_invariant_is_checked_at_every_end() -> None:
     assert "Not effectively once: the invariant is broken." in str(on_mongodb(guarded, invariant=lambda _: False))
 
 
-def test_an_observe_that_fails_after_a_schedule_is_a_finding() -> None:
+def test_failing_observe_after_a_schedule_is_a_finding() -> None:
     def build(collection: Any) -> Handler:
         def handle(message: Message) -> None:
             if collection.find_one({"_id": message.id}) is None:
@@ -147,7 +147,7 @@ def test_a_message_that_never_settles_is_a_finding() -> None:
     assert "a lease or a circuit breaker of its own" in str(report)
 
 
-def test_a_handler_that_never_says_done_is_a_finding_too() -> None:
+def test_handler_that_never_settles_is_a_finding() -> None:
     def build(collection: Any) -> Handler:
         def handle(message: Message) -> Any:
             collection.update_one({"_id": "c1"}, {"$inc": {"tries": 1}}, upsert=True)
@@ -200,7 +200,7 @@ def test_a_guarded_write_resent_by_the_driver_is_applied_once(orders: Any) -> No
     assert True in retried
 
 
-def test_a_failed_request_raises_the_errors_of_the_driver(orders: Any) -> None:
+def test_failed_request_raises_the_driver_error(orders: Any) -> None:
     names: set[str] = set()
 
     def catching(handle: Handler) -> Handler:
@@ -226,7 +226,7 @@ def test_a_failed_request_raises_the_errors_of_the_driver(orders: Any) -> None:
     }
 
 
-def test_a_dict_of_stores_is_explored_together(orders: Any) -> None:
+def test_stores_in_a_dict_are_explored_together(orders: Any) -> None:
     def build(stores: Any) -> Handler:
         order, customer = pay_once(stores["orders"]), guarded_by(SeenIds())(stores["customers"])
         return lambda message: (order(message), customer(message))
@@ -243,7 +243,7 @@ def test_a_dict_of_stores_is_explored_together(orders: Any) -> None:
 # --- how handlers behave ----------------------------------------------------------------------------------------------
 
 
-def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_states_that_not_all_orders_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onewrite.testing.explorer.judge.MOST_ORDERS", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
     report = on_mongodb(increment, messages)
@@ -261,7 +261,7 @@ def test_explorer_can_be_called_inside_a_running_loop() -> None:
     assert len(words(asyncio.run(explore_in_a_loop()))) == 2
 
 
-def test_a_dead_process_sends_nothing() -> None:
+def test_crashed_process_sends_no_requests() -> None:
     cleaned: list[str] = []
 
     def build(collection: Any) -> Handler:
@@ -285,7 +285,7 @@ def test_a_dead_process_sends_nothing() -> None:
     assert cleaned
 
 
-def test_a_handler_that_swallows_its_crash_has_crashed() -> None:
+def test_handler_that_suppresses_a_crash_counts_as_crashed() -> None:
     def build(collection: Any) -> Handler:
         inner = guarded_by(SeenIds())(collection)
 
@@ -309,7 +309,7 @@ def test_messages_without_an_id_are_numbered() -> None:
 # --- what stops an exploration ----------------------------------------------------------------------------------------
 
 
-def test_a_handler_that_hangs_is_named_after_the_timeout() -> None:
+def test_hanging_handler_is_reported_after_the_timeout() -> None:
     def build(collection: Any) -> Handler:
         lock = threading.Lock()
         inner = guarded_by(SeenIds())(collection)
@@ -335,7 +335,7 @@ def test_a_handler_that_fails_undisturbed_stops_the_exploration() -> None:
         on_mongodb(build)
 
 
-def test_an_observe_that_fails_undisturbed_stops_it_too() -> None:
+def test_observe_that_fails_undisturbed_stops_the_exploration() -> None:
     with pytest.raises(ConfigurationError, match=r"observe\(store\) fails after undisturbed processing: KeyError"):
         on_mongodb(increment, observe=lambda collection: credit(collection)["debit"])
 
@@ -357,7 +357,7 @@ def test_an_observe_that_fails_undisturbed_stops_it_too() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_misuse_is_refused_with_what_to_do(wrong: dict[str, Any], match: str) -> None:
+def test_misuse_is_refused_with_the_remedy(wrong: dict[str, Any], match: str) -> None:
     arguments = {"build": increment, "messages": MESSAGES, "world": customers, "observe": credit, **wrong}
     with pytest.raises(ConfigurationError, match=match):
         explore(**arguments)
@@ -393,7 +393,7 @@ def test_random_schedules_have_wider_bounds_by_default() -> None:
 # --- what guarded stores take from outside ----------------------------------------------------------------------------
 
 
-def test_time_stands_still_for_a_store_without_a_clock(orders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_fixed_for_a_store_without_a_clock(orders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     explore(pay_once, MESSAGES[:1], orders, paid)  # from now on the explorer tells guarded stores the time
     hours = itertools.count(1_790_000_000, 3600)
     monkeypatch.setattr(time, "time", lambda: float(next(hours)))
@@ -460,7 +460,7 @@ def test_a_counterexample_shows_timeline_states_and_replay() -> None:
     )
 
 
-def test_a_replay_runs_exactly_the_schedule_of_the_replay_code() -> None:
+def test_replay_runs_exactly_the_encoded_schedule() -> None:
     found = on_mongodb(increment)
     assert found.counterexample is not None
     again = on_mongodb(increment, replay=found.counterexample.replay_code)
@@ -486,14 +486,14 @@ def test_a_replay_names_missing_steps() -> None:
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_random_schedules_find_and_shrink_in_larger_scopes() -> None:
+def test_random_exploration_finds_and_shrinks_a_counterexample() -> None:
     messages = [Message(f"m{n}", body=n) for n in range(1, 6)]
     report, again = [explore.random(increment, messages, customers, credit, seed=7) for _ in range(2)]
     assert len(words(report)) <= 2
     assert (again.counterexample, again.schedules) == (report.counterexample, report.schedules)
 
 
-def test_random_schedules_that_find_nothing_claim_no_more() -> None:
+def test_random_exploration_without_finding_is_not_exhaustive() -> None:
     report = explore.random(guarded_by(SeenIds()), MESSAGES, customers, credit, seed=1, schedules=50)
     assert report.ok
     assert not report.exhausted

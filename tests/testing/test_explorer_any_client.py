@@ -131,7 +131,7 @@ def made_here() -> Any:
     ids=["a Table of the module", "a client of the module", "a client made in the handler"],
 )
 @pytest.mark.few(1)
-def test_a_handler_with_a_client_of_its_own_is_explored(world: Any, handler: Any) -> None:
+def test_handler_with_its_own_client_is_explored(world: Any, handler: Any) -> None:
     assert words(on(world, lambda _: handler(guarded=False))) == ADDED_TWICE
     assert_right(on(world, lambda _: handler(guarded=True)))
 
@@ -149,7 +149,7 @@ def test_typed_and_plain_clients_share_a_database(world: Any) -> None:
     assert words(report)[0].startswith("m1, delivery 1: GetItem customers m1: read, nothing there")
 
 
-def test_a_world_that_gives_a_client_serves_a_table(make: MakeTable) -> None:
+def test_table_is_explored_if_world_returns_a_client(make: MakeTable) -> None:
     def client() -> Any:
         make("customers", "id")
         return made_here()
@@ -161,7 +161,7 @@ def test_a_world_that_gives_a_client_serves_a_table(make: MakeTable) -> None:
     assert_right(on(client, lambda _: through_table(guarded=True), observe=typed_credit))
 
 
-def test_a_database_outside_of_the_world_is_refused(world: Any) -> None:
+def test_database_outside_the_world_is_refused(world: Any) -> None:
 
     def handle(message: Message) -> None:
         try:
@@ -175,7 +175,7 @@ def test_a_database_outside_of_the_world_is_refused(world: Any) -> None:
 
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.few(1)
-def test_an_aioboto3_table_is_explored_and_sends_nothing_itself(world: Any, guarded: bool) -> None:
+def test_aioboto3_table_is_explored(world: Any, guarded: bool) -> None:
     aioboto3 = pytest.importorskip("aioboto3", reason="`make aioboto3` tries it in an environment of its own")
 
     async def handle(message: Message) -> None:
@@ -193,7 +193,7 @@ def test_an_aioboto3_table_is_explored_and_sends_nothing_itself(world: Any, guar
         assert words(report) == ADDED_TWICE
 
 
-def test_an_asynchronous_observe_may_use_a_client_of_its_own(world: Any) -> None:
+def test_async_observe_can_use_its_own_client(world: Any) -> None:
     async def awaited_credit(_: Any) -> Any:
         async with aio_client("dynamodb") as client:
             answer = await client.get_item(TableName="customers", Key={"id": {"S": "c1"}})
@@ -235,7 +235,7 @@ def sending(_: Any) -> Handler:
     return handle
 
 
-def test_a_message_sent_before_the_write_is_sent_twice(world_with_queue: Any) -> None:
+def test_message_sent_before_the_write_is_sent_twice(world_with_queue: Any) -> None:
     report = on(world_with_queue, sending, observe=sent)
     assert words(report)[0] == "m1, delivery 1: SendMessage orders: applied"
     assert report.counterexample is not None
@@ -243,11 +243,11 @@ def test_a_message_sent_before_the_write_is_sent_twice(world_with_queue: Any) ->
     assert report.counterexample.observed == (["m1", "m1"], 30)
 
 
-def test_observing_a_queue_takes_nothing_from_it(world_with_queue: Any) -> None:
+def test_observe_does_not_remove_messages_from_a_queue(world_with_queue: Any) -> None:
     assert_right(on(world_with_queue, sending, observe=lambda table: (bool(sent(table)[0]), credit(table))))
 
 
-def test_a_queue_that_world_leaves_filled_is_named(make: MakeTable) -> None:
+def test_queue_not_emptied_by_world_is_reported(make: MakeTable) -> None:
     def world() -> Any:
         SQS.create_queue(QueueName="orders")
         return make("customers", "id")
@@ -256,7 +256,7 @@ def test_a_queue_that_world_leaves_filled_is_named(make: MakeTable) -> None:
         on(world, sending, observe=sent)
 
 
-def test_an_address_looked_up_once_is_no_difference(world_with_queue: Any) -> None:
+def test_cached_queue_url_is_not_reported_as_nondeterminism(world_with_queue: Any) -> None:
     urls: list[str] = []
 
     def handle(message: Message) -> None:
@@ -272,7 +272,7 @@ def test_an_address_looked_up_once_is_no_difference(world_with_queue: Any) -> No
 @pytest.mark.parametrize(("service", "shown"), [("sns", "Publish paid"), ("asynchronous sqs", "SendMessage orders")])
 @pytest.mark.slow
 @pytest.mark.measured
-def test_other_services_are_steps_too(world_with_queue: Any, service: str, shown: str) -> None:
+def test_requests_to_other_services_are_steps(world_with_queue: Any, service: str, shown: str) -> None:
     def publish(message: Message) -> None:
         SNS.publish(TopicArn=SNS.create_topic(Name="paid")["TopicArn"], Message=message.id)
         TABLE.update_item(**plain(message, guarded=False))
@@ -326,7 +326,7 @@ def emptied(collection: Any) -> Any:
 
 
 @pytest.mark.parametrize("collection", [STAND_IN, MOCK.shop.customers], ids=["stand-in", "mongomock"])
-def test_a_collection_of_the_module_is_explored(collection: Any) -> None:
+def test_module_level_collection_is_explored(collection: Any) -> None:
     def world() -> Any:
         return emptied(collection)
 
@@ -349,13 +349,13 @@ def test_another_database_on_the_same_server_is_explored() -> None:
     assert_right(on_mongodb(world, lambda _: adding(lambda: MOCK.archive.customers, guarded=True), observe=archived))
 
 
-def test_another_server_in_memory_is_refused() -> None:
+def test_stand_in_server_outside_the_world_is_refused() -> None:
     other: Any = mongomock.MongoClient()
     with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at a server of its own in memory"):
         on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _: adding(lambda: other.shop.customers, guarded=False))
 
 
-def test_an_asynchronous_stand_in_of_the_module_is_explored() -> None:
+def test_module_level_async_stand_in_is_explored() -> None:
     def world() -> Any:
         emptied(ASYNC_STAND_IN.stand_in)
         return ASYNC_STAND_IN
@@ -384,7 +384,7 @@ def test_methods_that_a_tap_cannot_see_are_refused() -> None:
             on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _, call=call: lambda message: call())
 
 
-def test_a_session_that_was_started_before_the_exploration_is_refused() -> None:
+def test_session_started_before_the_exploration_is_refused() -> None:
     session = SimpleNamespace(in_transaction=False)
     handle = lambda message: STAND_IN.insert_one({"_id": message.id}, session=session)  # noqa: E731
     with pytest.raises(ConfigurationError, match="in a session that was started before"):
@@ -432,7 +432,7 @@ def test_a_session_of_another_client_is_explored(customers: Any) -> None:
     assert_right(on_mongodb(lambda: emptied_with_its_marks(customers), lambda _: handle))
 
 
-def test_such_a_session_may_be_awaited() -> None:
+def test_async_session_of_another_client_is_explored() -> None:
     async def seen(customers: Any) -> Any:
         return await customers.find_one({"_id": "c1"})
 
@@ -483,7 +483,7 @@ def test_a_mongoengine_document_is_explored() -> None:
 # ---------------------------------------------------------------- threads
 
 
-def test_a_request_of_a_handlers_thread_is_refused(world: Any) -> None:
+def test_request_from_a_thread_of_the_handler_is_refused(world: Any) -> None:
     def send(message: Message) -> None:
         with suppress(ConfigurationError):
             through_table(guarded=True)(message)
@@ -499,7 +499,7 @@ def test_a_request_of_a_handlers_thread_is_refused(world: Any) -> None:
         on(world, lambda _: handle)
 
 
-def test_threads_that_have_nothing_to_do_with_the_handler_pass(world: Any, make: MakeTable) -> None:
+def test_request_of_an_unrelated_thread_is_allowed(world: Any, make: MakeTable) -> None:
     make("customers", "id")
     other_client = made_here()
     done = threading.Event()
@@ -554,7 +554,7 @@ def test_taps_are_removed_after_the_last_exploration(world: Any) -> None:
     assert (vars(BaseClient)["_make_api_call"], threading.Thread.start, ThreadPoolExecutor.submit) == before
 
 
-def test_a_handler_that_imports_its_driver_is_run_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handler_that_imports_its_driver_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     later: Any = ModuleType("later.collection")
     later.Collection = type("Collection", (), {"insert": lambda self, message: STAND_IN.update_one({"_id": "c1"}, message)})
     monkeypatch.setitem(everywhere._CLASSES, "later.collection", {"Collection": frozenset()})

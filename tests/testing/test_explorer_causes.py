@@ -64,7 +64,7 @@ CLOCKS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
 @pytest.mark.few(5)
-def test_a_handler_that_reads_the_clock_is_told_so(clock: Callable[[], Any]) -> None:
+def test_handler_that_reads_the_clock_is_reported(clock: Callable[[], Any]) -> None:
     report = explored(setting(clock))
     assert not report.ok
     assert CLOCK in str(report.nondeterministic)
@@ -79,7 +79,7 @@ RANDOMS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("value", RANDOMS.values(), ids=RANDOMS)
-def test_a_handler_that_makes_up_ids_is_told_so(value: Callable[[], Any]) -> None:
+def test_handler_that_generates_ids_is_reported(value: Callable[[], Any]) -> None:
     assert RANDOM in str(explored(setting(value)).nondeterministic)
 
 
@@ -109,14 +109,14 @@ def by_a_global_set_of_ids(collection: Any) -> Handler:
 
 
 @pytest.mark.parametrize("build", [by_a_global_list, by_a_global_set_of_ids])
-def test_a_handler_that_uses_module_state_is_named(build: Callable[[Any], Handler]) -> None:
+def test_handler_with_module_state_is_reported(build: Callable[[Any], Handler]) -> None:
     report = explored(build)
     assert not report.ok
     assert "From the second time on it does the same" in str(report)
     assert MEMORY in str(report.nondeterministic)
 
 
-def test_a_counter_of_a_module_is_no_clock() -> None:
+def test_module_counter_is_reported_as_memory_and_not_as_clock() -> None:
     numbers = itertools.count()
     text = str(explored(setting(lambda: next(numbers))).nondeterministic)
     assert MEMORY in text
@@ -127,7 +127,7 @@ def test_a_counter_of_a_module_is_no_clock() -> None:
 # --- states that look wrong for another cause -------------------------------------------------------------------------
 
 
-def test_a_ledger_that_observe_returns_too_is_named() -> None:
+def test_ledger_fields_in_observe_result_are_reported() -> None:
     def build(table: Any) -> Handler:
         customers = GuardedTable(table, SeenIds())
         add: Any = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
@@ -138,7 +138,7 @@ def test_a_ledger_that_observe_returns_too_is_named() -> None:
     assert "They differ only in what onewrite keeps in the entity" in str(whole)
 
 
-def test_a_list_in_another_order_is_named() -> None:
+def test_difference_only_in_list_order_is_reported() -> None:
     def build(collection: Any) -> Handler:
         lines = GuardedCollection(collection, SeenIds())
 
@@ -157,7 +157,7 @@ def test_a_list_in_another_order_is_named() -> None:
     assert explored(build, messages, observe=lambda lines: sorted(names(lines)), **bounds).ok
 
 
-def test_a_value_that_looks_like_a_date_ends_no_exploration() -> None:
+def test_invalid_date_string_does_not_stop_the_exploration() -> None:
     explored(
         lambda collection: lambda _: collection.update_one(C1, {"$set": {"n": "2026-02-30T10:00"}}, upsert=True)
     ).assert_effectively_once()
@@ -172,7 +172,7 @@ def test_an_unacknowledged_write_is_refused() -> None:
         explored(build)
 
 
-def test_order_that_a_stand_in_cannot_answer_ends_the_exploration() -> None:
+def test_order_unsupported_by_the_stand_in_stops_the_exploration() -> None:
     """The second message alone is fine. Behind the first, it writes to the place after the end of an array, which MongoDB pads."""
 
     def build(collection: Any) -> Handler:
@@ -196,7 +196,7 @@ def test_order_that_a_stand_in_cannot_answer_ends_the_exploration() -> None:
 
 
 @pytest.mark.parametrize("name", ["updated_at", "#at"])
-def test_a_placeholder_is_named_by_its_attribute(name: str) -> None:
+def test_nondeterministic_placeholder_is_reported_with_its_attribute_name(name: str) -> None:
     def build(table: Any) -> Handler:
         names = {"ExpressionAttributeNames": {"#at": "updated_at"}} if name == "#at" else {}
         values = {":at": str(time.time()), ":n": 1}
@@ -242,7 +242,7 @@ class Ambiguous:
         (lambda _: Ambiguous(), "Ambiguous, which cannot be copied and compared"),
     ],
 )
-def test_an_observe_whose_result_equals_nothing_is_refused(observe: Callable[[Any], Any], text: str) -> None:
+def test_observe_result_that_cannot_be_compared_is_refused(observe: Callable[[Any], Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         explored(guarded, observe=observe)
 
@@ -250,12 +250,12 @@ def test_an_observe_whose_result_equals_nothing_is_refused(observe: Callable[[An
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_that_cannot_be_copied_is_refused() -> None:
+def test_message_without_copy_support_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"messages\[0\] cannot be copied"):
         explored(guarded, [Message("m1", body={"lock": threading.Lock()})])
 
 
-def test_changes_to_a_message_are_gone_at_redelivery() -> None:
+def test_changes_to_a_message_are_not_redelivered() -> None:
     def build(collection: Any) -> Handler:
         customers = GuardedCollection(collection, SeenIds())
 

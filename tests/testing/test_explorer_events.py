@@ -84,7 +84,7 @@ SOURCES: dict[str, tuple[Any, Callable[[str], Any]]] = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_lost_message_is_found_behind_a_decorator(source: str) -> None:
+def test_lost_message_is_found_in_a_decorated_handler(source: str) -> None:
     decorator, event = SOURCES[source]
     guard = guarded_by(HighWaterMark())
     report = explored(lambda collection: decorator(at_its_place)(guard(collection)), [event("a"), event("b")])
@@ -94,7 +94,7 @@ def test_a_lost_message_is_found_behind_a_decorator(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_it_is_none_where_the_source_keeps_the_order(source: str) -> None:
+def test_message_is_not_lost_if_source_order_is_kept(source: str) -> None:
     decorator, event = SOURCES[source]
     guard = guarded_by(HighWaterMark())
     report = explored(lambda collection: decorator(at_its_place)(guard(collection)), [event("a"), event("b")], reorder=False)
@@ -132,7 +132,7 @@ def at(offset: Any, partition: str = "orders-0") -> dict[str, Any]:
     ],
     ids=repr,
 )
-def test_lambda_delivers_again_what_the_answer_leaves_unsettled(event: Any, answer: Any, failed: str) -> None:
+def test_lambda_redelivers_records_that_the_response_leaves_unsettled(event: Any, answer: Any, failed: str) -> None:
     (deliverable,) = deliverables_of([event])
     every = tuple(range(len(deliverable.lanes)))
     assert "".join(map(str, deliverable.failures(answer, every))) == failed
@@ -148,7 +148,7 @@ FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a a
 # --- events under the explorer ------------------------------------------------------------------------------------------
 
 
-def test_a_report_names_records_by_their_place_and_body() -> None:
+def test_report_names_records_by_position_and_body() -> None:
     """Their ids are UUIDs, which nobody can tell apart at a glance."""
     event = sqs_event({"id": "a"}, {"id": "b"})
 
@@ -174,7 +174,7 @@ def test_a_report_names_records_by_their_place_and_body() -> None:
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_only_the_records_that_failed_are_delivered_again() -> None:
+def test_only_failed_records_are_redelivered() -> None:
     seen: list[list[str]] = []
 
     def build(collection: Any) -> Any:
@@ -238,7 +238,7 @@ def with_powertools(each: Callable[[Any], Any], kind: EventType = EventType.SQS)
     return handle
 
 
-def test_powertools_batches_are_read_as_lambda_reads_them() -> None:
+def test_powertools_batch_response_is_interpreted_as_in_lambda() -> None:
     right = explored(lambda collection: with_powertools(lambda record: once(collection)(by_name(record))), [sqs("ab")])
     right.assert_effectively_once()
     assert right.exhausted
@@ -254,7 +254,7 @@ KAFKA = kafka(p0="ab", p1="c")
 @pytest.mark.parametrize("options", [{}, {"provisioned_mode": True}], ids=["raises", "answers"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "below a decorator"])
 @pytest.mark.few(2)
-def test_a_kafka_handler_that_raises_loses_no_record(options: Any, wrapped: bool) -> None:
+def test_kafka_records_are_redelivered_if_handler_raises(options: Any, wrapped: bool) -> None:
     def build(collection: Any) -> Any:
         handler = kafka_handler(by_name, **options)(once(collection))
         if not wrapped:
@@ -299,7 +299,7 @@ def test_a_kafka_response_that_lambda_ignores_loses_records(by: str) -> None:
     assert report.counterexample.observed < 111
 
 
-def test_a_stream_handler_must_stop_at_a_failure() -> None:
+def test_stream_handler_that_continues_after_a_failure_is_found() -> None:
     guard = guarded_by(HighWaterMark())
 
     def build(collection: Any) -> Any:
@@ -323,7 +323,7 @@ def test_a_stream_handler_must_stop_at_a_failure() -> None:
     ours.assert_effectively_once()
 
 
-def test_records_of_one_group_must_not() -> None:
+def test_fifo_handler_that_continues_after_a_failure_is_found() -> None:
     def build(collection: Any) -> Any:
         guarded = GuardedCollection(collection, SeenIds())
         return naming_failures(
@@ -335,7 +335,7 @@ def test_records_of_one_group_must_not() -> None:
     assert (report.counterexample.expected, report.counterexample.observed) == (("a2",), "a1")
 
 
-def test_a_response_without_json_fails_the_batch() -> None:
+def test_batch_fails_if_response_is_not_json() -> None:
     def build(collection: Any) -> Any:
         return lambda event, _: once(collection)(by_name(event["Records"][0]))
 
@@ -366,12 +366,12 @@ def test_within_source_explores_events_in_their_order() -> None:
     report.assert_effectively_once()
 
 
-def test_records_that_a_decorator_processes_in_threads_are_refused() -> None:
+def test_records_processed_in_threads_by_a_decorator_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="was sent by a thread that the handler has started"):
         explored(lambda collection: sqs_handler(by_name, max_workers=2)(once(collection)), [sqs("abc")])
 
 
-def test_records_that_a_decorator_processes_in_tasks_are_explored() -> None:
+def test_records_processed_in_tasks_by_a_decorator_are_explored() -> None:
     def build(collection: Any) -> Any:
         guarded = AsyncGuardedCollection(collection, SeenIds())
 
@@ -389,7 +389,7 @@ def test_records_that_a_decorator_processes_in_tasks_are_explored() -> None:
     assert report.exhausted
 
 
-def test_two_events_with_one_record_are_refused() -> None:
+def test_record_in_two_events_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="Two messages have the id 'id-b'"):
         deliverables_of([sqs("ab"), sqs("bc")])
 
@@ -400,7 +400,7 @@ def test_two_events_with_one_record_are_refused() -> None:
 @pytest.mark.parametrize(("make", "identifier"), [(sqs, "messageId"), (kinesis, "sequenceNumber")], ids=["sqs", "kinesis"])
 @pytest.mark.parametrize("bounds", [Bounds(deliveries=3, concurrency=1), Bounds(deliveries=2)], ids=["one", "two at once"])
 @pytest.mark.few(2)
-def test_pruning_loses_no_end_of_a_partial_batch(make: Any, identifier: str, bounds: Bounds) -> None:
+def test_pruning_keeps_every_end_state_of_a_partial_batch(make: Any, identifier: str, bounds: Bounds) -> None:
     def build(collection: Any) -> Any:
         def handle(event: Any) -> Any:
             failures = []
@@ -438,7 +438,7 @@ def test_pruning_loses_no_end_of_a_partial_batch(make: Any, identifier: str, bou
     assert len(every) > 3
 
 
-def test_a_decorated_handler_shows_its_own_exception_and_the_line() -> None:
+def test_exception_of_a_decorated_handler_is_shown_with_its_line() -> None:
     def build(_: Any) -> Any:
         def handle(message: Message) -> None:
             raise KeyError(message.id)
@@ -449,6 +449,6 @@ def test_a_decorated_handler_shows_its_own_exception_and_the_line() -> None:
         explored(build, [sqs("a")])
 
 
-def test_an_answer_that_names_the_successes_is_shown() -> None:
+def test_response_that_lists_successes_as_failures_is_shown() -> None:
     with pytest.raises(ConfigurationError, match=r"Its last answer was \{'batchItemFailures': .*'id-a'"):
         explored(lambda _: lambda event: named(event["Records"][0]["messageId"]), [sqs("a")])

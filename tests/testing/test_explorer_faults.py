@@ -72,7 +72,7 @@ def deposit(table: Any) -> Handler:
 @pytest.mark.parametrize(
     ("error", "told"), [(ClientError, "throttled"), (BotoCoreError, "not sent, because no server is reached")]
 )
-def test_the_errors_of_dynamodb_that_are_swallowed_are_found(customers: Any, error: type[Exception], told: str) -> None:
+def test_suppressed_dynamodb_errors_are_found(customers: Any, error: type[Exception], told: str) -> None:
     """The handler takes whatever goes wrong for a duplicate, and says that the message is done."""
 
     def build(table: Any) -> Handler:
@@ -89,7 +89,7 @@ def test_the_errors_of_dynamodb_that_are_swallowed_are_found(customers: Any, err
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_a_handler_that_raises_or_retries_is_right(customers: Any) -> None:
+def test_handler_that_raises_or_retries_passes(customers: Any) -> None:
     def build(table: Any) -> Handler:
         inner = deposit(table)
 
@@ -111,7 +111,7 @@ def test_a_handler_that_raises_or_retries_is_right(customers: Any) -> None:
     ("error", "told"),
     [(OperationFailure, "throttled"), (ServerSelectionTimeoutError, "not sent, because no server is reached")],
 )
-def test_the_errors_of_mongodb_that_are_swallowed_are_found(error: type[Exception], told: str) -> None:
+def test_suppressed_mongodb_errors_are_found(error: type[Exception], told: str) -> None:
     def build(collection: Any) -> Handler:
         def handle(message: Message) -> None:
             with suppress(error):
@@ -143,7 +143,7 @@ def test_a_write_concern_error_taken_for_a_failure_is_found() -> None:
     assert words(report)[0].endswith("applied, but too few members have confirmed it in time")
 
 
-def test_a_third_throttling_code_that_is_swallowed_is_found(customers: Any) -> None:
+def test_suppressed_request_limit_error_is_found(customers: Any) -> None:
     def build(table: Any) -> Handler:
         inner = deposit(table)
 
@@ -226,7 +226,7 @@ def puts(*names: str) -> dict[str, Any]:
     return {"customers": [{"PutRequest": {"Item": {"id": name}}} for name in names]}
 
 
-def test_unprocessed_items_that_are_sent_again_are_right(customers: Any) -> None:
+def test_handler_that_resends_unprocessed_items_passes(customers: Any) -> None:
     def with_a_loop(table: Any) -> Handler:
         def handle(_: Message) -> None:
             left = puts("a", "b")
@@ -249,7 +249,7 @@ def test_unprocessed_items_that_are_sent_again_are_right(customers: Any) -> None
         assert report.exhausted
 
 
-def test_unprocessed_keys_that_nobody_looks_at_are_found(make: Any) -> None:
+def test_ignored_unprocessed_keys_are_found(make: Any) -> None:
     def world() -> Any:
         tables = {name: make(name, key="id") for name in ("customers", "limits")}
         for name, table in tables.items():
@@ -270,7 +270,7 @@ def test_unprocessed_keys_that_nobody_looks_at_are_found(make: Any) -> None:
     assert (report.counterexample.expected, report.counterexample.observed) == ((2,), 1)
 
 
-def test_a_batch_may_leave_its_first_element(customers: Any) -> None:
+def test_batch_can_leave_its_first_element_unprocessed(customers: Any) -> None:
     def build(table: Any) -> Handler:
         def handle(_: Message) -> None:
             left = table.meta.client.batch_write_item(RequestItems=puts("a", "b"))["UnprocessedItems"]
@@ -289,7 +289,7 @@ def test_a_batch_may_leave_its_first_element(customers: Any) -> None:
 TWO = (M1, Message("m2", body=5))
 
 
-def test_an_index_is_always_behind(make: Any) -> None:
+def test_stale_index_read_is_found(make: Any) -> None:
     def world() -> Any:
         return make("customers", key="id", types={"message": "S"}, GlobalSecondaryIndexes=[BY_MESSAGE])
 
@@ -320,7 +320,7 @@ def test_an_index_is_always_behind(make: Any) -> None:
         ("DescribeTable", {}, False),
     ],
 )
-def test_dynamodb_reads_are_stale_unless_consistent(
+def test_dynamodb_reads_can_be_stale_unless_consistent(
     customers: Any, method: str, arguments: dict[str, Any], *, stale: bool
 ) -> None:
     assert may_be_stale(customers(), Request("customers", method, arguments, None, writes=False)) is stale
@@ -347,7 +347,7 @@ SECONDARY = ReadPreference.SECONDARY_PREFERRED
         ({"read_preference": SECONDARY}, {"writes": True}, False),
     ],
 )
-def test_mongodb_reads_are_stale_from_a_secondary(
+def test_mongodb_reads_can_be_stale_on_a_secondary(
     collection: dict[str, Any], request_: dict[str, Any], *, stale: bool
 ) -> None:
     store = mongomock_collection("customers").with_options(**collection)
@@ -355,7 +355,7 @@ def test_mongodb_reads_are_stale_from_a_secondary(
     assert may_be_stale(store, Request("customers", **given)) is stale
 
 
-def test_stale_reads_distinguish_two_ways_to_one_state() -> None:
+def test_stale_reads_distinguish_two_paths_to_the_same_state() -> None:
     """Both deposits end in the same balance, whichever comes first. Only a stale read sees which it was."""
     seen: set[Any] = set()
 

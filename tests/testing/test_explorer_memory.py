@@ -44,7 +44,7 @@ def add_guarded(collection: Any, message: Message) -> Any:
     return guarded.update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
 
 
-def test_a_process_that_has_died_keeps_nothing() -> None:
+def test_memory_of_a_crashed_process_is_discarded() -> None:
     def build(collection: Any) -> Handler:
         died: list[str] = []
 
@@ -62,7 +62,7 @@ def test_a_process_that_has_died_keeps_nothing() -> None:
     assert "CRASH" not in str(report)  # a failure that it survives goes wrong, and a crash does not
 
 
-def test_a_delivery_survives_the_crash_of_another() -> None:
+def test_delivery_continues_in_its_process_if_another_crashes() -> None:
     """Each process tells its deliveries its number. A delivery that changes its process would notice."""
     processes = itertools.count()
 
@@ -82,7 +82,7 @@ def test_a_delivery_survives_the_crash_of_another() -> None:
 
 
 @pytest.mark.parametrize("faults", [1, 2])
-def test_build_resets_nothing_within_a_schedule(faults: int) -> None:
+def test_build_does_not_reset_state_within_a_schedule(faults: int) -> None:
     mails: list[str] = []
 
     def build(collection: Any) -> Handler:
@@ -103,7 +103,7 @@ def test_build_resets_nothing_within_a_schedule(faults: int) -> None:
 # --- what is proven of a handler that is recalled -----------------------------------------------------------------------
 
 
-def test_memory_outside_of_python_is_found(
+def test_state_in_environment_variables_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def build(table: Any) -> Handler:
@@ -127,7 +127,7 @@ def test_memory_outside_of_python_is_found(
     assert [step.words.partition(",")[0] for step in report.counterexample.steps] == ["PutItem orders m1: throttled"]
 
 
-def test_a_delivery_sleeps_by_the_explorers_clock() -> None:
+def test_delivery_sleeps_on_the_explorer_clock() -> None:
     slept: list[float] = []
 
     def build(collection: Any) -> Handler:

@@ -95,7 +95,7 @@ def digest(message: Message) -> str:
 
 
 @pytest.mark.parametrize("name_of", [digest, lambda message: message.body["order"]], ids=["digest", "order"])
-def test_a_message_taken_for_another_is_named(name_of: Callable[[Message], str]) -> None:
+def test_message_taken_for_a_duplicate_of_another_is_reported(name_of: Callable[[Message], str]) -> None:
     report = explored(deduplicated_by(name_of))
     (remark,) = report.remarks
     assert remark.kind == "idle"
@@ -109,7 +109,7 @@ def test_a_message_taken_for_another_is_named(name_of: Callable[[Message], str])
     report.assert_effectively_once(accept="idle")
 
 
-def test_a_first_message_without_effect_is_named() -> None:
+def test_first_message_without_effect_is_reported() -> None:
     def build(collection: Any) -> Handler:
         return lambda message: collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}})
 
@@ -132,7 +132,7 @@ def test_each_record_is_named_by_its_own_id() -> None:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence(), HighWaterMark()], ids=repr)
-def test_messages_that_each_do_their_work_get_no_remark(ledger: Any) -> None:
+def test_messages_that_each_have_an_effect_get_no_remark(ledger: Any) -> None:
     assert explored(guarding(add_guarded, ledger), reorder=False).remarks == ()
     assert (
         explored(guarding(add_guarded, ledger), TWO[::-1], schedules=1).remarks == ()
@@ -151,12 +151,12 @@ def raising_at_first(collection: Any) -> Handler:
     return handle
 
 
-def test_a_message_that_raises_undisturbed_is_named_with_its_error() -> None:
+def test_message_that_raises_undisturbed_is_reported_with_its_error() -> None:
     (remark,) = explored(raising_at_first, TWO[:1]).remarks
     assert remark.text.startswith("m1 raises ValueError: not prepared although nothing disturbs it, and is done only when")
 
 
-def test_raising_for_another_order_gets_no_remark() -> None:
+def test_handler_that_raises_if_order_differs_gets_no_remark() -> None:
     def build(collection: Any) -> Handler:
         inner = once(collection)
 
@@ -188,7 +188,7 @@ def test_a_result_that_decorators_refuse_gets_a_remark(returned: Any) -> None:
 
 
 @pytest.mark.parametrize("returned", [lambda _: None, lambda _: (), lambda outcome: outcome, lambda outcome: [outcome]])
-def test_what_the_decorators_take_is_no_remark(returned: Callable[[Any], Any]) -> None:
+def test_result_accepted_by_decorators_gets_no_remark(returned: Callable[[Any], Any]) -> None:
     assert explored(guarding(lambda guarded, message: returned(add_guarded(guarded, message)))).remarks == ()
 
 
@@ -223,7 +223,7 @@ TWICE = [twice_to_a_document, created_and_then_changed, changed_and_then_created
 
 @pytest.mark.parametrize("handle", TWICE)
 @pytest.mark.parametrize("is_unique", [False, True])
-def test_a_second_write_to_a_document_is_named(
+def test_second_write_to_a_document_is_reported(
     handle: Callable[[Any, Message], Any],
     is_unique: bool,  # given by name
 ) -> None:
@@ -240,7 +240,7 @@ def test_a_second_write_to_a_document_is_named(
     assert "message.part(" in remark.text
 
 
-def test_a_second_write_to_an_item_is_named() -> None:
+def test_second_write_to_an_item_is_reported() -> None:
     def build(table: Any) -> Handler:
         guarded = GuardedTable(table, SeenIds())
 
@@ -269,7 +269,7 @@ def written_and_then_looked_at(guarded: Any, message: Message) -> Any:
 
 
 @pytest.mark.parametrize("handle", [in_parts, to_two_entities, written_and_then_looked_at])
-def test_writes_that_all_happen_are_no_remark(handle: Callable[[Any, Message], Any]) -> None:
+def test_writes_that_are_all_applied_get_no_remark(handle: Callable[[Any, Message], Any]) -> None:
     report = explored(guarding(handle), [ORDER])
     report.assert_effectively_once()
     assert report.remarks == ()
@@ -288,9 +288,7 @@ BLIND_OBSERVES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("observe", BLIND_OBSERVES.values(), ids=BLIND_OBSERVES)
 @pytest.mark.parametrize("build", [once, adds], ids=["right", "wrong"])
-def test_an_observe_that_sees_no_message_fails_the_assertion(
-    build: Callable[[Any], Handler], observe: Callable[[Any], Any]
-) -> None:
+def test_assertion_fails_if_observe_sees_no_message(build: Callable[[Any], Handler], observe: Callable[[Any], Any]) -> None:
     report = explored(build, observe=observe)
     assert report.ok  # a handler that does everything twice as well
     assert [kind for kind in kinds(report) if kind in FAILING] == ["unobserved"]
@@ -299,12 +297,12 @@ def test_an_observe_that_sees_no_message_fails_the_assertion(
     report.assert_effectively_once(accept=["unobserved"])
 
 
-def test_where_observe_looks_and_where_the_handler_writes_are_named() -> None:
+def test_remark_names_observed_entity_and_written_entity() -> None:
     (remark,) = explored(once, observe=lambda customers: customers.database.accounts.find_one({"_id": "a1"})).remarks
     assert "It asks find_one accounts a1; the handler writes update_one customers c1." in remark.text
 
 
-def test_messages_that_are_all_refused_fail_the_assertion() -> None:
+def test_unobserved_remark_explains_that_all_messages_are_refused() -> None:
     build = guarding(
         lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
     )
@@ -356,7 +354,7 @@ def _yields(customers: Any) -> Any:
 
 
 @pytest.mark.parametrize("always_true", [_yields, lambda customers: (customers.count_documents({}) < 1, "too many")])
-def test_an_invariant_that_is_true_whatever_it_finds_is_refused(always_true: Callable[[Any], Any]) -> None:
+def test_invariant_that_is_always_true_is_refused(always_true: Callable[[Any], Any]) -> None:
     with pytest.raises(ConfigurationError, match="counts as true whatever is in it"):
         explored(once, invariant=always_true)
 
@@ -402,7 +400,7 @@ def test_a_note_is_neither_a_failure_nor_a_warning(recwarn: pytest.WarningsRecor
     assert list(recwarn) == []
 
 
-def test_a_kind_that_does_not_exist_cannot_be_accepted() -> None:
+def test_unknown_kind_is_refused_in_accept() -> None:
     with pytest.raises(ConfigurationError, match=f"accept='vacuous'.*{', '.join([*FAILING, *DOUBTFUL])}"):
         explored(once).assert_effectively_once(accept="vacuous")
 
@@ -412,7 +410,7 @@ def test_an_accepted_remark_does_not_hide_a_counterexample() -> None:
         explored(adds).assert_effectively_once(accept=[*FAILING, *DOUBTFUL])
 
 
-def test_every_kind_is_described_where_a_user_looks_it_up() -> None:
+def test_every_kind_is_described_in_the_remark_docstring() -> None:
     described = str(Remark.__doc__)
     assert [kind for kind in (*FAILING, *DOUBTFUL, "note") if f'`"{kind}"`' not in described] == []
 
@@ -420,7 +418,7 @@ def test_every_kind_is_described_where_a_user_looks_it_up() -> None:
 # --- bounds that leave nothing to try -------------------------------------------------------------------------------------
 
 
-def test_bounds_that_leave_one_undisturbed_schedule_fail_the_assertion() -> None:
+def test_assertion_fails_if_bounds_allow_only_one_undisturbed_schedule() -> None:
     report = explored(adds, TWO[:1], deliveries=1, faults=0)
     assert kinds(report) == ["untried"]
     with pytest.raises(AssertionError, match="any handler would pass"):
@@ -452,7 +450,7 @@ def pays_if(is_there: Callable[[Any], Any]) -> Callable[[Any], Handler]:
     [lambda orders: orders.find_one(C1), lambda orders: orders.count_documents(C1), lambda orders: [*orders.find(C1)]],
 )
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
-def test_a_message_that_gives_up_early_is_named(is_there: Callable[[Any], Any], messages: Sequence[Message]) -> None:
+def test_message_without_effect_if_early_is_reported(is_there: Callable[[Any], Any], messages: Sequence[Message]) -> None:
     report = explored(pays_if(is_there), messages, observe=lambda customers: [one["balance"] for one in customers.find()])
     assert report.ok
     (remark,) = report.remarks
@@ -462,7 +460,7 @@ def test_a_message_that_gives_up_early_is_named(is_there: Callable[[Any], Any], 
     )
 
 
-def test_a_missing_entity_taken_for_an_answer_is_early() -> None:
+def test_missing_entity_accepted_as_done_gets_an_early_remark() -> None:
     def handle(guarded: Any, message: Message) -> Any:
         if message.id == "place":
             return guarded.insert_one(message, {**C1, "balance": 10})
@@ -473,7 +471,7 @@ def test_a_missing_entity_taken_for_an_answer_is_early() -> None:
 
 
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
-def test_a_creation_refused_after_an_upsert_is_named(
+def test_creation_refused_after_an_upsert_is_reported(
     messages: Sequence[Message],
 ) -> None:
     def handle(guarded: Any, message: Message) -> Any:
@@ -514,7 +512,7 @@ PAID = {"$set": {"paid": 10}}
         lambda orders: orders.bulk_write([UpdateOne(C1, PAID)]),
     ],
 )
-def test_an_early_plain_write_is_named(change: Callable[[Any], Any]) -> None:
+def test_early_plain_write_is_reported(change: Callable[[Any], Any]) -> None:
     report = explored(plainly(placed, change), (PAY, PLACE), observe=lambda orders: [*orders.find()])
     (remark,) = report.remarks
     assert remark.kind == "early"
@@ -524,7 +522,7 @@ def test_an_early_plain_write_is_named(change: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     "create", [placed, lambda orders: orders.update_one(C1, {"$setOnInsert": {"items": 3}}, upsert=True)]
 )
-def test_a_plain_creation_that_an_upsert_has_forestalled_is_named(create: Callable[[Any], Any]) -> None:
+def test_plain_creation_after_an_upsert_is_reported(create: Callable[[Any], Any]) -> None:
     paid = plainly(create, lambda orders: orders.update_one(C1, PAID, upsert=True))
     (remark,) = explored(paid, (PAY, PLACE), observe=lambda orders: [*orders.find()]).remarks
     assert remark.kind == "early"
@@ -546,7 +544,7 @@ def items_of(orders: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(retention=None), SeenIds(), HighWaterMark()], ids=repr)
-def test_a_guarded_creation_after_an_upsert_is_named(ledger: Any) -> None:
+def test_guarded_creation_after_an_upsert_is_reported(ledger: Any) -> None:
     messages = Message("pay", "p", 1), Message("place", "q", 1)
     report = explored(upserting(ON_INSERT, {"$inc": {"paid": 10}}, ledger), messages, observe=items_of)
     assert report.ok
@@ -564,7 +562,7 @@ def test_a_guarded_creation_after_an_upsert_is_named(ledger: Any) -> None:
     ],
     ids=["it writes more", "the other creates the same", "the first of two wins"],
 )
-def test_a_guarded_creation_that_loses_nothing_gets_no_remark(placed: Any, paid: Any) -> None:
+def test_guarded_creation_without_lost_data_gets_no_remark(placed: Any, paid: Any) -> None:
     assert explored(upserting(placed, paid), (PAY, PLACE), observe=items_of).remarks == ()
 
 
@@ -592,13 +590,13 @@ def taking(take: Callable[[Any, Any], Any], holder: Callable[[Message], Any]) ->
 
 
 @pytest.mark.parametrize("take", TAKES)
-def test_the_second_of_two_plain_creations_is_not_idle(take: Callable[[Any, Any], Any]) -> None:
+def test_conflicting_plain_creation_gets_no_remark(take: Callable[[Any, Any], Any]) -> None:
     report = explored(taking(take, lambda message: message.id), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
     assert report.remarks == ()
 
 
 @pytest.mark.parametrize("take", TAKES)
-def test_a_repeated_equal_creation_is_idle(take: Callable[[Any, Any], Any]) -> None:
+def test_equal_repeated_creation_gets_an_idle_remark(take: Callable[[Any, Any], Any]) -> None:
     report = explored(taking(take, lambda _: "ann"), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
     assert kinds(report) == ["idle"]
 
@@ -621,7 +619,7 @@ def test_a_message_that_depends_on_another_gets_no_remark() -> None:
     assert explored(build, messages, observe=lambda accounts: accounts.find_one({"_id": "a1"}, {"open": 1})).remarks == ()
 
 
-def test_a_hash_of_a_text_is_named_with_its_line() -> None:
+def test_hash_of_a_string_is_reported_with_its_line() -> None:
     def build(customers: Any) -> Handler:
         def handle(message: Message) -> None:
             shard = hash(message.id) % 1

@@ -61,7 +61,7 @@ def trial_step(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_step_reads_as_what_happened(happened: TrialStep, told: str) -> None:
+def test_step_description_states_the_event(happened: TrialStep, told: str) -> None:
     assert in_words(happened) == told
 
 
@@ -102,13 +102,13 @@ def test_an_undisturbed_failure_is_shown_as_plain_deliveries() -> None:
     assert "     delivered one at a time, undisturbed:\n     m1, delivery 1: UpdateItem orders o-1: applied\n" in text
 
 
-def test_redeliveries_without_end_are_cut_short() -> None:
+def test_long_redelivery_list_is_truncated() -> None:
     text = shown(trial_step(READ, DONE), *[trial_step(WRITE, DONE, settling=True)] * 40).text
     assert text.count("m1, delivery 1: UpdateItem") == 12
     assert "     and 28 requests more\n" in text
 
 
-def test_many_states_and_large_ones_stay_readable() -> None:
+def test_many_or_large_states_are_shortened_and_wrapped() -> None:
     text = shown(
         trial_step(READ, DONE), expected=tuple({"n": n} for n in range(8)), observed={"k" * 60: 1, "l" * 60: 2}
     ).text

@@ -62,7 +62,7 @@ def ends_of(handle: Handle, **options: Any) -> list[dict[str, Any]]:
 # --- explorations -----------------------------------------------------------------------------------------------------
 
 
-def test_a_crash_leaves_any_of_the_pending_requests_behind() -> None:
+def test_crash_can_apply_any_subset_of_pending_requests() -> None:
     async def handle(collection: Any) -> None:
         found = sorted(set(await everything(collection)) & {"a", "b"})
         if await collection.find_one({"_id": "begun"}) is not None:
@@ -75,7 +75,7 @@ def test_a_crash_leaves_any_of_the_pending_requests_behind() -> None:
     assert sorted(end["found"] for end in ends if "found" in end) == [[], ["a"], ["a", "b"], ["b"]]
 
 
-def test_a_request_that_a_task_group_cancels_may_have_arrived() -> None:
+def test_cancelled_request_of_a_task_group_can_still_be_applied() -> None:
     async def handle(collection: Any) -> None:
         with suppress(BaseExceptionGroup):
             async with asyncio.TaskGroup() as group:
@@ -124,7 +124,7 @@ def test_a_report_shows_cancelled_requests() -> None:
     assert words(lambda seen: {*seen} == {"b"}) == [late, unsent, "update_one t b: applied"]
 
 
-def test_an_early_timer_is_a_fault() -> None:
+def test_early_timer_counts_as_a_fault() -> None:
     async def handle(collection: Any) -> None:
         async def late() -> None:
             await asyncio.sleep(60)
@@ -182,7 +182,7 @@ def test_deliveries_that_wait_for_a_lock_take_turns(
     assert report.exhausted
 
 
-def test_a_lock_of_two_processes_is_refused_with_the_remedy() -> None:
+def test_lock_shared_by_two_processes_is_refused_with_the_remedy() -> None:
     lock = threading.Lock()
 
     async def handle(collection: Any) -> None:
@@ -198,7 +198,7 @@ def test_a_lock_of_two_processes_is_refused_with_the_remedy() -> None:
     [asyncio.to_thread, lambda send: asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), send)],
     ids=["to_thread", "an executor of one's own"],
 )
-def test_a_request_in_a_thread_of_an_executor_is_refused(in_a_thread: Callable[[Any], Any]) -> None:
+def test_request_in_an_executor_thread_is_refused(in_a_thread: Callable[[Any], Any]) -> None:
     def build(collection: Any) -> Any:
         def send() -> None:
             with suppress(ConfigurationError):
@@ -213,7 +213,7 @@ def test_a_request_in_a_thread_of_an_executor_is_refused(in_a_thread: Callable[[
         explore(build, [M1], lambda: mongomock_collection("t"), lambda collection: collection.find_one({}))
 
 
-def test_a_loop_that_cannot_be_watched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_event_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WatchedLoop, "can_watch", lambda _: False)
     with pytest.raises(
         ConfigurationError, match=r"in an event loop of the kind asyncio.*, in which the explorer cannot tell"

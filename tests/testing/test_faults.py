@@ -105,7 +105,7 @@ def is_mongo(shop: Shop) -> bool:
 # ---------------------------------------------------------------- crashes
 
 
-def test_a_crash_before_a_request_leaves_nothing(shop: Shop) -> None:
+def test_crash_before_a_request_has_no_effect(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.before(2)
     shop.add(faults.store)
@@ -116,7 +116,7 @@ def test_a_crash_before_a_request_leaves_nothing(shop: Shop) -> None:
     assert shop.count() == 2
 
 
-def test_a_crash_after_a_request_leaves_its_effect(shop: Shop) -> None:
+def test_effect_remains_after_a_crash_following_the_request(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.after(1)
     with pytest.raises(Crash):
@@ -124,7 +124,7 @@ def test_a_crash_after_a_request_leaves_its_effect(shop: Shop) -> None:
     assert shop.count() == 1
 
 
-def test_a_dead_process_sends_nothing_more(shop: Shop) -> None:
+def test_crashed_process_sends_no_more_requests(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.before(1)
 
@@ -156,7 +156,7 @@ def test_a_lost_response_raises_the_drivers_error_without_retries(shop: Shop) ->
     assert shop.count() == 1
 
 
-def test_botocore_itself_sends_a_lost_request_again(table: Any, client: Any) -> None:
+def test_botocore_retries_a_request_if_response_is_lost(table: Any, client: Any) -> None:
     for shop in (table_shop(table), client_shop(table, client)):
         before = shop.count()
         faults = Faults(shop.store)
@@ -168,7 +168,7 @@ def test_botocore_itself_sends_a_lost_request_again(table: Any, client: Any) -> 
         assert shop.count() == before + 3
 
 
-def test_a_guarded_table_knows_its_own_lost_write(table: Any) -> None:
+def test_guarded_table_recognizes_its_own_lost_write(table: Any) -> None:
     faults = Faults(table)
     faults.lose_answer(1)
     orders = GuardedTable(faults.store, SeenIds())
@@ -193,7 +193,7 @@ def test_retried_mongodb_write_returns_the_first_response() -> None:
 # ---------------------------------------------------------------- the other faults
 
 
-def test_throttling_passes_after_as_many_requests_as_were_planned(shop: Shop) -> None:
+def test_throttling_ends_after_the_planned_requests(shop: Shop) -> None:
     faults = Faults(shop.store)
     for where in (1, lambda request: request.writes):
         faults.throttle(where)
@@ -208,7 +208,7 @@ def test_throttling_passes_after_as_many_requests_as_were_planned(shop: Shop) ->
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_timeout_does_not_tell_whether_the_request_took_effect(shop: Shop, applied: bool) -> None:
+def test_timeout_raises_whether_or_not_request_took_effect(shop: Shop, applied: bool) -> None:
     faults = Faults(shop.store)
     faults.time_out(1, applied=applied)
     with pytest.raises(NetworkTimeout if is_mongo(shop) else ReadTimeoutError):
@@ -216,7 +216,7 @@ def test_a_timeout_does_not_tell_whether_the_request_took_effect(shop: Shop, app
     assert shop.count() == applied
 
 
-def test_a_cancelled_transaction_says_why_for_each_action(table: Any, client: Any) -> None:
+def test_cancelled_transaction_has_a_reason_for_each_action(table: Any, client: Any) -> None:
     faults = Faults(client)
     faults.cancel_transaction(1)
     put = {"Put": {"TableName": "customers", "Item": {"id": {"S": "c1"}}}}
@@ -230,7 +230,7 @@ def test_a_cancelled_transaction_says_why_for_each_action(table: Any, client: An
     assert "Item" not in table.get_item(Key={"id": "c1"})
 
 
-def test_a_refused_connection_leaves_nothing(shop: Shop) -> None:
+def test_refused_connection_has_no_effect(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.refuse_connection(1)
     with pytest.raises(ServerSelectionTimeoutError if is_mongo(shop) else EndpointConnectionError, match="connect"):
@@ -242,7 +242,7 @@ def batch_of(*names: str) -> dict[str, Any]:
     return {"customers": [{"PutRequest": {"Item": {"id": {"S": name}}}} for name in names]}
 
 
-def test_a_batch_leaves_its_last_write_and_says_so(table: Any, client: Any) -> None:
+def test_batch_reports_its_last_write_as_unprocessed(table: Any, client: Any) -> None:
     faults = Faults(client)
     faults.leave_unprocessed(1)
     faults.leave_unprocessed(2)
@@ -284,7 +284,7 @@ def test_an_unused_fault_fails_with_a_remedy(shop: Shop) -> None:
     assert f"\n  1. {faults.requests[0]}" in str(caught.value)
 
 
-def test_stores_in_a_dict_share_their_positions(table: Any) -> None:
+def test_stores_in_a_dict_share_request_positions(table: Any) -> None:
     shops = {"customers": table_shop(table), "archive": collection_shop()}
     faults = Faults({name: shop.store for name, shop in shops.items()})
     faults.before(2)
@@ -297,7 +297,7 @@ def test_stores_in_a_dict_share_their_positions(table: Any) -> None:
 # ---------------------------------------------------------------- asynchronous stores
 
 
-def test_an_asynchronous_collection_meets_the_same_faults() -> None:
+def test_faults_work_with_an_async_collection() -> None:
     async def main() -> None:
         raw = mongomock_collection("customers", asynchronous=True)
         faults = Faults(raw)

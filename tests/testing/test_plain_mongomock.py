@@ -21,7 +21,7 @@ def orders() -> Any:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()], ids=str)
-def test_every_way_to_write_takes_effect_once(orders: Any, ledger: Ledger) -> None:
+def test_every_write_method_takes_effect_once(orders: Any, ledger: Ledger) -> None:
     guarded = GuardedCollection(orders, ledger)
     for expected in (Applied, Duplicate):
         assert isinstance(guarded.insert_one(M1, {"_id": "inserted", "n": 1}), expected)
@@ -33,7 +33,7 @@ def test_every_way_to_write_takes_effect_once(orders: Any, ledger: Ledger) -> No
         assert guarded.find_one({"_id": name}) == {"_id": name, "n": 1}
 
 
-def test_fields_under_a_unique_index_name_an_entity(orders: Any) -> None:
+def test_fields_with_a_unique_index_identify_an_entity(orders: Any) -> None:
     guarded = GuardedCollection(orders, SeenIds(), key=("email",))
     with pytest.raises(ConfigurationError, match="unique index"):
         guarded.update_one(M1, {"email": "a@b"}, {"$inc": {"n": 1}}, upsert=True)
@@ -42,7 +42,7 @@ def test_fields_under_a_unique_index_name_an_entity(orders: Any) -> None:
         assert isinstance(guarded.update_one(M1, {"email": "a@b"}, {"$inc": {"n": 1}}, upsert=True), expected)
 
 
-def test_a_unique_index_refuses_without_naming_itself(orders: Any) -> None:
+def test_unnamed_unique_index_violation_is_raised(orders: Any) -> None:
     orders.create_index("email", unique=True)
     orders.insert_one({"_id": "other", "email": "a@b"})
     guarded = GuardedCollection(orders, SeenIds())
@@ -57,6 +57,6 @@ async def _write(guarded: AsyncGuardedCollection) -> None:
     await guarded.update_one(M1, {"_id": "o-1"}, {"$inc": {"n": 1}}, upsert=True)
 
 
-def test_the_asynchronous_guard_says_that_mongomock_is_not_asynchronous(orders: Any) -> None:
+def test_async_guard_refuses_synchronous_mongomock(orders: Any) -> None:
     with pytest.raises(ConfigurationError, match="is not asynchronous"):
         _write(AsyncGuardedCollection(orders, SeenIds())).send(None)

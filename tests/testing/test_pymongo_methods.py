@@ -44,7 +44,7 @@ def tapped(orders: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "path"), [(Collection, ()), (AsyncCollection, ()), (Database, ("database",)), (AsyncDatabase, ("database",))]
 )
-def test_a_tap_refuses_each_method_that_it_cannot_judge(tapped: Any, kind: type[Any], path: tuple[str, ...]) -> None:
+def test_tap_refuses_each_unknown_method(tapped: Any, kind: type[Any], path: tuple[str, ...]) -> None:
     known = methods.DATABASE_READS | methods.DATABASE_SILENT if path else methods.READS | methods.WRITES | methods.SILENT
     for name in sorted(public(kind) - known):
         with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped"):
@@ -55,7 +55,7 @@ def test_a_tap_refuses_each_method_that_it_cannot_judge(tapped: Any, kind: type[
 
 
 @pytest.mark.parametrize(("kind", "answered"), [(Collection, ARGUMENTS), (Database, DATABASE_ARGUMENTS)])
-def test_the_stand_in_refuses_methods_that_mongomock_cannot_answer(orders: Any, kind: type[Any], answered: Any) -> None:
+def test_stand_in_refuses_methods_unsupported_by_mongomock(orders: Any, kind: type[Any], answered: Any) -> None:
     for name in sorted(public(kind) - set(answered) - ATTRIBUTES):
         with pytest.raises(UnsupportedByStandIn, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
             getattr(orders if kind is Collection else orders.database, name)()
@@ -84,21 +84,21 @@ WITHOUT_EFFECT = {
 }
 
 
-def test_arguments_that_mongomock_would_ignore_are_refused(orders: Any) -> None:
+def test_arguments_ignored_by_mongomock_are_refused(orders: Any) -> None:
     for method, argument in [one for one in IGNORED if one[1] not in WITHOUT_EFFECT]:
         given = {name: {"x": 1} for name in methods.required_names(method)}
         with pytest.raises(UnsupportedByStandIn, match=f"^mongomock's {method} does not do what {argument} asks for"):
             getattr(orders, method)(**given, **{argument: {"x": 1}})
 
 
-def test_an_index_may_be_created_with_others(orders: Any) -> None:
+def test_several_indexes_can_be_created_at_once(orders: Any) -> None:
     assert orders.create_indexes([IndexModel("a", unique=True), IndexModel([("b", 1)], name="b")]) == ["a_1", "b"]
     assert orders.index_information()["a_1"]["unique"]
     with pytest.raises(UnsupportedByStandIn, match="create_index does not do what collation asks for"):
         orders.create_indexes([IndexModel("c", collation={"locale": "en"})])
 
 
-def test_the_database_of_a_stand_in_has_what_pymongos_has(orders: Any) -> None:
+def test_stand_in_database_supports_common_pymongo_methods(orders: Any) -> None:
     database = orders.database
     assert database.command("ping") == {"ok": 1}
     assert database.command({"buildInfo": 1})["version"]
@@ -118,7 +118,7 @@ class Stock(beanie.Document):
         indexes: ClassVar[list[str]] = ["left"]
 
 
-def test_beanie_opens_the_asynchronous_stand_in() -> None:
+def test_beanie_works_with_the_async_stand_in() -> None:
     async def use() -> None:
         database = mongomock_collection(asynchronous=True).database
         await beanie.init_beanie(database, document_models=[Stock])
@@ -138,7 +138,7 @@ def test_beanie_opens_the_asynchronous_stand_in() -> None:
     asyncio.run(use())
 
 
-def test_the_client_of_a_stand_in_has_no_sessions(orders: Any) -> None:
+def test_stand_in_client_refuses_sessions(orders: Any) -> None:
     client = orders.database.client
     assert type(client.other.things) is type(orders)
     client.other.things.insert_one({"_id": 1})

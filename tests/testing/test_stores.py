@@ -49,14 +49,14 @@ class Unacknowledged(Collection):
     write_concern = WriteConcern(w=0)
 
 
-def test_a_table_is_named_once() -> None:
+def test_missing_or_repeated_table_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="say which one with table_name"):
         GuardedTable(cast("Any", SimpleNamespace(update_item=print)), SeenIds())
     with pytest.raises(ConfigurationError, match="A Table knows its own name"):
         GuardedTable(Table(), SeenIds(), table_name="orders")
 
 
-def test_a_collection_writes_for_sure() -> None:
+def test_collection_with_unacknowledged_writes_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="w=0"):
         GuardedCollection(Unacknowledged(), SeenIds())
     with pytest.raises(ConfigurationError, match="durability='none'"):
@@ -64,12 +64,12 @@ def test_a_collection_writes_for_sure() -> None:
 
 
 @pytest.mark.parametrize(("guard", "client"), [(GuardedTable, AsyncTable), (GuardedCollection, AsyncCollection)])
-def test_an_asynchronous_client_is_refused_before_anything_is_sent(guard: Any, client: type[Any]) -> None:
+def test_async_client_is_refused_by_blocking_guard(guard: Any, client: type[Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{client.__name__} is asynchronous: guard it with the Async class"):
         guard(client(), SeenIds())
 
 
-def test_a_drivers_blocking_client_is_refused_before_anything_is_sent() -> None:
+def test_blocking_client_is_refused_by_async_guard() -> None:
     table = boto3.resource("dynamodb", region_name="eu-west-1").Table("orders")
     with pytest.raises(ConfigurationError, match="is not asynchronous: guard it with the class without Async"):
         AsyncGuardedTable(table, SeenIds())
@@ -86,7 +86,7 @@ def test_a_method_that_erases_ledgers_is_refused(method: str) -> None:
         asyncio.run(getattr(AsyncGuardedCollection(AsyncCollection(), SeenIds()), method)(M1, {"_id": 1}, {"a": 1}))
 
 
-def test_requests_of_a_table_go_to_its_client() -> None:
+def test_table_requests_are_sent_by_the_client() -> None:
     asked: list[dict[str, Any]] = []
 
     def update_item(**request: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ NOW = 1_700_000_000.0
 # ---------------------------------------------------------------- SQS
 
 
-def test_an_sqs_record_is_that_of_aws() -> None:
+def test_sqs_record_equals_the_aws_format() -> None:
     (record,) = sqs_event({"order": "o-1"})["Records"]
     handle = record.pop("receiptHandle")
     assert handle.startswith("AQEB")
@@ -42,7 +42,7 @@ def test_an_sqs_record_is_that_of_aws() -> None:
     }
 
 
-def test_a_fifo_record_says_its_group_and_its_place() -> None:
+def test_fifo_record_has_its_group_and_sequence_number() -> None:
     event = sqs_event("a", "b", "c", queue="orders.fifo", group=["g1", "g2", "g1"], sequence=7)
     attributes = [record["attributes"] for record in event["Records"]]
     assert [found["MessageGroupId"] for found in attributes] == ["g1", "g2", "g1"]
@@ -53,7 +53,7 @@ def test_a_fifo_record_says_its_group_and_its_place() -> None:
     assert len({found["MessageDeduplicationId"] for found in attributes}) == 3
 
 
-def test_the_same_body_in_a_later_event_is_a_redelivery() -> None:
+def test_same_body_in_a_later_event_keeps_its_message_id() -> None:
     first, second = sqs_event("a", "a")["Records"]
     assert first["messageId"] != second["messageId"]
     (again,) = sqs_event("a", attributes={"ApproximateReceiveCount": 2})["Records"]
@@ -63,7 +63,7 @@ def test_the_same_body_in_a_later_event_is_a_redelivery() -> None:
     assert sqs_event("a", queue="other")["Records"][0]["messageId"] != first["messageId"]
 
 
-def test_message_attributes_are_those_of_sqs() -> None:
+def test_message_attributes_equal_the_sqs_format() -> None:
     (record,) = sqs_event("body", message_attributes={"trace": "é", "n": 5, "blob": b"\x00\x01"})["Records"]
     number = {"stringValue": "5", "dataType": "Number", "stringListValues": [], "binaryListValues": []}
     assert record["messageAttributes"]["n"] == number
@@ -76,7 +76,7 @@ def test_message_attributes_are_those_of_sqs() -> None:
 # ---------------------------------------------------------------- streams
 
 
-def test_a_kinesis_record_is_that_of_aws() -> None:
+def test_kinesis_record_equals_the_aws_format() -> None:
     event = kinesis_event({"n": 1}, b"\x00", "é", partition_key=["a", "b", "c"], shard=3, sequence=5)
     first, second, third = event["Records"]
     assert first["kinesis"] == {
@@ -104,7 +104,7 @@ def test_a_kinesis_record_is_that_of_aws() -> None:
     assert read[2].data_as_text() == "é"
 
 
-def test_a_record_of_a_dynamodb_stream_is_that_of_aws() -> None:
+def test_dynamodb_stream_record_equals_the_aws_format() -> None:
     item = {
         "orderId": "o-1",
         "n": Decimal("1.5"),
@@ -150,12 +150,12 @@ def test_a_record_of_a_dynamodb_stream_is_that_of_aws() -> None:
         ((None, {"id": "o-1"}), "has no 'orderId': name the table's key"),
     ],
 )
-def test_a_change_that_no_stream_could_hold_is_refused(change: Any, text: str) -> None:
+def test_invalid_stream_change_is_refused(change: Any, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         dynamodb_stream_event(change)
 
 
-def test_a_kafka_event_is_that_of_aws() -> None:
+def test_kafka_event_equals_the_aws_format() -> None:
     event = kafka_event(
         {"n": 1}, b"\x00", None, partition=[0, 1, 0], offset=15, key=["a", None, {"k": 1}], headers={"h": "v"}
     )
@@ -193,14 +193,14 @@ def test_a_kafka_event_is_that_of_aws() -> None:
         lambda: kafka_event({"a": 1}, headers={"h": b"\xff"}),
     ],
 )
-def test_every_event_is_json_and_the_same_each_time(make: Callable[[], dict[str, Any]]) -> None:
+def test_every_event_is_deterministic_json(make: Callable[[], dict[str, Any]]) -> None:
     assert json.dumps(make()) == json.dumps(make())
 
 
 # ---------------------------------------------------------------- the context
 
 
-def test_the_context_has_all_that_the_runtimes_has() -> None:
+def test_context_has_every_attribute_of_the_lambda_context() -> None:
     LambdaContext: Any = import_module("awslambdaric.lambda_context").LambdaContext  # noqa: N806  # the runtime has no types
     public = {name for name in dir(LambdaContext("id", {}, None, 0)) if not name.startswith("_")}
     context = lambda_context(function_name="orders")
@@ -211,7 +211,7 @@ def test_the_context_has_all_that_the_runtimes_has() -> None:
     assert context.lines == ["line"]
 
 
-def test_a_context_with_a_clock_ends_at_zero() -> None:
+def test_remaining_time_of_a_context_ends_at_zero() -> None:
     times = iter([100.0, 100.2, 100.999, 102.0])
     context = lambda_context(remaining_ms=1000, clock=lambda: next(times))
     assert [context.get_remaining_time_in_millis() for _ in range(3)] == [800, 1, 0]

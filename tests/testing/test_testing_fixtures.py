@@ -42,7 +42,7 @@ def tables() -> list[str]:
     return sorted(names)
 
 
-def test_tables_can_be_made_and_made_anew(moto_table: MakeTable) -> None:
+def test_table_created_again_is_empty(moto_table: MakeTable) -> None:
     assert tables() == []
     table = moto_table("orders", key="orderId")
     table.put_item(Item={"orderId": "o-1"})
@@ -52,7 +52,9 @@ def test_tables_can_be_made_and_made_anew(moto_table: MakeTable) -> None:
 
 
 @pytest.mark.parametrize("by", ["fixture", "function"])
-def test_tables_and_collections_need_no_block(by: str, moto_table: MakeTable, mongomock_collection: MakeCollection) -> None:
+def test_tables_and_collections_work_without_a_with_block(
+    by: str, moto_table: MakeTable, mongomock_collection: MakeCollection
+) -> None:
     make_table = moto_table if by == "fixture" else onewrite.testing.moto_table
     make_collection = mongomock_collection if by == "fixture" else onewrite.testing.mongomock_collection
     table = make_table("by-hand", "id", sort_key="line", types={"line": "N"})
@@ -72,7 +74,7 @@ def test_tables_and_collections_need_no_block(by: str, moto_table: MakeTable, mo
             assert collection.name == another.name == "orders"
 
 
-def test_an_unused_fault_fails_the_test_at_its_end(run: Callable[[str], pytest.RunResult]) -> None:
+def test_unused_fault_fails_the_test_on_teardown(run: Callable[[str], pytest.RunResult]) -> None:
     result = run("""
         import pytest
         from onewrite.testing import Crash
@@ -90,7 +92,7 @@ def test_an_unused_fault_fails_the_test_at_its_end(run: Callable[[str], pytest.R
     result.stdout.fnmatch_lines(["*No request met these planned faults: before(1)*"])
 
 
-def test_a_test_without_its_engine_is_skipped_with_a_remedy(run: Callable[[str], pytest.RunResult]) -> None:
+def test_test_is_skipped_with_the_remedy_if_engine_is_missing(run: Callable[[str], pytest.RunResult]) -> None:
     result = run("""
         import unittest
         import onewrite.testing
@@ -114,7 +116,7 @@ def test_a_test_without_its_engine_is_skipped_with_a_remedy(run: Callable[[str],
     result.stdout.fnmatch_lines_random(found)
 
 
-def test_an_engine_runs_once_for_all_tests(run: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_starts_once_for_all_tests(run: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[str] = []
     monkeypatch.setattr("onewrite.testing.servers.process._is_program", lambda _: True)
     monkeypatch.setattr("onewrite.testing.servers.process.ServerProcess.start", lambda server: starts.append(server.name))
@@ -129,6 +131,6 @@ def test_an_engine_runs_once_for_all_tests(run: Callable[[str], pytest.RunResult
     assert starts == ["mongod", "dynoxide", "dynamodb-local"]
 
 
-def test_pytest_is_told_of_the_plugin() -> None:
+def test_plugin_is_registered_with_pytest() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"onewrite": "onewrite.testing.plugin"}

@@ -72,7 +72,7 @@ def code_in(result: pytest.RunResult) -> str:
 
 
 @pytest.mark.parametrize("module", ["onewrite.testing", "onewrite.testing.plugin"])
-def test_the_plugin_costs_nothing_unused_it_imports_no_driver(module: str) -> None:
+def test_unused_plugin_does_not_import_a_driver(module: str) -> None:
     code = f"import {module}, sys; print([name for name in {DRIVERS} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
@@ -91,7 +91,7 @@ def test_a_counterexample_names_the_command_that_replays_it(run: Run) -> None:
     )
 
 
-def test_the_summary_says_that_explorations_were_cut_short(run: Run) -> None:
+def test_summary_reports_incomplete_explorations(run: Run) -> None:
     result = run(RIGHT.replace("observe=n", "observe=n, schedules=2"), "-W", "default")
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
@@ -125,7 +125,7 @@ def test_a_mistyped_replay_code_is_refused_before_any_test_runs(run: Run, code: 
     )
 
 
-def test_a_replay_code_of_other_messages_fails_the_run(run: Run) -> None:
+def test_run_fails_if_replay_code_matches_no_exploration(run: Run) -> None:
     result = run(RIGHT.replace("[M1]", "[M2]"), "--onewrite-replay=1.072f.1a1b.7ca9")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
@@ -133,7 +133,7 @@ def test_a_replay_code_of_other_messages_fails_the_run(run: Run) -> None:
     )
 
 
-def test_a_replay_is_refused_where_tests_run_in_other_processes(run: Run, pytester: pytest.Pytester) -> None:
+def test_replay_is_refused_if_tests_run_in_other_processes(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makeconftest("""
         def pytest_addoption(parser):
             parser.addoption("--numprocesses")  # as pytest-xdist has it
@@ -163,7 +163,7 @@ CANCELLING = f"""
 
 
 @pytest.mark.parametrize("options", [(), ("-W", "ignore")], ids=str)
-def test_a_test_that_cannot_fail_fails(run: Run, options: tuple[str, ...]) -> None:
+def test_test_with_a_blind_observe_fails(run: Run, options: tuple[str, ...]) -> None:
     result = run(BLIND, *options)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -191,7 +191,7 @@ def test_a_doubtful_remark_is_in_the_summary_once(run: Run) -> None:
     ignoring.assert_outcomes(passed=1)
 
 
-def test_the_summary_is_there_where_tests_run_in_other_processes(run: Run) -> None:
+def test_summary_is_printed_if_tests_run_in_other_processes(run: Run) -> None:
     silent = BLIND.replace(".assert_effectively_once()", "").replace("explore(guarded", "assert explore(guarded")
     result = run(silent, "-p", "xdist", "-n", "1")
     result.assert_outcomes(passed=1)
@@ -220,5 +220,5 @@ def test_an_unread_counterexample_fails_the_test(run: Run, line: str) -> None:
     result.stdout.fnmatch_lines(["*Not effectively once:*", "*m1, delivery 1*m1, delivery 2"])
 
 
-def test_a_test_that_looks_at_its_counterexample_passes(run: Run) -> None:
+def test_test_that_reads_its_counterexample_passes(run: Run) -> None:
     run(looking(f"assert {EXPLORED}.counterexample")).assert_outcomes(passed=1)

@@ -28,13 +28,13 @@ def stored(seed: int | None) -> list[Any]:
         return [table.scan()["Items"], [*collection.find()]]
 
 
-def test_one_seed_stores_the_same_each_time() -> None:
+def test_equal_seeds_store_equal_values() -> None:
     assert stored(1) == stored(1)
     for ours, others in zip(stored(1), stored(2), strict=True):
         assert ours != others
 
 
-def test_an_exploration_draws_from_no_seed() -> None:
+def test_exploration_does_not_consume_the_seeded_randomness() -> None:
     def drawn(*, explores: bool) -> list[Any]:
         with seeded(1), mongomock_collection() as collection:
             if explores:
@@ -53,7 +53,7 @@ def test_an_exploration_draws_from_no_seed() -> None:
     assert drawn(explores=True) == drawn(explores=True) == drawn(explores=False)
 
 
-def test_after_the_block_chance_is_back_also_where_it_raised() -> None:
+def test_randomness_is_restored_after_the_block_raises() -> None:
     with pytest.raises(ValueError, match="in the block"), seeded(1):
         raise ValueError("in the block")
     assert stored(None) != stored(None)

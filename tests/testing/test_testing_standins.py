@@ -80,7 +80,7 @@ def test_a_missing_package_is_named_with_its_extra(
     assert f'pip install "onewrite[{extra}]"' in str(missing.value)
 
 
-def test_a_refusal_is_an_onewrite_error_and_not_implemented() -> None:
+def test_refusal_is_an_onewrite_error_and_a_not_implemented_error() -> None:
     assert issubclass(UnsupportedByStandIn, OnewriteError)
     assert issubclass(UnsupportedByStandIn, NotImplementedError)
 
@@ -96,7 +96,7 @@ def test_other_clients_see_the_table() -> None:
         client.close()
 
 
-def test_a_table_sends_no_date(
+def test_clock_skew_is_not_reported_for_a_table(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with moto_table("orders", key="orderId") as table:
@@ -105,7 +105,7 @@ def test_a_table_sends_no_date(
     assert caplog.messages == []
 
 
-def test_keys_have_names_and_types() -> None:
+def test_keys_have_the_given_names_and_types() -> None:
     index = {
         "IndexName": "by-day",
         "KeySchema": [{"AttributeName": "day", "KeyType": "HASH"}],
@@ -122,7 +122,7 @@ def test_keys_have_names_and_types() -> None:
         assert table.query(IndexName="by-day", KeyConditionExpression=Key("day").eq(b"1"))["Count"] == 2
 
 
-def test_native_arguments_win() -> None:
+def test_native_arguments_take_precedence() -> None:
     schema = [{"AttributeName": "pk", "KeyType": "HASH"}]
     throughput = {"ReadCapacityUnits": 1, "WriteCapacityUnits": 1}
     with moto_table(TableName="native", KeySchema=schema, ProvisionedThroughput=throughput) as table:
@@ -140,18 +140,18 @@ def test_native_arguments_win() -> None:
         ({"types": {"name": "S"}}, "in no key"),
     ],
 )
-def test_a_key_that_makes_no_sense_is_refused(arguments: dict[str, Any], text: str) -> None:
+def test_invalid_key_is_refused(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         moto_table(**arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"name": ""}, {"database": None}])
-def test_a_collection_has_a_name_and_so_has_its_database(arguments: dict[str, Any]) -> None:
+def test_collection_without_a_valid_name_or_database_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="expected a string, such as"):
         mongomock_collection(**arguments)
 
 
-def test_each_open_table_is_gone_after_its_block() -> None:
+def test_table_is_removed_after_its_block() -> None:
     with moto_table("one") as one:
         one.put_item(Item={"orderId": "o-1"})
         with moto_table("two") as two:
@@ -164,7 +164,7 @@ def test_each_open_table_is_gone_after_its_block() -> None:
         assert one.scan()["Count"] == 0
 
 
-def test_a_table_joins_the_mock_of_the_test() -> None:
+def test_table_uses_an_active_moto_mock() -> None:
     with moto.mock_aws():
         client = boto3.client("dynamodb", region_name="eu-west-1")
         with moto_table("theirs"):
@@ -173,7 +173,7 @@ def test_a_table_joins_the_mock_of_the_test() -> None:
         client.close()
 
 
-def test_a_table_that_is_closed_sends_nothing() -> None:
+def test_closed_table_refuses_requests() -> None:
     with moto_table() as table:
         pass
     with pytest.raises(ConfigurationError, match="closed"):
@@ -192,7 +192,7 @@ def test_the_callers_account_and_endpoint_are_not_used(monkeypatch: pytest.Monke
     assert dict(os.environ) == before
 
 
-def test_without_a_region_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_uses_a_default_region_if_none_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_REGION", "ap-south-1")
     with moto_table() as table:
@@ -203,7 +203,7 @@ def test_without_a_region_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nervous_threads")
-def test_one_conditional_write_wins_each_time() -> None:
+def test_conditional_write_race_has_one_winner() -> None:
     with moto_table() as table:
 
         def race() -> list[int]:
@@ -231,7 +231,7 @@ def test_one_conditional_write_wins_each_time() -> None:
 # ---------------------------------------------------------------- mongomock_collection
 
 
-def test_a_collection_is_empty_and_alone_on_its_server() -> None:
+def test_each_collection_has_its_own_server() -> None:
     with mongomock_collection() as one, mongomock_collection("orders", database="shop") as other:
         one.insert_one({"_id": 1})
         assert (one.full_name, other.full_name) == ("test.orders", "shop.orders")
@@ -239,7 +239,7 @@ def test_a_collection_is_empty_and_alone_on_its_server() -> None:
 
 
 @pytest.mark.usefixtures("nervous_threads")
-def test_a_collection_counts_right_under_threads() -> None:
+def test_concurrent_increments_are_counted_exactly() -> None:
     with mongomock_collection() as plain:
         things = plain.with_options(write_concern=WriteConcern("majority"))
         things.insert_one({"_id": 1, "n": 0})
@@ -254,7 +254,7 @@ def test_a_collection_counts_right_under_threads() -> None:
 
 
 @pytest.mark.usefixtures("nervous_threads")
-def test_a_guarded_write_counts_each_message_once_under_threads() -> None:
+def test_guarded_writes_from_threads_count_each_message_once() -> None:
     with mongomock_collection() as things:
         guarded = GuardedCollection(things, SeenIds())
         messages = [Message(f"m{n}") for n in range(20)]
@@ -267,7 +267,7 @@ def test_a_guarded_write_counts_each_message_once_under_threads() -> None:
         assert guarded.find_one({"_id": 1}) == {"_id": 1, "n": 20}
 
 
-def test_the_asynchronous_face_awaits_the_same_collection() -> None:
+def test_async_stand_in_uses_the_same_collection() -> None:
     async def run() -> None:
         with mongomock_collection("things", asynchronous=True) as plain:
             things = plain.with_options(write_concern=WriteConcern("majority"))
