@@ -33,7 +33,7 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import STEP_SKEW
+from onewrite.core.step import MAX_STEP_SKEW
 from tests.contract.stores import NOW, MakeShop, Shop
 
 MINUTE, DAY = 60.0, 86_400.0
@@ -126,7 +126,7 @@ def test_only_the_worker_that_took_over_finishes_a_step(shop: Shop) -> None:
 
 def test_step_is_taken_over_while_its_key_is_known(shop: Shop) -> None:
     step = begin(shop)
-    last = NOW + DAY - MINUTE - 2 * STEP_SKEW.total_seconds()
+    last = NOW + DAY - MINUTE - 2 * MAX_STEP_SKEW.total_seconds()
     shop.clock.now = last + 1
     uncertain = shop.begin(M1, "o")
     assert uncertain == Uncertain(M1, NOW, step.fence, step.key)

@@ -111,7 +111,7 @@ def _told(store: Any) -> list[dict[str, Any]]:
     finder, found = store.outboxes.finder(moment(NOW + 9)), []
     while (box := run(finder.next(), store.outboxes.target)) is not None:
         if isinstance(box, Box):
-            found += [json.loads(event.cloudevent()) for event in box.outgoing_from()]
+            found += [json.loads(event.cloudevent()) for event in box.list_outgoing()]
     return found
 
 

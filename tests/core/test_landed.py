@@ -38,7 +38,7 @@ def landed(
     write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=CALL, burial=burial)
     top = {TOKEN: CALL, **fields}
     return has_landed(
-        write, Image(True, TOMBSTONE in fields, {}, lambda slot: stored.get(slot, ABSENT), steps, top, null_is_absent=False)
+        write, Image(True, TOMBSTONE in fields, {}, lambda slot: stored.get(slot, ABSENT), steps, top, is_null_absent=False)
     )
 
 

@@ -26,7 +26,7 @@ from onewrite import (
 )
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
-from onewrite.core.ledgers.marks import mark_slot
+from onewrite.core.ledgers.marks import locate_mark
 from onewrite.core.ledgers.ring import window
 
 AnyLedger = SeenIds | MessageIds | HighWaterMark | InSequence
@@ -279,7 +279,7 @@ def test_first_sequence_must_be_an_int(first: Any) -> None:
 )
 def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key: str) -> None:
     # Pinned: a change would make every entity forget its marks on the day of the upgrade.
-    assert mark_slot("ow_l", message.source, message.parts) == Slot("ow_@", key)
+    assert locate_mark("ow_l", message.source, message.parts) == Slot("ow_@", key)
 
 
 # --- what is kept between two moments -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import onewrite
-from onewrite.core.extras import installed_by
+from onewrite.core.extras import name_extra
 
 SOURCE = Path(onewrite.__path__[0]).parent
 
@@ -71,6 +71,6 @@ def test_what_needs_no_driver_is_imported_without_any(module: str) -> None:
 
 def test_foreign_failed_import_stays_as_it_is() -> None:
     theirs = ModuleNotFoundError("No module named 'shop'", name="shop")
-    with pytest.raises(ModuleNotFoundError) as caught, installed_by("mongodb", "onewrite.mongodb"):
+    with pytest.raises(ModuleNotFoundError) as caught, name_extra("mongodb", "onewrite.mongodb"):
         raise theirs
     assert caught.value is theirs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.size import item_size, value_size
+from onewrite.dynamodb.size import measure_item, measure_value
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from onewrite.dynamodb.size import item_size, value_size
     ids=repr,
 )
 def test_value_size_matches_dynamodbs_count(value: Any, expected: int) -> None:
-    assert value_size(value) == expected
+    assert measure_value(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_value_size_matches_dynamodbs_count(value: Any, expected: int) -> None:
     ],
 )
 def test_digits_of_a_number_are_counted_in_pairs(number: str, expected: int) -> None:
-    assert value_size(Decimal(number)) == expected
+    assert measure_value(Decimal(number)) == expected
 
 
 def test_attribute_names_count_toward_item_size() -> None:
-    assert item_size({}) == 0
-    assert item_size({"né": "abc", "n": 1}) == 3 + 3 + 1 + 2
+    assert measure_item({}) == 0
+    assert measure_item({"né": "abc", "n": 1}) == 3 + 3 + 1 + 2

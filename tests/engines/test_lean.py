@@ -81,7 +81,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanTableClient]:
         target = LeanTableClient(client)
         for name in ("update_item", "put_item", "get_item"):
             monkeypatch.setattr(client, name, _fell_back)
-        monkeypatch.setattr(target._look, "by_client", lambda: False)
+        monkeypatch.setattr(target.client_check, "must_use_client", lambda: False)
         return target
 
     return made
@@ -175,7 +175,7 @@ def test_invalid_request_raises_the_boto3_error(lean: GuardedTable, garbling: Ga
     assert garbling.operations == ["UpdateItem"] * 2
 
 
-# --- answers that are none -------------------------------------------------------------------------------------------------
+# --- responses that are none -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("garble", GARBLES)

@@ -90,7 +90,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanQueueClient]:
         target = LeanQueueClient(client)
         for method in OPERATIONS.values():
             monkeypatch.setattr(client, method, _fell_back)
-        monkeypatch.setattr(target._look, "by_client", lambda: False)
+        monkeypatch.setattr(target.client_check, "must_use_client", lambda: False)
         return target
 
     return made

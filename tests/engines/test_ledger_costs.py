@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Applied, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size
+from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item
 from onewrite.dynamodb.values import plain_values
 from onewrite.testing.servers.engines import Dynoxide
 from tests.support.pages import ROOT
@@ -102,7 +102,7 @@ def test_item_grows_only_by_its_marks_at_any_rate(ledger: Any, rate: int, dynoxi
         assert isinstance(outcome, Applied)
         units = outcome.response["ConsumedCapacity"]["CapacityUnits"]
         if n in (1000, 3000):
-            sizes.append(item_size(plain_values(dynamo.get_item(TableName=table, Key={"id": {"S": "e"}})["Item"])))
+            sizes.append(measure_item(plain_values(dynamo.get_item(TableName=table, Key={"id": {"S": "e"}})["Item"])))
     bytes_per_message = 10 if isinstance(ledger, SeenIds) else 0
     assert sizes[1] - sizes[0] == 2000 * bytes_per_message
     assert units == 1 + 3000 * bytes_per_message // 1024

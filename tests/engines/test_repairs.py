@@ -249,7 +249,7 @@ def test_forget_warns_that_events_are_emitted_again(place: Place, capsys: pytest
 
 def test_ledger_of_another_format_version_is_never_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(**{"ow_l": "ow2 14d", "ow_new:l": "ow1 unheard of"})
-    found = {each["attribute"]: each["other_version"] for each in inspect(place, capsys)["ledgers"]}
+    found = {each["attribute"]: each["describe_other_version"] for each in inspect(place, capsys)["ledgers"]}
     assert found == {"ow_l": "ow2 14d", "ow_new:l": None}
     assert answers(place, capsys, "m1") == [("", "LedgerMismatch"), ("", "LedgerMismatch")]
     assert place.run("inspect", "--message", "m1") == 0

@@ -80,15 +80,15 @@ def _event(message: Message) -> str:
 
 
 class _TableByCount(TableOutboxes):
-    def _as_read(self, box: Any, words: Any, place: int | None) -> list[str]:
+    def _match_read_box(self, box: Any, words: Any, place: int | None) -> list[str]:
         del place
-        return super()._as_read(box, words, None)[:1]
+        return super()._match_read_box(box, words, None)[:1]
 
 
 class _CollectionByCount(CollectionOutboxes):
-    def _as_read(self, box: Any, place: int | None) -> dict[str, Any]:
+    def _match_read_box(self, box: Any, place: int | None) -> dict[str, Any]:
         del place
-        found = super()._as_read(box, None)
+        found = super()._match_read_box(box, None)
         return {name: found[name] for name in ("_id", "ow_sent")}
 
 

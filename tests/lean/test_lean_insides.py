@@ -12,7 +12,7 @@ from botocore.httpsession import URLLib3Session
 
 from onewrite.dynamodb.lean import DYNAMODB
 from onewrite.lean import insides
-from onewrite.lean.refusals import find_obstacle, find_unknown_handlers
+from onewrite.lean.refusals import find_obstacle, find_unknown_event_handlers
 from onewrite.lean.service import Service
 from onewrite.sqs.queue import SQS
 
@@ -47,10 +47,10 @@ def test_required_private_attributes_exist(client: Any, service: Service) -> Non
     for operation in service.methods:
         url, headers, _ = insides.find_endpoint(client, operation, {service.place: "orders"}, {})
         assert (url, headers) == (client.meta.endpoint_url, {})
-        assert insides.read_handlers(client, f"request-created.{service.name}.{operation}")
+        assert insides.read_event_handlers(client, f"request-created.{service.name}.{operation}")
     assert len(insides.read_functions(client, service.methods.values())) == 12
 
 
 def test_default_boto3_client_has_no_bypassed_settings(client: Any, service: Service) -> None:
     assert find_obstacle(service, client) is None
-    assert find_unknown_handlers(service, client) == []
+    assert find_unknown_event_handlers(service, client) == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onewrite.dynamodb.lean import DYNAMODB, build_body
 from onewrite.lean.responses import Parser
-from onewrite.lean.wire import Response, Unanswered, Unreadable, read_response
+from onewrite.lean.wire import Response, UnclearResponse, UnreadableResponse, read_response
 from onewrite.sqs.queue import SQS
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
@@ -41,15 +41,15 @@ def test_response_is_the_same_if_it_arrives_in_pieces(sizes: list[int]) -> None:
 
 @given(st.integers(0, len(PLAIN) - 1))
 def test_partial_response_is_refused(size: int) -> None:
-    with pytest.raises(Unanswered, match="ended before") as caught:
+    with pytest.raises(UnclearResponse, match="ended before") as caught:
         read_response(receiver(PLAIN[:size]))
-    assert not isinstance(caught.value, Unreadable)
+    assert not isinstance(caught.value, UnreadableResponse)
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n", "no answer of HTTP/1.1"),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n", "begin an HTTP/1.1 response"),
         (b"HTTP/1.1 2x0 OK\r\ncontent-length: 0\r\n\r\n", "no number"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello", "no number"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!", "no number"),
@@ -57,11 +57,11 @@ def test_partial_response_is_refused(size: int) -> None:
         (b"HTTP/1.1 200 OK\r\ncontent-length : 5\r\n\r\nhello", "is no header"),
         (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n", "content-encoding 'gzip'"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "transfer-encoding 'chunked'"),
-        (b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000, "do not end"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000, "don't end"),
     ],
 )
 def test_malformed_response_is_refused(data: bytes, why: str) -> None:
-    with pytest.raises(Unreadable, match=why):
+    with pytest.raises(UnreadableResponse, match=why):
         read_response(receiver(data))
 
 
@@ -81,52 +81,52 @@ def parser() -> Parser:
     return Parser(DYNAMODB, client.meta.service_model)
 
 
-def answer(body: bytes, status: int = 200, **headers: str) -> Response:
+def make_response(body: bytes, status: int = 200, **headers: str) -> Response:
     return Response(status, {name.replace("_", "-"): value for name, value in headers.items()}, body, is_last=False)
 
 
 def test_only_a_matching_checksum_is_accepted(parser: Parser) -> None:
     body = b'{"Attributes":{"n":{"N":"1"}}}'
-    right = parser.parse("UpdateItem", answer(body, x_amz_crc32=str(crc32(body)), date="now"))
+    right = parser.parse("UpdateItem", make_response(body, x_amz_crc32=str(crc32(body)), date="now"))
     assert right["Attributes"] == {"n": {"N": "1"}}
     assert right["ResponseMetadata"]["HTTPHeaders"]["date"] == "now"
     for wrong in (str(crc32(body) + 1), "x"):
-        with pytest.raises(Unanswered, match="checksum"):
-            parser.parse("UpdateItem", answer(body, x_amz_crc32=wrong))
+        with pytest.raises(UnclearResponse, match="checksum"):
+            parser.parse("UpdateItem", make_response(body, x_amz_crc32=wrong))
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_amzn_requestid": "r", "date": "now"}])
 def test_empty_response_is_parsed_as_in_botocore(parser: Parser, headers: dict[str, str]) -> None:
-    short, parsed = (parser.parse("UpdateItem", answer(body, 200, **headers)) for body in (b"{}", b"{ }"))
+    short, parsed = (parser.parse("UpdateItem", make_response(body, 200, **headers)) for body in (b"{}", b"{ }"))
     assert short == parsed
     assert list(short["ResponseMetadata"]) == list(parsed["ResponseMetadata"])
 
 
 @pytest.mark.parametrize("body", [b"", b'{"Attributes":', b"[]", b"null", b"\xff{}"])
 def test_successful_response_that_is_not_an_object_is_refused(parser: Parser, body: bytes) -> None:
-    with pytest.raises((Unanswered, ValueError)):
-        parser.parse("UpdateItem", answer(body))
+    with pytest.raises((UnclearResponse, ValueError)):
+        parser.parse("UpdateItem", make_response(body))
 
 
 @pytest.mark.parametrize("kind", ["ThrottlingException", "ExpiredTokenException", "TransactionConflictException"])
 def test_error_response_of_unknown_form_is_refused(parser: Parser, kind: str) -> None:
-    with pytest.raises(Unanswered, match=kind):
-        parser.parse("UpdateItem", answer(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
+    with pytest.raises(UnclearResponse, match=kind):
+        parser.parse("UpdateItem", make_response(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
 
 
 def test_error_of_a_service_without_modeled_errors_is_refused() -> None:
     client: Any = boto3.client("sqs", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
     client.close()
     parser = Parser(SQS, client.meta.service_model)
-    with pytest.raises(Unanswered, match="400 QueueDoesNotExist"):
-        parser.parse("ReceiveMessage", answer(b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}', 400))
-    assert parser.parse("ReceiveMessage", answer(b'{"Messages":[]}', x_amz_crc32="1"))["Messages"] == []
+    with pytest.raises(UnclearResponse, match="400 QueueDoesNotExist"):
+        parser.parse("ReceiveMessage", make_response(b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}', 400))
+    assert parser.parse("ReceiveMessage", make_response(b'{"Messages":[]}', x_amz_crc32="1"))["Messages"] == []
 
 
 @pytest.mark.parametrize("status", [100, 204, 301, 403, 503])
 def test_unexpected_status_is_refused(parser: Parser, status: int) -> None:
-    with pytest.raises(Unanswered, match=str(status)):
-        parser.parse("UpdateItem", answer(b"{}", status))
+    with pytest.raises(UnclearResponse, match=str(status)):
+        parser.parse("UpdateItem", make_response(b"{}", status))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from onewrite import HighWaterMark, Message, SeenIds, sortable
 from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Advance, Remember, SetMark
-from onewrite.core.ledgers.marks import mark_slot
+from onewrite.core.ledgers.marks import locate_mark
 from onewrite.dynamodb import layout as dynamodb
 from onewrite.mongodb import layout as mongodb
 from onewrite.operate.dynamodb import LAYOUT as IN_TABLES
@@ -86,12 +86,12 @@ def test_characters_cut_differently_never_share_a_mark(one: list[str], other: li
 @given(texts, parts, texts, parts)
 def test_two_sources_or_parts_never_share_a_slot(one: str, a: tuple[str, ...], other: str, b: tuple[str, ...]) -> None:
     assume((one, a) != (other, b))
-    assert mark_slot("ow_l", one, a) != mark_slot("ow_l", other, b)
+    assert locate_mark("ow_l", one, a) != locate_mark("ow_l", other, b)
 
 
 @given(messages)
 def test_slot_name_contains_no_path_syntax(message: Message) -> None:
-    slot = mark_slot("ow_l", message.source or "s", message.parts)
+    slot = locate_mark("ow_l", message.source or "s", message.parts)
     assert slot.key
     assert not set(".$\0") & set(slot.key)
     assert mongodb.locate_slot(slot).split(".") == [slot.group, slot.key]

@@ -49,8 +49,8 @@ def flows_of(store: Any) -> Any:
 
 def goes_by_client(lean: Any) -> bool:
     """Whether the lean client leaves its requests to boto3's at present."""
-    by_client: bool = lean._look.by_client()
-    return by_client
+    must_use_client: bool = lean.client_check.must_use_client()
+    return must_use_client
 
 
 def idle_connections(lean: Any) -> list[Any]:

@@ -21,8 +21,8 @@ from typing import Any, cast, get_args
 
 from onewrite.batch.function import WrongReturn, home_of, innermost, line_of
 from onewrite.batch.source import Response, Source
-from onewrite.core.event import LAST_MOMENT, moment
-from onewrite.core.log import log, logger, logging_safely
+from onewrite.core.event import MAX_MOMENT, moment
+from onewrite.core.log import catch_log_errors, log, logger
 from onewrite.core.unreturned import Note, UnfinishedWrite
 from onewrite.errors import ConfigurationError, InvalidMessage, OnewriteError
 from onewrite.identity import Skip
@@ -180,7 +180,7 @@ _KINDS = [*[kind.__name__ for kind in _ANSWERS], SKIPPED, NO_OUTCOME]
 
 def log_batch(handler: str, source: Source, report: Report, as_failure: Callable[[Result], Failure]) -> None:
     """Log one line. Never raise, whatever the user's exceptions and log filters do, because the batch is done and stays so."""
-    with logging_safely():
+    with catch_log_errors():
         level = logging.WARNING if report.failed or report.returned else logging.INFO
         if logger.isEnabledFor(level):
             failures = [*map(as_failure, report.failed[:MAX_FAILURES])]
@@ -349,4 +349,4 @@ def _describe_unsettled(answer: Answer | None) -> str | None:
 
 
 def _time(seconds: float) -> str:
-    return moment(min(max(0.0, seconds), LAST_MOMENT))
+    return moment(min(max(0.0, seconds), MAX_MOMENT))

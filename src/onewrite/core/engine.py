@@ -50,7 +50,7 @@ class Attempt(Protocol):
         """Send the write once. Return its landing, or the entity that refused it."""
         ...
 
-    def lands(self) -> Flow[bool]:
+    def try_send(self) -> Flow[bool]:
         """Send the write once. Return whether the entity met its conditions, without reading the reason."""
         ...
 
@@ -121,7 +121,7 @@ class Engine(ABC):
     def read_key(self, native: Native) -> Mapping[str, Any]:
         """Return the key of the entity that these arguments name."""
 
-    def name_entity(self, key: Mapping[str, Any]) -> Native:
+    def name_key(self, key: Mapping[str, Any]) -> Native:
         """Return the arguments of a call that only name the entity with this key."""
         return {self.entity_argument: key}
 
@@ -135,15 +135,15 @@ class Engine(ABC):
         """Return a canonical form, which is equal for two keys of the same entity."""
 
     @abstractmethod
-    def attempt(self, write: Write, native: Native) -> Attempt:
+    def make_attempt(self, write: Write, native: Native) -> Attempt:
         """Return the update that has this message's effect, ready to be sent."""
 
-    def attempt_fold(self, write: Write, native: Native) -> Attempt:
+    def make_fold_attempt(self, write: Write, native: Native) -> Attempt:
         """Return the update that has the effect of several messages, ready to be sent."""
-        return self.attempt(write, native)
+        return self.make_attempt(write, native)
 
     @abstractmethod
-    def max_messages(self, entry: Entry) -> int:
+    def limit_messages(self, entry: Entry) -> int:
         """Return the number of messages in the first write of a fold, given the write of one of them."""
 
     @abstractmethod
@@ -151,7 +151,7 @@ class Engine(ABC):
         """Refuse a message with a mark that can't be stored."""
 
     @abstractmethod
-    def attempt_begin(self, write: Write, native: Native) -> Attempt:
+    def make_begin_attempt(self, write: Write, native: Native) -> Attempt:
         """Return the begin of a step, ready to be sent."""
 
     @abstractmethod

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
-from onewrite.core.label import ledger_name, outbox_label, plain
+from onewrite.core.label import make_outbox_label, plain, read_ledger_name
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 
@@ -62,7 +62,7 @@ class Event:
 Emit: TypeAlias = Sequence[Event] | None  # the argument emit= of a write
 
 
-def copied_events(emit: Emit) -> Emit:
+def copy_events(emit: Emit) -> Emit:
     """Return the events of a write that is sent later. It's checked then."""
     argument = cast("object", emit)
     if not isinstance(argument, list | tuple):
@@ -81,7 +81,7 @@ def as_json(value: object) -> object:
     """
     match value:
         case Decimal():
-            return _number(value)
+            return _convert_decimal(value)
         case datetime() | date() | time():
             return value.isoformat()
         case UUID():
@@ -126,7 +126,7 @@ class Outbox:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MAX_SHARDS} partitions.")
         self._check_options()
         object.__setattr__(self, "name", plain(self.name))
-        object.__setattr__(self, "label", outbox_label(self.name))
+        object.__setattr__(self, "label", make_outbox_label(self.name))
         # json.dumps would create an encoder for each event.
         encoder = json.JSONEncoder(default=self._convert, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         object.__setattr__(self, "encode", encoder.encode)
@@ -181,13 +181,13 @@ def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
         raise ConfigurationError(
             "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
         )
-    name = ledger_name(attribute)
+    name = read_ledger_name(attribute)
     return Emitter(outbox, f"in {len(name)}:{name} " if name else "")
 
 
 def check_causes(messages: Sequence[Message], events: object) -> None:
     """Raise unless the cause of each event is one of the messages."""
-    for event in _checked_events(events):
+    for event in _check_events(events):
         _find_cause(event, messages)
 
 
@@ -208,7 +208,7 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
 
     `argument`: the caller's `emit=`. `call`: the unique name of the call.
     """
-    events = _checked_events(argument)
+    events = _check_events(argument)
     if emitter is None:
         raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
     outbox, prefix = emitter
@@ -217,14 +217,16 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
     causes = [*messages] * len(events) if len(messages) == 1 else [_find_cause(event, messages) for event in events]
     nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
     entries: list[dict[str, str]] = []
-    keys = _keys(causes, events) if len(events) > 1 else [_key(events[0], 0)]  # of one event, the usual case
+    keys = (
+        _make_event_keys(causes, events) if len(events) > 1 else [_make_event_key(events[0], 0)]
+    )  # of one event, the usual case
     for message, key, event in zip(causes, keys, events, strict=True):
         cause = message if event.cause is None else event.cause
         entries.append(
             {
                 "id": message.child(prefix + key),
                 "type": event.type,
-                "body": _body_text(outbox, event),
+                "body": _encode_body(outbox, event),
                 "time": at,
                 "nonce": nonce,
                 "cause": cause.id if isinstance(cause, Message) else cause,
@@ -234,7 +236,7 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
     return Emission(outbox.label, tuple(entries), at, shard)
 
 
-LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, Python's last date
+MAX_MOMENT = 253_402_300_799.0  # the end of the year 9999, Python's last date
 
 
 def moment(now: float) -> str:
@@ -248,7 +250,7 @@ def seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def _checked_events(events: object) -> Sequence[Event]:
+def _check_events(events: object) -> Sequence[Event]:
     argument = cast("Sequence[object]", events) if isinstance(events, list | tuple) else (events,)
     for event in argument:
         if not isinstance(event, Event) or argument is not events:
@@ -256,7 +258,7 @@ def _checked_events(events: object) -> Sequence[Event]:
     return cast("Sequence[Event]", argument)
 
 
-def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
+def _make_event_keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     """Return the keys that distinguish the events of one message: the name, or the type and the place among its type."""
     counts: dict[tuple[int, str], int] = {}
     keys: list[str] = []
@@ -264,7 +266,7 @@ def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     cause_ids = [id(message) for message in causes]
     for cause, event in zip(cause_ids, events, strict=True):
         place = counts.get((cause, event.type), 0)
-        keys.append(_key(event, place))
+        keys.append(_make_event_key(event, place))
         if event.name is None:
             counts[cause, event.type] = place + 1
     if len(set(zip(cause_ids, keys, strict=True))) < len(keys):
@@ -272,11 +274,11 @@ def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     return keys
 
 
-def _key(event: Event, place: int) -> str:
+def _make_event_key(event: Event, place: int) -> str:
     return f"event {place} {event.type}" if event.name is None else f"event named {event.name}"
 
 
-def _body_text(outbox: Outbox, event: Event) -> str:
+def _encode_body(outbox: Outbox, event: Event) -> str:
     try:
         text = outbox.encode(event.body)
         _check_names(event.body)
@@ -321,7 +323,7 @@ def _check_keys(members: dict[object, object]) -> None:
         )
 
 
-def _number(value: Decimal) -> int | float:
+def _convert_decimal(value: Decimal) -> int | float:
     if value.is_finite():
         number = float(value)
         # abs() would round to the precision of the caller's context.

@@ -10,7 +10,7 @@ _ELSEWHERE = {"bson": "pymongo"}  # the package named bson on PyPI is a differen
 
 
 @contextmanager
-def installed_by(extra: str, name: str) -> Generator[None, None, None]:
+def name_extra(extra: str, name: str) -> Generator[None, None, None]:
     """Name the extra if an import in this block fails because a package is missing. `name` is the part of onewrite that needs the package."""
     try:
         yield

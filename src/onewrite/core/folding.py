@@ -61,7 +61,7 @@ def join(entries: Sequence[Entry]) -> Entry:
     written_changes = _merge_moves([entry.own for entry in entries])
     also: dict[object, Change] = {}
     for change in chain.from_iterable([entry.also for entry in entries]):
-        also.setdefault(_strictest(change), change)
+        also.setdefault(_make_cover_key(change), change)
     return Entry(first.terms, written_changes[0], tuple(also.values()), tuple(written_changes[1:]))
 
 
@@ -80,7 +80,7 @@ def _merge_moves(changes: Iterable[Change]) -> list[Change]:
     return moves
 
 
-def _strictest(change: Change) -> object:
+def _make_cover_key(change: Change) -> object:
     """Return a key that is equal for marks that can be compared: a mark below the first sequence is then below the later ones.
 
     Numbers can't be compared with texts, nor can digits of different length.
@@ -224,13 +224,15 @@ def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flo
         first_places.setdefault(_identify(message, entry), place)
         for place, (message, entry) in enumerate(zip(message_list, entries, strict=True))
     ]
-    max_messages = engine.max_messages(entries[0]) if entries else 0
+    limit_messages = engine.limit_messages(entries[0]) if entries else 0
     places = [place for place in order if firsts[place] == place]
     while places:
-        chunk = [Member(place, message_list[place], call.make_entry(message_list[place])) for place in places[:max_messages]]
+        chunk = [
+            Member(place, message_list[place], call.make_entry(message_list[place])) for place in places[:limit_messages]
+        ]
         chunk_outcomes = yield from call.write_chunk(chunk)
         if chunk_outcomes is None:
-            max_messages = max(1, len(chunk) // 2)
+            limit_messages = max(1, len(chunk) // 2)
         else:
             outcomes |= chunk_outcomes
             places = places[len(chunk) :]
@@ -313,7 +315,7 @@ class _Fold:
         write = new_write(engine, messages[0], key, step, emit=self._emit, others=others)
         # All have the same time, so all marks go into one slot. The messages might have waited for the caller's function.
         write = write._replace(entry=join(make_entries(engine.ledger, messages, moved, write.now)))
-        return engine.attempt_fold(write, native)
+        return engine.make_fold_attempt(write, native)
 
     def _attempt_without_effect(self, messages: Sequence[Message]) -> Attempt:
         self._emit = None

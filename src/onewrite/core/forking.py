@@ -39,7 +39,7 @@ def handle_stop_signals(handle: Callable[[int, FrameType | None], object]) -> Ca
 
 
 @contextmanager
-def undone_in_children(undo: Callable[[], object]) -> Generator[None, None, None]:
+def undo_in_children(undo: Callable[[], object]) -> Generator[None, None, None]:
     """Call `undo` in each process that is forked within this block."""
     key = object()
     _undos[key] = undo

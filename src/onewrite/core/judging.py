@@ -35,7 +35,7 @@ def has_landed(write: Write, image: Image) -> bool:
     The token alone proves nothing, because two calls can have the same one: the effect must be stored too. If a different writer has
     overtaken the call, the entity has that writer's token, and the message is `Duplicate` or `Stale`.
     """
-    return write.token is not None and image.fields.get(TOKEN) == write.token and shows_effect(write, image)
+    return write.token is not None and image.fields.get(TOKEN) == write.token and has_effect(write, image)
 
 
 def judge(write: Write, image: Image) -> Outcome:
@@ -120,8 +120,8 @@ def open_step(write: Write, image: Image) -> Step | None:
 
 def check_emits(write: Write, image: Image) -> None:
     """Raise if the entity has a different outbox from the store's."""
-    if write.asks_outbox:
-        check_outbox(cast("Emission", write.emission).label, image.fields, null_is_absent=image.null_is_absent)
+    if write.has_outbox_condition:
+        check_outbox(cast("Emission", write.emission).label, image.fields, is_null_absent=image.is_null_absent)
 
 
 def is_waited_for(write: Write, image: Image) -> bool:
@@ -131,7 +131,7 @@ def is_waited_for(write: Write, image: Image) -> bool:
     return is_next and entry.is_held_in_also(write.message, image.ledger)
 
 
-def shows_effect(write: Write, image: Image) -> bool:
+def has_effect(write: Write, image: Image) -> bool:
     """Whether the entity contains the effect of this write, even if other writers changed it later."""
     if write.burial is not None:
         tombstone: object = image.fields.get(TOMBSTONE)

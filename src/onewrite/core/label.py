@@ -50,13 +50,13 @@ def make_name_prefix(attribute: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def ledger_name(attribute: str) -> str:
+def read_ledger_name(attribute: str) -> str:
     """Return the text that distinguishes a ledger's steps and events from those of another: its name, or "@" and its set."""
     return attribute[len(OURS) : -len(_LABEL)].removesuffix(":") if is_ours(attribute) else f"@{attribute}"
 
 
-def ledger_attribute(text: str) -> str:
-    """Return the attribute of the ledger with this `ledger_name`."""
+def make_ledger_attribute(text: str) -> str:
+    """Return the attribute of the ledger with this `read_ledger_name`."""
     return text[1:] if text.startswith("@") else make_label_name(text)
 
 
@@ -90,7 +90,7 @@ class OutboxNames(NamedTuple):
 OUTBOX = OutboxNames()
 
 
-def outbox_label(name: str) -> str:
+def make_outbox_label(name: str) -> str:
     """Return the label of the outbox of that name."""
     return f"{_OUTBOX_LABEL}{name}"
 
@@ -109,13 +109,13 @@ def has_pending(fields: Mapping[str, object]) -> bool:
     return is_outbox_label(fields.get(OUTBOX.label)) and bool(fields.get(OUTBOX.events))
 
 
-def check_outbox(label: str | None, fields: Mapping[str, object], *, null_is_absent: bool = True) -> None:
+def check_outbox(label: str | None, fields: Mapping[str, object], *, is_null_absent: bool = True) -> None:
     """Raise unless the outbox in an entity's fields has this label, or is absent. None accepts any outbox.
 
-    `null_is_absent`: whether null counts as absent, as in MongoDB's filters.
+    `is_null_absent`: whether null counts as absent, as in MongoDB's filters.
     """
     text, events = fields.get(OUTBOX.label), fields.get(OUTBOX.events, [])
-    is_absent = text is None and (null_is_absent or OUTBOX.label not in fields)
+    is_absent = text is None and (is_null_absent or OUTBOX.label not in fields)
     if is_absent and OUTBOX.events not in fields:
         return
     if is_absent or (is_outbox_label(text) and not isinstance(events, list)):
@@ -125,16 +125,18 @@ def check_outbox(label: str | None, fields: Mapping[str, object], *, null_is_abs
         )
     if not is_outbox_label(text):
         if is_other_version(text):
-            raise LedgerMismatch(other_version(OUTBOX.label, text))
+            raise LedgerMismatch(describe_other_version(OUTBOX.label, text))
         raise LedgerMismatch(
             f"{OUTBOX.label!r} of the entity is {text!r}, which isn't an outbox's label: another writer uses this attribute. Remove the "
             "attribute, and make the other writer use another name."
         )
     if label not in (None, text):
-        raise LedgerMismatch(_other_name(str(text).removeprefix(_OUTBOX_LABEL), str(label).removeprefix(_OUTBOX_LABEL)))
+        raise LedgerMismatch(
+            _describe_other_name(str(text).removeprefix(_OUTBOX_LABEL), str(label).removeprefix(_OUTBOX_LABEL))
+        )
 
 
-def _other_name(stored_name: str, store_name: str) -> str:
+def _describe_other_name(stored_name: str, store_name: str) -> str:
     return (
         f"Outbox mismatch: this entity uses Outbox({stored_name!r}), but the store or relay uses Outbox({store_name!r}). Consumers know "
         f"events by that name, and would take the same event for another one. Use {stored_name!r}. To rename an outbox, stop all writers, let a relay "
@@ -148,7 +150,7 @@ def is_other_version(text: object) -> bool:
     return isinstance(text, str) and not text.startswith(f"{FORMAT} ") and _OTHER_VERSION.fullmatch(text) is not None
 
 
-def other_version(attribute: str, text: object) -> str:
+def describe_other_version(attribute: str, text: object) -> str:
     return f"{attribute!r} is labelled {text!r}, and this version of onewrite knows {FORMAT!r} only: use the version that wrote it."
 
 
@@ -161,9 +163,9 @@ def mismatch(label: Label, text: object) -> str:
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
         return unread(attribute, text)
     layout = str(text).removeprefix(f"{FORMAT} ")
-    constructor = _constructor(layout, attribute)
+    constructor = _write_constructor(layout, attribute)
     if constructor is None:
-        return unknown_layout(attribute, layout)
+        return describe_unknown_layout(attribute, layout)
     return (
         f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, but the store uses {label.layout.removeprefix(f'{FORMAT} ')!r}. "
         "Nothing was written, because the store can't tell which messages the entity has already seen. If you changed the ledger, pass the old one as "
@@ -172,7 +174,7 @@ def mismatch(label: Label, text: object) -> str:
     )
 
 
-def unknown_layout(attribute: str, layout: str) -> str:
+def describe_unknown_layout(attribute: str, layout: str) -> str:
     """Return the message for a label whose layout this version of onewrite does not know."""
     return (
         f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, and this version of onewrite doesn't know it. Nothing was "
@@ -183,7 +185,7 @@ def unknown_layout(attribute: str, layout: str) -> str:
 def unread(attribute: str, text: object) -> str:
     """Return the message for a label that does not name the layout of a ledger."""
     if is_other_version(text):
-        return other_version(attribute, text)
+        return describe_other_version(attribute, text)
     if not is_label(text):
         return (
             f"{attribute!r} of the entity is {text!r}, which isn't a ledger's label: another writer uses this attribute. Remove the attribute, "
@@ -195,9 +197,9 @@ def unread(attribute: str, text: object) -> str:
     )
 
 
-def _constructor(layout: str, attribute: str) -> str | None:
+def _write_constructor(layout: str, attribute: str) -> str | None:
     """Return the code that creates a ledger of this layout, or None if this version doesn't know the layout."""
-    name = f"name={ledger_name(attribute)!r}" if ledger_name(attribute) else ""
+    name = f"name={read_ledger_name(attribute)!r}" if read_ledger_name(attribute) else ""
     if layout == "marks":
         return f"HighWaterMark({name})"
     ids = IDS_LAYOUT.fullmatch(layout)
@@ -220,14 +222,14 @@ def check_name(name: object) -> None:
 _FORBIDDEN = frozenset("$\0.")
 
 
-def may_be_callers(name: str) -> bool:
+def is_caller_name(name: str) -> bool:
     """Whether the caller may choose this name for an attribute that onewrite stores."""
     return name not in ("", "_id") and not _FORBIDDEN & set(name) and not is_ours(name)
 
 
 def check_attribute(attribute: object) -> None:
     """Raise unless the caller may choose this name for an attribute that onewrite stores."""
-    if not isinstance(attribute, str) or not may_be_callers(attribute):
+    if not isinstance(attribute, str) or not is_caller_name(attribute):
         raise ConfigurationError(
             f"{attribute!r} isn't a valid attribute name here: expected a top-level name without '.' and '$' that doesn't begin with {OURS}."
         )

@@ -13,12 +13,12 @@ logger = logging.getLogger("onewrite")
 
 def log(level: int, text: str, *values: object, details: Mapping[str, Any] | None = None) -> None:
     """Write a line, with `details` as the record's attribute `onewrite`. This never raises."""
-    with logging_safely():
+    with catch_log_errors():
         logger.log(level, text, *values, extra=None if details is None else {"onewrite": details}, stacklevel=2)
 
 
 @contextmanager
-def logging_safely() -> Generator[None, None, None]:
+def catch_log_errors() -> Generator[None, None, None]:
     """Catch errors of the code that makes and writes a line: only the line is lost."""
     try:
         yield

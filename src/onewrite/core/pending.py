@@ -143,7 +143,7 @@ class Box:
         entity = copy_value(self.entity if self.caller_entity is None else self.caller_entity)
         return Outgoing(event_id, source, event.type, number, event.time, event.body, event.cause, entity)
 
-    def outgoing_from(self, first: int = 0) -> tuple[Outgoing, ...]:
+    def list_outgoing(self, first: int = 0) -> tuple[Outgoing, ...]:
         """Return the pending events, starting at a place."""
         return tuple([self.outgoing(place) for place in range(first, len(self.events))])
 
@@ -198,7 +198,7 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     check_outbox(label, fields)
     outbox_fields = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
     count, incarnation, due = [outbox_fields.get(name) for name in (OUTBOX.sent_count, OUTBOX.incarnation, OUTBOX.due)]
-    events = _events(outbox_fields.get(OUTBOX.events, ()))
+    events = _read_events(outbox_fields.get(OUTBOX.events, ()))
     is_counted = (count is None and incarnation is None) or (
         type(count) is int and count >= 0 and isinstance(incarnation, str)
     )
@@ -247,7 +247,7 @@ def _is_moment(text: object) -> bool:
         return False
 
 
-def _events(entries: Sequence[object]) -> tuple[PendingEvent, ...] | None:
+def _read_events(entries: Sequence[object]) -> tuple[PendingEvent, ...] | None:
     events: list[PendingEvent] = []
     for entry in entries:
         if not isinstance(entry, Mapping):

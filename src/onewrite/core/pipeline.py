@@ -225,7 +225,7 @@ def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
     record = yield from attempt.make_record()
     if record is not None:
         part = step if step.overtaken else Withdraws(step.fence, step.ledger)
-        yield from record.with_step(part).lands()
+        yield from record.with_step(part).try_send()
 
 
 def send_finish(attempt: Attempt) -> Flow[Outcome]:

@@ -16,15 +16,15 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.event import LAST_MOMENT, copy_value, moment, seconds
-from onewrite.core.label import ledger_attribute, ledger_name
+from onewrite.core.event import MAX_MOMENT, copy_value, moment, seconds
+from onewrite.core.label import make_ledger_attribute, read_ledger_name
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # the steps that a write can finish
 
-STEP_SKEW = timedelta(minutes=5)  # how far each worker's clock can be off
+MAX_STEP_SKEW = timedelta(minutes=5)  # how far each worker's clock can be off
 _MIN_LEASE = timedelta(seconds=1)
 _FENCE_BYTES = 8  # two fences of a step are equal with a probability of 2^-64
 
@@ -79,7 +79,7 @@ class Step(NamedTuple):
         fields: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
         fields |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
         optional: dict[str, Any] = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts]}
-        optional |= {"unsent": self.is_unsent, "ledger": ledger_name(self.ledger)}
+        optional |= {"unsent": self.is_unsent, "ledger": read_ledger_name(self.ledger)}
         return fields | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
 
 
@@ -87,7 +87,7 @@ def new_step(ledger: str, message: Message, request: StepRequest, call: str, now
     """Return a new step. `call` is a unique name of the call. Times are rounded to milliseconds, so that all workers see the same times."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
     end = now + request.lease.total_seconds()
-    if end > LAST_MOMENT:
+    if end > MAX_MOMENT:
         raise InvalidUpdate(
             f"begin: lease={request.lease!r} ends after the year 9999. Pass a lease in which the effect ends, for example timedelta(minutes=1)."
         )
@@ -107,7 +107,7 @@ def read_step(stored_step: object) -> Step:
             parts=tuple(fields.get("parts", ())),
         )
         since, until = seconds(fields["since"]), seconds(fields["until"])
-        ledger, key, fence = ledger_attribute(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
+        ledger, key, fence = make_ledger_attribute(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
         return Step(ledger, message, key, fence, since, until, bool(fields["first"]), fields.get("unsent") is True)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
         raise make_step_error() from error
@@ -135,9 +135,9 @@ def make_unsent_fence(fence: str) -> str:
     return f"unsent {fence}"
 
 
-def may_be_taken_over(step: Step, now: float, request: StepRequest) -> bool:
+def is_takeover_allowed(step: Step, now: float, request: StepRequest) -> bool:
     """Whether the lease has ended, and the provider will still know the key at the end of a new lease, despite clock skew."""
-    ends = now + request.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
+    ends = now + request.lease.total_seconds() + 2 * MAX_STEP_SKEW.total_seconds()
     return now >= step.until and (step.is_unsent or ends <= step.since + request.safe_for.total_seconds())
 
 
@@ -160,11 +160,11 @@ def check_begin(request: StepRequest) -> None:
         raise InvalidUpdate(
             f"begin: safe_for={safe_for!r}: expected a timedelta for which the provider recognizes a key, or timedelta(0) if it has no keys."
         )
-    if timedelta(0) < safe_for and safe_for - lease < 2 * STEP_SKEW:  # may_be_taken_over would never be true
-        shorter = "Shorten the lease, or pass" if safe_for >= 2 * STEP_SKEW + _MIN_LEASE else "Pass"
+    if timedelta(0) < safe_for and safe_for - lease < 2 * MAX_STEP_SKEW:  # is_takeover_allowed would never be true
+        shorter = "Shorten the lease, or pass" if safe_for >= 2 * MAX_STEP_SKEW + _MIN_LEASE else "Pass"
         raise InvalidUpdate(
-            f"begin: safe_for={safe_for} is too short for lease={lease}. It must be at least {lease + 2 * STEP_SKEW} (the lease plus "
-            f"{2 * STEP_SKEW} for clock differences), or no worker can ever take over the step. {shorter} safe_for=timedelta(0) if "
+            f"begin: safe_for={safe_for} is too short for lease={lease}. It must be at least {lease + 2 * MAX_STEP_SKEW} (the lease plus "
+            f"{2 * MAX_STEP_SKEW} for clock differences), or no worker can ever take over the step. {shorter} safe_for=timedelta(0) if "
             "the provider forgets keys that soon. With timedelta(0), a step whose worker crashes becomes Uncertain."
         )
 

@@ -21,9 +21,9 @@ from onewrite.core.step import (
     check_begin,
     check_claim,
     check_release,
+    is_takeover_allowed,
     judge_open_step,
     make_unsent_fence,
-    may_be_taken_over,
     new_step,
     read_step,
 )
@@ -65,7 +65,7 @@ def begin(
     for _ in range(_MAX_ROUNDS):
         begins = write._replace(step=Begins(step))
         if old_fence is None:
-            found = yield from send_begin(engine.attempt_begin(begins, native), replaces=False)
+            found = yield from send_begin(engine.make_begin_attempt(begins, native), replaces=False)
         else:
             found = yield from send_begin(engine.change_step(begins, native, step.ledger, old_fence, step), replaces=True)
         if found is None:
@@ -76,7 +76,7 @@ def begin(
             return found.as_begun(message, key, engine.clock)
         elif found.fence == old_fence and found.ledger != step.ledger:
             step = step._replace(ledger=found.ledger)  # it was begun under an earlier ledger, and remains there
-        elif may_be_taken_over(found, write.now, request):
+        elif is_takeover_allowed(found, write.now, request):
             step, old_fence = fresh.take_over(found), found.fence
         else:
             return judge_open_step(found, message, write.now, None, key)
@@ -97,7 +97,7 @@ def finish(
     key = engine.read_key(native)
     check_claim(claim, message, key, engine.canonical)
     write = new_write(engine, message, key, Finishes(claim.fence, engine.ledger.attribute), emit=emit)
-    return send_finish((attempt or engine.attempt)(write, native))
+    return send_finish((attempt or engine.make_attempt)(write, native))
 
 
 def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
@@ -107,17 +107,17 @@ def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
     shows that the message isn't done.
     """
     check_release(step)
-    native, is_unsent = engine.name_entity(step.entity_key), step.first and not sent
+    native, is_unsent = engine.name_key(step.entity_key), step.first and not sent
     write = new_write(engine, step.message, step.entity_key, name="")
     for ledger in engine.ledger.terms.attributes:  # it can be under a ledger in also=
         if is_unsent and not write.entry.is_overtakable:
             withdrawal = write._replace(step=Withdraws(step.fence, ledger), emission=None)
-            if (yield from engine.attempt(withdrawal, native).lands()):
+            if (yield from engine.make_attempt(withdrawal, native).try_send()):
                 return
         fields: dict[str, Any] = {"until": moment(engine.clock())}
         if is_unsent:
             fields |= {"unsent": True, "fence": make_unsent_fence(step.fence)}
-        if (yield from engine.change_step(write, native, ledger, step.fence, fields).lands()):
+        if (yield from engine.change_step(write, native, ledger, step.fence, fields).try_send()):
             return
 
 
@@ -147,7 +147,7 @@ def perform(
     kept_step = replace(step, entity_key=copy_value(step.entity_key))  # the effect can change its argument
     try:
         result = yield Do(effect, (step,))
-        arguments = {**engine.name_entity(kept_step.entity_key), **engine.final_write.read_arguments(then(result))}
+        arguments = {**engine.name_key(kept_step.entity_key), **engine.final_write.read_arguments(then(result))}
         emit = arguments.pop("emit", None)
         return (yield from finish(engine, message, arguments, kept_step, emit=emit))
     except Exception as error:

@@ -15,9 +15,9 @@ _MONGODB = ("pymongo", "mongomock", "motor")
 def check_table(table: object, table_name: object = None) -> None:
     """Raise unless a guarded table accepts this table or client."""
     _check("GuardedTable", "table", "boto3.resource('dynamodb').Table('orders')", table)
-    if _home(table) in _MONGODB:
+    if _find_package(table) in _MONGODB:
         raise ConfigurationError(f"{type(table).__name__} is from MongoDB. Use GuardedCollection.")
-    service = _service(table)
+    service = _find_service(table)
     if service not in (None, "dynamodb"):
         raise ConfigurationError(f"GuardedTable: expected a client of dynamodb, got one of {service}.")
     if not hasattr(table, "update_item"):
@@ -57,7 +57,7 @@ def check_key(key: Sequence[str], is_taken: Callable[[str], bool]) -> None:
 def check_collection(collection: object) -> None:
     """Raise unless a guarded collection accepts this collection."""
     _check("GuardedCollection", "collection", "pymongo.MongoClient().shop.orders", collection)
-    if _service(collection) is not None:
+    if _find_service(collection) is not None:
         raise ConfigurationError(f"{collection!r} is from DynamoDB. Use GuardedTable.")
     kind = type(collection).__name__
     if kind.endswith("Database"):
@@ -95,13 +95,13 @@ def _check(name: str, expected: str, example: str, argument: object) -> None:
         raise ConfigurationError(f"{name}(None, ...): give the {expected}, as in {example}.")
 
 
-def _home(argument: object) -> str:
+def _find_package(argument: object) -> str:
     return type(argument).__module__.partition(".")[0]
 
 
-def _service(argument: object) -> str | None:
+def _find_service(argument: object) -> str | None:
     """Return the service of a client or resource of botocore's, or None."""
-    if _home(argument) in _MONGODB:  # a collection has an attribute of any name
+    if _find_package(argument) in _MONGODB:  # a collection has an attribute of any name
         return None
     meta: Any = getattr(argument, "meta", None)
     model: Any = getattr(meta, "service_model", None)

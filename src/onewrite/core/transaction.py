@@ -239,7 +239,7 @@ class Transaction(ABC, Generic[P, W, R]):
             if isinstance(result, Applied):
                 return result
             findings = yield from self.findings(actions, result, round_number)
-            outcome = self._outcome(findings, actions)
+            outcome = self._choose_outcome(findings, actions)
             if outcome is not None:
                 return (yield from self._pass_over(outcome, actions, findings.images))
             round_number += 1
@@ -259,7 +259,7 @@ class Transaction(ABC, Generic[P, W, R]):
                         return with_participant(unsettled, action.place)
         return outcome
 
-    def _outcome(self, findings: Findings, actions: Sequence[W]) -> Outcome | None:
+    def _choose_outcome(self, findings: Findings, actions: Sequence[W]) -> Outcome | None:
         """Return the outcome, or None if the transaction must be made again."""
         if findings.is_undecided:
             return None

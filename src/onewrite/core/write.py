@@ -83,7 +83,7 @@ class Write(NamedTuple):
     other_messages: tuple[Message, ...] = ()  # of a fold
 
     @property
-    def asks_outbox(self) -> bool:
+    def has_outbox_condition(self) -> bool:
         """Whether the entity's outbox must be the store's. A begin requires it too, so its finish can emit."""
         return self.emission is not None and (bool(self.emission.events) or isinstance(self.step, Begins))
 
@@ -113,7 +113,7 @@ class Image(NamedTuple):
     ledger: Lookup
     steps: Mapping[str, Any]  # open steps, by their hashes
     fields: Mapping[str, Any]  # its top-level attributes or fields
-    null_is_absent: bool  # whether the engine's filters treat null like an absent field
+    is_null_absent: bool  # whether the engine's filters treat null like an absent field
 
 
 class Size(NamedTuple):

@@ -1,8 +1,8 @@
 """Guarded writes for DynamoDB: `GuardedTable` and `AsyncGuardedTable`, and `transact` for several of them at once."""
 
-from onewrite.core.extras import installed_by
+from onewrite.core.extras import name_extra
 
-with installed_by("dynamodb", "onewrite.dynamodb"):
+with name_extra("dynamodb", "onewrite.dynamodb"):
     # Import boto3 first, because the error then names the package to install. boto3 installs botocore.
     import boto3.dynamodb.types  # noqa: F401  # pyright: ignore[reportUnusedImport]
 

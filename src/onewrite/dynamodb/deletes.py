@@ -19,7 +19,7 @@ from onewrite.core.pipeline import Settled, conclude, judge_write, new_write, se
 from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.expression import merge_update
-from onewrite.dynamodb.flows import Flows, lands
+from onewrite.dynamodb.flows import Flows, try_send
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome
@@ -36,7 +36,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     tombstones = require_tombstones(flows.tombstones)
     write = new_write(flows, message, key, NoStepAtAll(), emit=emit, name=name)
     burial = Burial(new_tombstone(tombstones, write.now, name, list(key)))
-    attempt = flows.attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
+    attempt = flows.make_attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
     outcome, item = yield from _read_result(flows, settled)
@@ -107,7 +107,7 @@ def _change(flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: l
         "ExpressionAttributeNames": {**removes, "#by": "by", **({"#ttl": tombstone.ttl} if expires else {})},
         "ExpressionAttributeValues": flows.convert(values),
     }
-    yield from lands(Call("update_item", (), request))
+    yield from try_send(Call("update_item", (), request))
 
 
 def _check(native: Mapping[str, Any]) -> None:

@@ -33,11 +33,11 @@ from onewrite.dynamodb.expression import (
     check_limits,
     check_names,
     check_roots,
+    format_condition,
     merge_update,
     read_condition,
     read_mapping,
     read_update,
-    with_condition_text,
 )
 from onewrite.dynamodb.layout import locate_slot, locate_step
 from onewrite.dynamodb.values import Convert, Members, sendable
@@ -77,7 +77,7 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     check_roots(write.entry.terms, {}, item)
-    plan, kwargs = _merge(write, native, convert, tuple(possible_keys(item)), creates=True)
+    plan, kwargs = _merge(write, native, convert, tuple(list_possible_keys(item)), creates=True)
     kwargs["Item"] = convert({**item, **cast("PutDraft", plan.draft).read_item(write)})
     return Call("put_item", (), kwargs)
 
@@ -87,7 +87,7 @@ def build_change(write: Write, native: Mapping[str, Any], convert: Convert = sen
     return build_update(write, native, convert, exists=True)
 
 
-def possible_keys(item: Mapping[str, Any]) -> list[str]:
+def list_possible_keys(item: Mapping[str, Any]) -> list[str]:
     """Return the attributes that could be the key, because a put doesn't show which ones are.
 
     An existing item has its key attributes, so a condition that none of these attributes exists refuses it.
@@ -119,7 +119,7 @@ def _merge(
     `keys` are attributes that must exist, or that must not exist if the write creates the item.
     """
     if isinstance(native.get("ConditionExpression"), ConditionBase):
-        native = with_condition_text(native)
+        native = format_condition(native)
     key: Any = native.get("Key") or {}
     names: Any = native.get("ExpressionAttributeNames") or {}
     values: Any = native.get("ExpressionAttributeValues") or {}
@@ -520,7 +520,7 @@ def add_token(write: Write, draft: Draft) -> None:
 
 
 def add_outbox(write: Write, draft: Draft) -> None:
-    if write.emission is None or not write.asks_outbox:
+    if write.emission is None or not write.has_outbox_condition:
         return
     label = draft.constant(write.emission.label)
     name, events = draft.name(OUTBOX.label), draft.name(OUTBOX.events)

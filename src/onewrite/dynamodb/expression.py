@@ -21,7 +21,7 @@ from onewrite.errors import InvalidUpdate
 
 LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
-OUR_PREFIXES = ("#ow_", ":ow_")  # the prefixes of onewrite's placeholders
+PLACEHOLDER_PREFIXES = ("#ow_", ":ow_")  # the prefixes of onewrite's placeholders
 
 # Limits from the AWS documentation, which stand-ins don't enforce.
 MAX_EXPRESSION_BYTES = 4096  # bytes as sent, before substitution
@@ -58,7 +58,7 @@ class Condition:
 @lru_cache(maxsize=512)  # expressions are literals in the caller's source code
 def read_update(text: str) -> Update:
     lexemes = _read_lexemes("UpdateExpression", text)
-    starts = _clause_starts(lexemes)
+    starts = _find_clause_starts(lexemes)
     if not starts or starts[0] != 0:
         raise InvalidUpdate(f"UpdateExpression {text!r} does not begin with SET, REMOVE, ADD or DELETE.")
     _check_nesting("UpdateExpression", text, lexemes, [*starts[1:], len(lexemes)])
@@ -74,7 +74,7 @@ def read_update(text: str) -> Update:
         if clauses[word.upper()].startswith(",") or clauses[word.upper()].endswith(","):
             raise InvalidUpdate(f"The {word.upper()} clause of UpdateExpression {text!r} begins or ends with a comma.")
     clause_words = set(starts)
-    return Update(tuple(clauses.items()), _roots([lexeme for n, lexeme in enumerate(lexemes) if n not in clause_words]))
+    return Update(tuple(clauses.items()), _find_roots([lexeme for n, lexeme in enumerate(lexemes) if n not in clause_words]))
 
 
 @lru_cache(maxsize=512)
@@ -85,7 +85,7 @@ def read_condition(text: str) -> Condition:
     _check_nesting("ConditionExpression", text, lexemes, [len(lexemes)])
     # DynamoDB refuses ((x)), so keep the caller's outer parentheses and add none.
     safe = text.strip() if _is_wrapped(lexemes) else f"({text.strip()})"
-    return Condition(safe, _roots(lexemes))
+    return Condition(safe, _find_roots(lexemes))
 
 
 def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> str:
@@ -101,7 +101,7 @@ def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
         raise ExpressionTooLong(
             f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {MAX_EXPRESSION_BYTES}: {remedy}."
         )
-    count = _operators(name, _read_lexemes(name, text))
+    count = _count_operators(name, _read_lexemes(name, text))
     if count > MAX_OPERATORS:
         raise ExpressionTooLong(
             f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MAX_OPERATORS}: {remedy}."
@@ -143,7 +143,7 @@ def _read_lexemes(name: str, text: str) -> list[Lexeme]:
     return lexemes
 
 
-def _clause_starts(lexemes: list[Lexeme]) -> list[int]:
+def _find_clause_starts(lexemes: list[Lexeme]) -> list[int]:
     """Return the indexes of the clause keywords.
 
     A clause keyword is the first word or follows a complete operand. Anywhere else, a word such as `remove` is an attribute name.
@@ -159,7 +159,7 @@ def _clause_starts(lexemes: list[Lexeme]) -> list[int]:
     return starts
 
 
-def _roots(lexemes: list[Lexeme]) -> tuple[str, ...]:
+def _find_roots(lexemes: list[Lexeme]) -> tuple[str, ...]:
     """Return the first names of all paths: words that aren't keywords, functions, or indexes, and don't follow a dot."""
     roots: dict[str, None] = {}
     for n, (text, _, _) in enumerate(lexemes):
@@ -182,7 +182,7 @@ def _is_wrapped(lexemes: list[Lexeme]) -> bool:
     return 0 < end == len(lexemes) - 1
 
 
-def _operators(name: str, lexemes: list[Lexeme]) -> int:
+def _count_operators(name: str, lexemes: list[Lexeme]) -> int:
     """Return the number of operators and functions, as AWS's documentation counts them: in an update, `=` isn't an operator."""
     words = [text.upper() for text, _, _ in lexemes]
     functions = sum(_is_word(a) and a not in _KEYWORDS and b == "(" for a, b in pairwise(words))
@@ -195,7 +195,7 @@ def _operators(name: str, lexemes: list[Lexeme]) -> int:
 # --- the caller's arguments ----------------------------------------------------------------------------------------
 
 
-def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
+def format_condition(native: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call with its condition converted from a boto3 `Attr` condition to an expression string."""
     expression = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
     placeholders_of = {
@@ -220,11 +220,11 @@ def read_mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return {}
     mapping: Mapping[str, Any] = value
     if type(value) is not dict and not isinstance(value, Mapping):
-        raise _type_error(name, value, "a dict")
+        raise _make_type_error(name, value, "a dict")
     return mapping
 
 
-def _type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
+def _make_type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
     return InvalidUpdate(f"{name} is a {type(value).__name__}: give it {remedy}.")
 
 
@@ -232,28 +232,28 @@ def check_arguments(native: Mapping[str, Any]) -> None:
     """Raise for an argument that guarded writes don't accept, or that has a wrong type."""
     for name in native:
         if name == "TableName":
-            raise names_table()
+            raise make_table_error()
         if name in LEGACY:
             raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
     for expression in ("UpdateExpression", "ConditionExpression"):
         if not isinstance(native.get(expression), str | None):
-            raise _type_error(expression, native[expression], "text")
+            raise _make_type_error(expression, native[expression], "text")
     names, values = read_mapping(native, "ExpressionAttributeNames"), read_mapping(native, "ExpressionAttributeValues")
     for placeholder, attribute in names.items():
         if not isinstance(attribute, str):
-            raise _type_error(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")
+            raise _make_type_error(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")
     check_placeholders([*names, *values])
 
 
-def names_table() -> InvalidUpdate:
+def make_table_error() -> InvalidUpdate:
     return InvalidUpdate("A call goes to the table of its store: leave TableName out, and make a store for each table.")
 
 
 def check_placeholders(placeholders: Iterable[object]) -> None:
     for placeholder in placeholders:
         if not isinstance(placeholder, str):
-            raise _type_error(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
-        if placeholder.startswith(OUR_PREFIXES):
+            raise _make_type_error(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
+        if placeholder.startswith(PLACEHOLDER_PREFIXES):
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
 
@@ -261,7 +261,7 @@ def check_names(names: Iterable[object]) -> None:
     """Raise if the caller's key, or the attributes to read, contain one of onewrite's names."""
     for name in names:
         if isinstance(name, str) and name.startswith(OURS):
-            raise _touches_ours(name)
+            raise _make_name_error(name)
 
 
 def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:
@@ -269,14 +269,14 @@ def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) ->
     for root in roots:
         name = names.get(root, root)
         if name.startswith(OURS):
-            raise _touches_ours(name)
+            raise _make_name_error(name)
         if name in terms.plain_sets:
             raise InvalidUpdate(
                 f"This call touches {name!r}, in which the store's ledger keeps ids: leave it out, or give MessageIds another attribute."
             )
 
 
-def _touches_ours(name: str) -> InvalidUpdate:
+def _make_name_error(name: str) -> InvalidUpdate:
     return InvalidUpdate(
         f"This call touches {name!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
         "another name."

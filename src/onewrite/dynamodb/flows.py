@@ -30,10 +30,10 @@ from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import note_entity
 from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
 from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_earlier_marks
-from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, names_table, read_mapping
+from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, make_table_error, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
-from onewrite.dynamodb.size import MAX_ITEM_BYTES, item_size, value_size
+from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item, measure_value
 from onewrite.dynamodb.values import (
     check_low_level_client,
     let_read_long_numbers,
@@ -51,7 +51,7 @@ from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 _CONFLICT = "TransactionConflictException"
 _REFUSED = "ConditionalCheckFailedException"
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
-KEY_ATTRIBUTES = 2  # the maximum number
+MAX_KEY_ATTRIBUTES = 2  # the maximum number
 # The maximum number of messages in one write. The conditions for that many ids leave room for a typical condition of the caller. A
 # source's mark takes the same room for any number of messages, but the caller's update might not.
 _MAX_IDS, _MAX_NUMBERED = 40, 1000
@@ -130,7 +130,7 @@ class Flows(Engine):
         return self.write(message, native, emit=emit, finishes=finishes)
 
     def get_item(self, **native: Any) -> Flow[Entity | None]:
-        address = self.address({**native, **_showing_tombstone(native)})
+        address = self.address({**native, **_add_tombstone_projection(native)})
         item = (yield from send(Call("get_item", (), address), self.table_client)).get("Item")
         return None if item is None or TOMBSTONE in item else self.without_ledger(self.plain_item(item))
 
@@ -154,16 +154,16 @@ class Flows(Engine):
     def canonical(self, key: object) -> Hashable:
         return canonical(key)
 
-    def attempt(self, write: Write, native: Native) -> TableAttempt:
+    def make_attempt(self, write: Write, native: Native) -> TableAttempt:
         return TableAttempt(self, write, native, build_update)
 
-    def max_messages(self, entry: Entry) -> int:
+    def limit_messages(self, entry: Entry) -> int:
         return _MAX_NUMBERED if isinstance(entry.own, Advance) else _MAX_IDS
 
     def check_earlier_marks(self, entry: Entry) -> None:
         check_earlier_marks(entry)
 
-    def attempt_begin(self, write: Write, native: Native) -> TableAttempt:
+    def make_begin_attempt(self, write: Write, native: Native) -> TableAttempt:
         for name in ("UpdateExpression", "ReturnValues", "Item"):
             if name in native:
                 raise InvalidUpdate(
@@ -199,20 +199,20 @@ class Flows(Engine):
                 raise InvalidUpdate(f"This call needs the whole entity to find the ledger in it: leave out {name}.")
         request = {"ConsistentRead": True, **self.address(native)}
         response = yield from send(Call("get_item", (), request), self.table_client)
-        return self.read_image(self._readable_item(response.get("Item")))
+        return self.read_image(self._read_item(response.get("Item")))
 
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
-    def returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
+    def read_returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
         """Return the entity in the response to an update, or None if there is none or it can't be read."""
-        item = self._readable_item(response.get("Attributes"))
+        item = self._read_item(response.get("Attributes"))
         return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
         """Return the refusal, with the item that refused the write. Raise the error if the item can't be read."""
         if read_error_code(error) == _REFUSED:
             return Refusal(write, self.read_image(_read_refusing_item(error)))
-        is_mistyped = read_error_code(error) == "ValidationException" and says_mistyped(read_error_text(error))
+        is_mistyped = read_error_code(error) == "ValidationException" and is_mistyped_text(read_error_text(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
         # DynamoDB checks the size and some types before the condition, so this might be a redelivery.
@@ -229,13 +229,13 @@ class Flows(Engine):
     def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
         puts = "Item" in call.kwargs  # the item already contains the events
         item: Mapping[str, Any] = self.plain_item(call.kwargs["Item"]) if puts else image.fields
-        new_events = value_size([*adds.events]) if adds is not None and adds.events and not puts else 0
-        total, caller = item_size(item), item_size(self.without_ledger(item))
-        outbox = item_size({name: item[name] for name in OUTBOX if name in item})
+        new_events = measure_value([*adds.events]) if adds is not None and adds.events and not puts else 0
+        total, caller = measure_item(item), measure_item(self.without_ledger(item))
+        outbox = measure_item({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, caller, outbox, new_events)
         return too_large(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
 
-    def _readable_item(self, item: Entity | None) -> Entity | None:
+    def _read_item(self, item: Entity | None) -> Entity | None:
         return readable_values(item) if item is not None and self.is_typed else item
 
     def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
@@ -266,7 +266,7 @@ class Flows(Engine):
     def address(self, native: Native) -> dict[str, Any]:
         """Return the arguments of a read, including the table's name if it's needed."""
         if "TableName" in native:
-            raise names_table()
+            raise make_table_error()
         check_names(read_mapping(native, "Key"))
         key = {"Key": typed_values(native["Key"])} if self.is_typed and "Key" in native else {}
         return {**self.table, **native, **key}
@@ -305,10 +305,10 @@ class TableAttempt:
             date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
             with suppress(TypeError, ValueError):  # an unreadable date must not fail the write
                 watch.clock(now, parsedate_to_datetime(date).timestamp())
-        return Landed(flows.returned_entity(response) if "Attributes" in response else None, response)
+        return Landed(flows.read_returned_entity(response) if "Attributes" in response else None, response)
 
-    def lands(self) -> Flow[bool]:
-        return (yield from lands(self.call))
+    def try_send(self) -> Flow[bool]:
+        return (yield from try_send(self.call))
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the refusal contains the item
         yield from ()
@@ -318,7 +318,7 @@ class TableAttempt:
         if burial is not None and not burial.removes and _is_too_large(failure):
             keys = {*self.write.key, burial.tombstone.ttl}
             attributes = self.flows.without_ledger(refusal.image.fields)
-            sizes = {name: value_size(value) for name, value in attributes.items() if name not in keys}
+            sizes = {name: measure_value(value) for name, value in attributes.items() if name not in keys}
         if burial is None or not sizes:
             self.flows.raise_failure(failure, self.write, self.call, refusal.image)
         # A full item doesn't have room for a tombstone, so the first request of the delete already removes some attributes.
@@ -338,14 +338,14 @@ class TableAttempt:
         write = new_write(flows, self.write.message, key)
         if passes:
             write = write._replace(entry=self.write.entry.passing, other_messages=self.write.other_messages)
-        return TableAttempt(flows, write, flows.name_entity(key), build_change)
+        return TableAttempt(flows, write, flows.name_key(key), build_change)
 
     def show(self, outcome: Outcome) -> Outcome:
         """Return the outcome, with its entity only if the caller's `ReturnValues` requests it."""
         kwargs = self.call.kwargs
         if "Item" in kwargs:
-            own_item = self.flows.without_ledger(self.flows.plain_item(kwargs["Item"]))
-            outcome = judge_creation(outcome, own_item, keys=KEY_ATTRIBUTES)
+            caller_item = self.flows.without_ledger(self.flows.plain_item(kwargs["Item"]))
+            outcome = judge_creation(outcome, caller_item, keys=MAX_KEY_ATTRIBUTES)
         return_values = kwargs.get("ReturnValues")
         if isinstance(outcome, Applied) and return_values != "ALL_NEW":
             return replace(outcome, entity=None)
@@ -355,7 +355,7 @@ class TableAttempt:
         return outcome
 
 
-def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
+def _add_tombstone_projection(native: Mapping[str, Any]) -> dict[str, Any]:
     """Return the caller's projection extended by the tombstone, so a deleted item is recognized."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
     projection, attributes = native.get("ProjectionExpression"), native.get("AttributesToGet")
@@ -418,7 +418,7 @@ def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[
             error = next_error
 
 
-def lands(call: Call) -> Flow[bool]:
+def try_send(call: Call) -> Flow[bool]:
     """Send a conditional write, and return whether its condition was true."""
     try:
         yield from send(call)
@@ -452,13 +452,13 @@ def read_error_text(error: ClientError) -> str:
 
 def _is_too_large(error: ClientError) -> bool:
     # All invalid requests have the same code. Only the message shows the cause.
-    return read_error_code(error) == "ValidationException" and says_too_large(read_error_text(error))
+    return read_error_code(error) == "ValidationException" and is_too_large_text(read_error_text(error))
 
 
-def says_too_large(text: str) -> bool:
+def is_too_large_text(text: str) -> bool:
     return "Item size" in text
 
 
-def says_mistyped(text: str) -> bool:
+def is_mistyped_text(text: str) -> bool:
     """Whether the error is about an attribute with a wrong type. That can be one of the ledger's attributes."""
     return "data type" in text

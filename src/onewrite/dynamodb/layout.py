@@ -66,7 +66,7 @@ def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
         steps = {mark.hex(): fields.get(locate_step(mark)) for mark in marks}
     is_shown = item is not None and not is_gone and not isinstance(item, Unreadable)
     entity = without_ledger(terms, fields) if is_shown else None
-    return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, null_is_absent=False)
+    return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, is_null_absent=False)
 
 
 def normalize(value: object) -> object:
@@ -100,7 +100,7 @@ def canonical(key: object) -> Hashable:
     return tuple([(name, *_key_value(attributes[name])) for name in sorted(attributes, key=str)])
 
 
-def number_text(value: int | Decimal) -> str:
+def format_number(value: int | Decimal) -> str:
     """Return a string that is the same for equal numbers, such as 1, 1.0, and 1E+0, or 0 and -0."""
     return f"{Decimal(value or 0).normalize(_DIGITS):f}"
 
@@ -110,7 +110,7 @@ def _key_value(value: object) -> tuple[str, Hashable]:
         case str():
             return "S", plain(value)
         case int() | Decimal() if not isinstance(value, bool) and Decimal(value).is_finite():
-            return "N", number_text(value)
+            return "N", format_number(value)
         case bytes() | bytearray() | Binary():
             return "B", bytes(read_bytes(value) if isinstance(value, Binary) else value)
         case _:

@@ -25,7 +25,7 @@ from onewrite.lean.service import Service
 _OWNER_VALUES = (TOKEN_VALUE, STEP_VALUE)
 
 
-def lean_target(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
+def make_lean_client(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
     """Return the client for a guarded table with `lean=True`."""
     if is_async:
         raise ConfigurationError("lean=True is for blocking clients: leave it out of an AsyncGuardedTable.")
@@ -74,7 +74,9 @@ DYNAMODB = Service(
     body=build_body,
     error_code="ConditionalCheckFailedException",
     checksum="x-amz-crc32",
-    handlers=frozenset({("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}),
+    event_handlers=frozenset(
+        {("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}
+    ),
 )
 
 

@@ -22,7 +22,7 @@ from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
 from onewrite.dynamodb.expression import Placeholders
 from onewrite.dynamodb.flows import ask_key_names, find_client, read_error_code, read_error_text, send
-from onewrite.dynamodb.layout import canonical, normalize, number_text
+from onewrite.dynamodb.layout import canonical, format_number, normalize
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
 
@@ -52,7 +52,7 @@ class Outboxes:
 
     def read_doorbell(self, entity: Key) -> Key:
         """Return the key of the item that a doorbell names, which has plain values, or typed values if it's from a stream."""
-        key = {name: _from_lambda(value) for name, value in entity.items()}
+        key = {name: _decode_value(value) for name, value in entity.items()}
         return plain_values(key) if key and all(is_typed(value) for value in key.values()) else key
 
     def read_source(self, source: str) -> Key:
@@ -63,10 +63,14 @@ class Outboxes:
             raise ConfigurationError(f"{source!r} names no key of a table.") from error
 
     def read(self, key: Key) -> Flow[Box]:
-        request = {**self._address(key), "ConsistentRead": True, "ProjectionExpression": ",".join((*OUTBOX, TOMBSTONE))}
+        request = {
+            **self._build_address(key),
+            "ConsistentRead": True,
+            "ProjectionExpression": ",".join((*OUTBOX, TOMBSTONE)),
+        }
         response = yield Call("get_item", (), request)
         item: Mapping[str, Any] = response.get("Item", {})
-        return self._box(key, plain_values(item) if self.is_typed else item)
+        return self._make_box(key, plain_values(item) if self.is_typed else item)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first `count` events, which were sent. Return None, or the current box if it has changed."""
@@ -75,7 +79,7 @@ class Outboxes:
             f"{OUTBOX.sent_count}={words.value(box.base + count)}",
             f"{OUTBOX.incarnation}={words.value(box.life)}",
         ]
-        conditions = self._as_read(box, words, count - 1)
+        conditions = self._match_read_box(box, words, count - 1)
         if count == len(box.events):
             conditions.append(f"size({OUTBOX.events})={words.value(count)}")
             removes = [OUTBOX.events, OUTBOX.due, OUTBOX.shard]
@@ -94,13 +98,13 @@ class Outboxes:
         """Postpone the entity's next sweep to `due`, if the oldest event is still the same."""
         words = Placeholders()
         sets = [f"{OUTBOX.due}={words.value(due)}"]
-        return (yield from self._change(box.entity, words, sets, [], self._as_read(box, words, 0)))
+        return (yield from self._change(box.entity, words, sets, [], self._match_read_box(box, words, 0)))
 
     def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
         """Replace an event, and make the entity due for the next sweep."""
         words = Placeholders()
         sets = [f"{OUTBOX.events}[{place}]={words.value(event.as_fields())}"]
-        conditions = self._as_read(box, words, place)
+        conditions = self._match_read_box(box, words, place)
         sets.append(f"{OUTBOX.due}={words.value(box.events[0].time)}")
         return (yield from self._change(box.entity, words, sets, [], conditions))
 
@@ -111,14 +115,14 @@ class Outboxes:
             f"{OUTBOX.sent_count}={words.value(0)}",
             f"{OUTBOX.incarnation}={words.value(incarnation)}",
         ]
-        conditions = self._as_read(box, words, 0 if box.events else None)
+        conditions = self._match_read_box(box, words, 0 if box.events else None)
         return (yield from self._change(box.entity, words, sets, [], conditions))
 
     def finder(self, before: str | None) -> Finder:
         """Return a search for pending events that are due `before` that time, or for all pending events if it's None."""
         return Finder(self, before)
 
-    def _as_read(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
+    def _match_read_box(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
         """Return the conditions that the item's outbox hasn't changed since it was read, up to the event at `place`.
 
         The count alone isn't enough: if an item is deleted and created again, its new events have the same counts.
@@ -137,7 +141,7 @@ class Outboxes:
     ) -> Flow[Box | None]:
         update = f"SET {','.join(sets)}" + (f" REMOVE {','.join(removes)}" if removes else "")
         request = {
-            **self._address(key),
+            **self._build_address(key),
             "UpdateExpression": update,
             "ConditionExpression": " AND ".join(conditions),
             **words.arguments(is_typed=self.is_typed),
@@ -148,14 +152,14 @@ class Outboxes:
         except ClientError as error:
             if read_error_code(error) != "ConditionalCheckFailedException":
                 raise
-            return self._box(key, plain_values(cast("Mapping[str, Any]", error.response.get("Item", {}))))
+            return self._make_box(key, plain_values(cast("Mapping[str, Any]", error.response.get("Item", {}))))
         return None
 
-    def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
+    def _make_box(self, key: Key, item: Mapping[str, Any]) -> Box:
         fields = {name: normalize(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
         return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", fields)
 
-    def _address(self, key: Key) -> dict[str, Any]:
+    def _build_address(self, key: Key) -> dict[str, Any]:
         return {**self.table, "Key": typed_values(key) if self.is_typed else dict(key)}
 
 
@@ -178,8 +182,8 @@ class Finder:
         if not self._keys:
             return Search.GOES_ON if (yield from self._turn_page()) else None
         box = yield from try_read(self._boxes.read, self._keys.popleft())
-        if isinstance(box, Broken) and self._boxes.outbox.index is not None and _says_no_key(box.error):
-            raise self._shows_more()
+        if isinstance(box, Broken) and self._boxes.outbox.index is not None and _is_key_error(box.error):
+            raise self._make_index_error()
         # The index lags behind the table, so an outbox might have been cleared or postponed since.
         return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
 
@@ -208,19 +212,19 @@ class Finder:
         for item in page["Items"]:
             key = plain_values(item) if self._boxes.is_typed else item
             if outbox.index is not None and (len(key) > _MAX_INDEX_KEYS or OUTBOX.events in key):
-                raise self._shows_more()
+                raise self._make_index_error()
             self._keys.append({n: v for n, v in key.items() if n not in (OUTBOX.due, OUTBOX.shard)})
         self._start = page.get("LastEvaluatedKey")
         self._has_more = bool(self._start)
         return True
 
-    def _shows_more(self) -> ConfigurationError:
+    def _make_index_error(self) -> ConfigurationError:
         return ConfigurationError(
             f"The index {self._boxes.outbox.index!r} shows more than keys: make one with the projection KEYS_ONLY."
         )
 
 
-def _says_no_key(error: Exception) -> bool:
+def _is_key_error(error: Exception) -> bool:
     """Whether the error is about a key that doesn't match the table's.
 
     If an index shows a further attribute next to a one-attribute key, the two look like a key of two attributes.
@@ -234,31 +238,31 @@ def _says_no_key(error: Exception) -> bool:
 
 def origin(key: Key) -> str:
     """Return the item's key as part of a URI: each attribute with its type, in alphabetical order."""
-    return "/".join([f"{_quote(name)}={_typed_text(key[name])}" for name in sorted(key)])
+    return "/".join([f"{_quote(name)}={_format_value(key[name])}" for name in sorted(key)])
 
 
-def _typed_text(value: object) -> str:
+def _format_value(value: object) -> str:
     match value:
         case str():
             return f"S:{_quote(value)}"
         case int() | Decimal() if not isinstance(value, bool):
-            return f"N:{number_text(value)}"
+            return f"N:{format_number(value)}"
         case bytes() | bytearray() | Binary():
             return f"B:{urlsafe_b64encode(read_bytes(value) if isinstance(value, Binary) else value).decode()}"
         case _:
             raise ConfigurationError(f"{value!r} cannot be part of a key: DynamoDB takes text, numbers and bytes.")
 
 
-def _number(text: str) -> object:
+def _parse_number(text: str) -> object:
     """Return a number of a source. A large one, such as 1E+125, is written out there with more digits than DynamoDB accepts."""
     return plain_values({"": {"N": text}})[""]
 
 
-# The functions that parse the result of `_typed_text`, by type.
-_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": _number, "B": urlsafe_b64decode}
+# The functions that parse the result of `_format_value`, by type.
+_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": _parse_number, "B": urlsafe_b64decode}
 
 
-def _from_lambda(value: Any) -> Any:
+def _decode_value(value: Any) -> Any:
     """Return a part of a key with its binary value as bytes. Lambda passes it as a Base64 string."""
     match value:
         case {"B": str(text)}:

@@ -17,12 +17,12 @@ _MAX_NUMBER_BYTES = 21
 _DIGITS = Context(prec=38)  # the most digits that a number can have
 
 
-def item_size(item: Mapping[str, Any]) -> int:
+def measure_item(item: Mapping[str, Any]) -> int:
     """Return the size in bytes of an item with plain values, including its attribute names."""
-    return sum([len(name.encode()) + value_size(value) for name, value in item.items()])
+    return sum([len(name.encode()) + measure_value(value) for name, value in item.items()])
 
 
-def value_size(value: Any) -> int:
+def measure_value(value: Any) -> int:
     """Return the size in bytes of a plain value. A list or a map takes three bytes, and one more for each member."""
     match value:
         case str():
@@ -30,19 +30,19 @@ def value_size(value: Any) -> int:
         case bytes() | bytearray() | Binary():
             return len(read_bytes(value) if isinstance(value, Binary) else value)
         case Decimal() | int() if not isinstance(value, bool):
-            return _number_size(Decimal(value))
+            return _measure_number(Decimal(value))
         case AbstractSet():
-            return sum([value_size(member) for member in cast("AbstractSet[Any]", value)])
+            return sum([measure_value(member) for member in cast("AbstractSet[Any]", value)])
         case list():
-            return 3 + sum([1 + value_size(member) for member in cast("list[Any]", value)])
+            return 3 + sum([1 + measure_value(member) for member in cast("list[Any]", value)])
         case dict():
             members = cast("dict[str, Any]", value)
-            return 3 + len(members) + item_size(members)
+            return 3 + len(members) + measure_item(members)
         case _:
             return 1
 
 
-def _number_size(number: Decimal) -> int:
+def _measure_number(number: Decimal) -> int:
     """Return the size in bytes of a number.
 
     The digits before and after the decimal point are stored in pairs, one byte per pair, without leading and trailing zeros. The

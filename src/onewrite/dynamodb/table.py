@@ -21,7 +21,7 @@ from onewrite.core.unreturned import noted, noted_async
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
-from onewrite.dynamodb.lean import lean_target
+from onewrite.dynamodb.lean import make_lean_client
 from onewrite.dynamodb.native import (
     BeginArguments,
     Client,
@@ -38,7 +38,7 @@ from onewrite.dynamodb.native import (
 )
 from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.transactions import Prepared, prepare
-from onewrite.dynamodb.typed import arun_typed, check_typed, plain_arguments, plain_result, run_typed
+from onewrite.dynamodb.typed import arun_typed, check_typed, convert_arguments, run_typed, wrap_function
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
@@ -104,14 +104,14 @@ class _Store:
             typed=typed,
             is_async=self._is_async,
         )
-        self._target = lean_target(table, table_name, is_async=self._is_async) if lean else self._flows.target
+        self._target = make_lean_client(table, table_name, is_async=self._is_async) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         self._run = self._runs[typed]
-        self._in: Callable[[Mapping[str, Any]], dict[str, Any]] = plain_arguments if typed else dict  # for plain values
+        self._in: Callable[[Mapping[str, Any]], dict[str, Any]] = convert_arguments if typed else dict  # for plain values
 
     def _in_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the caller's function so that the arguments it returns, directly or from an awaitable, have plain values."""
-        return plain_result(function) if self._flows.typed else function
+        return wrap_function(function) if self._flows.typed else function
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         """Remove the ledger from an item that you read by other means, with plain or typed values."""

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, cast
 from botocore.exceptions import ClientError
 
 from onewrite.core.clock import random_share
-from onewrite.core.event import Emit, copied_events, copy_value
+from onewrite.core.event import Emit, copy_events, copy_value
 from onewrite.core.flow import Call, Flow, Wait, arun, run, split_missing_ok
 from onewrite.core.inbox import Inbox
-from onewrite.core.judging import has_landed, shows_effect
+from onewrite.core.judging import has_effect, has_landed
 from onewrite.core.label import TOKEN
 from onewrite.core.pipeline import pass_over
 from onewrite.core.targets import let_flow_refuse
@@ -37,10 +37,17 @@ from onewrite.core.unreturned import noted, noted_async
 from onewrite.core.write import Image, Write
 from onewrite.dynamodb.dialect import build_put, build_update
 from onewrite.dynamodb.expression import read_mapping
-from onewrite.dynamodb.flows import Flows, TableAttempt, read_error_code, read_error_text, says_mistyped, says_too_large
+from onewrite.dynamodb.flows import (
+    Flows,
+    TableAttempt,
+    is_mistyped_text,
+    is_too_large_text,
+    read_error_code,
+    read_error_text,
+)
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.size import value_size
-from onewrite.dynamodb.typed import typed_result
+from onewrite.dynamodb.size import measure_value
+from onewrite.dynamodb.typed import type_result
 from onewrite.dynamodb.values import readable_values
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -48,7 +55,7 @@ from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Unmet
 
 _MAX_ACTIONS = 100  # writes in one TransactWriteItems
 _MAX_BYTES = 4 * 1024 * 1024
-_SURELY_SMALL = 10
+_MAX_UNMEASURED_WRITES = 10
 # Temporary reasons. The second one is reported for a table, and the others come from DynamoDB's request router.
 _DELAYS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
 # With these codes, the result of the whole request is unknown. With the same token, it can safely be sent again.
@@ -88,7 +95,7 @@ def transact(
     `deadline`.
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
-    return _shown(run(transaction.answer_within(deadline), transaction.store.target), participants)
+    return _type_outcome(run(transaction.answer_within(deadline), transaction.store.target), participants)
 
 
 @noted_async
@@ -101,13 +108,13 @@ async def atransact(
 ) -> Outcome:
     """Make several writes of an `AsyncGuardedTable`, or none of them, like `transact`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
-    return _shown(await arun(transaction.answer_within(deadline), transaction.store.target), participants)
+    return _type_outcome(await arun(transaction.answer_within(deadline), transaction.store.target), participants)
 
 
-def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
+def _type_outcome(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
     """Return the outcome with its entity in plain or typed values, as the participant's store requires."""
     place: int | None = getattr(outcome, "participant", None)
-    return typed_result(outcome) if participants[place or 0].store.typed else outcome
+    return type_result(outcome) if participants[place or 0].store.typed else outcome
 
 
 let_flow_refuse(transact, atransact)
@@ -131,7 +138,7 @@ class Prepared(PreparedWrite[Flows]):
     def size(self) -> int:
         """The size of the write's values in bytes."""
         parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
-        return sum([value_size(value) for part in parts for value in part.values()])
+        return sum([measure_value(value) for part in parts for value in part.values()])
 
     def key(self, names: Iterable[str]) -> dict[str, Any] | None:
         """Return the key with these attribute names, or None if the item lacks one of them."""
@@ -152,7 +159,7 @@ def prepare(flows: Flows, method: str, native: Mapping[str, Any], emit: Emit) ->
     check_prepared(method, native, _ARGUMENTS[method], _REASONS)
     for name in ("Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"):
         read_mapping(native, name)
-    return Prepared(flows, method, copy_value(native), copied_events(emit), missing_ok)
+    return Prepared(flows, method, copy_value(native), copy_events(emit), missing_ok)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,9 +191,9 @@ class _Action(TransactionWrite[TableAttempt]):
             image = self.flows.read_image((yield from self.flows.look(self.flows.convert(key))))
         return (yield from pass_over(self.attempt, image))
 
-    def shows_effect(self, image: Image) -> bool:
+    def has_effect(self, image: Image) -> bool:
         """Whether the item shows the effect of this write."""
-        return self.write.token is not None and image.exists and shows_effect(self.write, image)
+        return self.write.token is not None and image.exists and has_effect(self.write, image)
 
 
 # --- the transaction ----------------------------------------------------------------------------------------------------
@@ -276,7 +283,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
                 outcomes.append(verdict)
         # A token proves the transaction only together with its effects, and a transaction has the effects of all its writes.
         is_token_found = any(has_landed(action.write, image) for action, image in images)
-        effective = [action for action, image in images if action.shows_effect(image)]
+        effective = [action for action, image in images if action.has_effect(image)]
         other_actions = [action for action in actions if action.write.token is not None and action not in effective]
         if is_token_found and not other_actions:
             return Findings([Applied(self.message, retried=True)])
@@ -303,7 +310,7 @@ def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reaso
     if read_error_code(error) == "ValidationException":
         if _TWICE in text:
             raise InvalidUpdate(_SAME_ITEM) from error
-        if not (says_too_large(text) or says_mistyped(text)):
+        if not (is_too_large_text(text) or is_mistyped_text(text)):
             raise error
         return [_Reason(action, "ValidationError", text, None) for action in actions]
     entries = cast("list[dict[str, Any]]", error.response.get("CancellationReasons", []))
@@ -327,7 +334,7 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outc
     action, image = reason.action, reason.action.flows.read_image(reason.item)
     if reason.code == "ConditionalCheckFailed":
         return image, action.judge_image(image)
-    if reason.code != "ValidationError" or not (says_too_large(reason.text) or says_mistyped(reason.text)):
+    if reason.code != "ValidationError" or not (is_too_large_text(reason.text) or is_mistyped_text(reason.text)):
         return image, error
     # DynamoDB checks the size and some types before the condition, so this might be a redelivery.
     outcome: Outcome | None = None
@@ -337,7 +344,7 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outc
             outcome = action.judge_image(image)
     if not isinstance(outcome, Unmet | None):
         return image, outcome
-    if not says_too_large(reason.text):
+    if not is_too_large_text(reason.text):
         return image, error
     failure = action.flows.too_large(action.attempt.call, action.write.emission, image)
     failure.__cause__ = error
@@ -352,7 +359,7 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     if count > _MAX_ACTIONS:
         raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MAX_ACTIONS}: split it.")
     # An item has 400 KB at most, so ten of them are within the limit.
-    size = sum([write.size for write in participants]) if count > _SURELY_SMALL else 0
+    size = sum([write.size for write in participants]) if count > _MAX_UNMEASURED_WRITES else 0
     if size > _MAX_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MAX_BYTES}: split it.")
     key_names = {write.store.full_name: write.native["Key"] for write in participants if write.native.get("Key")}

@@ -25,7 +25,7 @@ def check_typed(typed: object, table_name: object) -> None:
         )
 
 
-def plain_arguments(native: Mapping[str, Any]) -> dict[str, Any]:
+def convert_arguments(native: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call with plain values."""
     return {
         part: {name: _plain_value(name, value) for name, value in cast("Mapping[str, Any]", values).items()}
@@ -49,7 +49,7 @@ def _plain_value(name: str, value: Any) -> Any:
     )
 
 
-def plain_result(function: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the function so that the arguments it returns, directly or from an awaitable, have plain values."""
 
     async def awaited(result: Awaitable[Any]) -> Any:
@@ -63,14 +63,14 @@ def plain_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain_mapping(result: Any) -> Any:
-    return plain_arguments(cast("Mapping[str, Any]", result)) if isinstance(result, Mapping) else result
+    return convert_arguments(cast("Mapping[str, Any]", result)) if isinstance(result, Mapping) else result
 
 
-def typed_result(result: T) -> T:
+def type_result(result: T) -> T:
     """Return an outcome, a list of them, or an entity with typed values."""
     value: Any = result
     if isinstance(value, list):
-        return cast("T", [*map(typed_result, cast("list[Any]", value))])
+        return cast("T", [*map(type_result, cast("list[Any]", value))])
     if isinstance(value, Mapping):
         return cast("T", typed_values(cast("Mapping[str, Any]", value)))
     if getattr(value, "entity", None) is not None:
@@ -80,9 +80,9 @@ def typed_result(result: T) -> T:
 
 def run_typed(flow: Flow[T], target: object) -> T:
     """Run the flow like `run`, and return typed values in the result."""
-    return typed_result(run(flow, target))
+    return type_result(run(flow, target))
 
 
 async def arun_typed(flow: Flow[T], target: object) -> T:
     """Run the flow like `arun`, and return typed values in the result."""
-    return typed_result(await arun(flow, target))
+    return type_result(await arun(flow, target))

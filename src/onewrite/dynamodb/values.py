@@ -13,7 +13,7 @@ from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
 from onewrite.core.write import Unreadable
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.lean.insides import read_handlers
+from onewrite.lean.insides import read_event_handlers
 
 Convert: TypeAlias = Callable[
     [Mapping[str, Any]], dict[str, Any]
@@ -160,10 +160,10 @@ def readable_values(values: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return plain_values(values)
     except Exception:  # boto3 can raise any error for a type that it doesn't know
-        return Unreadable(_readable_part(values))
+        return Unreadable(_decode_readable(values))
 
 
-def _readable_part(values: Mapping[str, Any]) -> dict[str, Any]:
+def _decode_readable(values: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, value in values.items():
         with suppress(Exception):
@@ -175,7 +175,7 @@ def check_low_level_client(client: object) -> None:
     """Raise if this is a resource's client. It converts values to typed ones itself, and would do that twice."""
     handlers: list[Callable[..., Any]] = []
     with suppress(AttributeError, TypeError):  # a stand-in for a client might have no handlers
-        handlers = read_handlers(client, "provide-client-params.dynamodb.UpdateItem")
+        handlers = read_event_handlers(client, "provide-client-params.dynamodb.UpdateItem")
     if copy_dynamodb_params in handlers:
         raise ConfigurationError(
             "This is the client of a boto3 resource, which takes plain values as a Table does, and table_name= is for a low-level one: give "
@@ -200,13 +200,13 @@ def _shorten(parsed: Any, **_: Any) -> None:
             members = cast("dict[str, Any]", value)
             number, numbers = members.get("N"), members.get("NS")
             if isinstance(number, str):
-                members["N"] = _short(number)
+                members["N"] = _shorten_number(number)
             if isinstance(numbers, list):
-                members["NS"] = list(map(_short, cast("list[str]", numbers)))
+                members["NS"] = list(map(_shorten_number, cast("list[str]", numbers)))
             stack.extend(members.values())
         elif isinstance(value, list):
             stack.extend(cast("list[Any]", value))
 
 
-def _short(number: str) -> str:
+def _shorten_number(number: str) -> str:
     return number if len(number) <= _DIGITS else str(Decimal(number).normalize(_EXACT))

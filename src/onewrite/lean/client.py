@@ -17,15 +17,15 @@ from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.lean.insides import read_fingerprint, read_registrations, read_session, read_socket_options, read_verify
 from onewrite.lean.pool import Pool
-from onewrite.lean.refusals import find_obstacle, find_stand_ins, find_unknown_handlers
+from onewrite.lean.refusals import find_obstacle, find_stand_ins, find_unknown_event_handlers
 from onewrite.lean.responses import Parser
 from onewrite.lean.routes import Route, Routes, make_trace_headers
 from onewrite.lean.service import Service
-from onewrite.lean.wire import Unreadable, Wiring
+from onewrite.lean.wire import UnreadableResponse, Wiring
 
 # The number of consecutive unreadable responses after which lean requests stop. One can be a proxy's error page; three suggest that
 # every response is unreadable.
-_UNREADABLE = 3
+_MAX_UNREADABLE = 3
 _pools: WeakKeyDictionary[Any, Pool] = WeakKeyDictionary()  # one for each client, which its lean clients share
 
 
@@ -43,7 +43,7 @@ class LeanClient:
             if obstacle is not None:
                 raise ConfigurationError(f"lean=True would pass by {obstacle}: leave out lean, or give a client without it.")
             self._client, self._clock = client, clock
-            self._look = _Look(self.service, client)
+            self.client_check = ClientCheck(self.service, client)
             self._routes = Routes(self.service, client)
             self._pool = _find_pool(client)
             model, methods = client.meta.service_model, self.service.methods
@@ -53,7 +53,7 @@ class LeanClient:
                 name: {argument: _TYPES.get(shape.type_name, ()) for argument, shape in members.items()}
                 for name, members in inputs.items()
             }
-            self._head = {name: _head(client, name) for name in methods}
+            self._head = {name: _make_head(client, name) for name in methods}
             self._unreadable = 0  # consecutive responses
         except AttributeError as error:
             raise ConfigurationError(
@@ -64,23 +64,23 @@ class LeanClient:
         return getattr(self._client, name)
 
     def _send(self, operation: str, request: dict[str, Any]) -> Any:
-        answer = None
-        if self._goes_lean(operation, request):
+        response = None
+        if self._is_lean(operation, request):
             try:
                 route = self._routes.present(operation, request)
-                reply = self._pool.exchange(route.address, self._bytes(route, operation, request))
+                reply = self._pool.exchange(route.address, self._build_request(route, operation, request))
                 self._unreadable = 0
-                answer = self._parser.parse(operation, reply)
+                response = self._parser.parse(operation, reply)
             except Exception as error:
                 self._leave(operation, error)
-        if answer is None:
+        if response is None:
             return getattr(self._client, self.service.methods[operation])(**request)
-        if "Error" in answer:
-            raise self._client.exceptions.from_code(answer["Error"]["Code"])(answer, operation)
-        return answer
+        if "Error" in response:
+            raise self._client.exceptions.from_code(response["Error"]["Code"])(response, operation)
+        return response
 
-    def _goes_lean(self, operation: str, request: dict[str, Any]) -> bool:
-        if self._unreadable >= _UNREADABLE or self._look.by_client():
+    def _is_lean(self, operation: str, request: dict[str, Any]) -> bool:
+        if self._unreadable >= _MAX_UNREADABLE or self.client_check.must_use_client():
             return False
         # botocore refuses an argument that is None or has a wrong type. The service would ignore it, like any null.
         types = self._types[operation]
@@ -95,14 +95,14 @@ class LeanClient:
         If no response is readable, each request would be sent twice: writes would cost twice as much, and the messages of each first
         response would be hidden.
         """
-        self._unreadable += isinstance(error, Unreadable)
-        if self._unreadable < _UNREADABLE:
+        self._unreadable += isinstance(error, UnreadableResponse)
+        if self._unreadable < _MAX_UNREADABLE:
             log(DEBUG, "The lean try of %s is left to the client: %r", operation, error)
         else:
-            text = "No answer can be read by %s (%s): from now on its requests go by the boto3 client."
+            text = "No response can be read by %s (%s): from now on its requests go by the boto3 client."
             log(WARNING, text, self.service.sender, error)
 
-    def _bytes(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:
+    def _build_request(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:
         unsigned_lines, fixed_headers = self._head[operation]
         body = self.service.body(request)
         headers = {
@@ -133,35 +133,35 @@ class _View(NamedTuple):
     registrations: object
     fingerprint: tuple[object, ...]
     stand_ins: list[Any]
-    by_client: bool
+    must_use_client: bool
 
 
-class _Look:
+class ClientCheck:
     """Whether the client must send every request for now. It's checked again if event handlers or wrapped functions change."""
 
     def __init__(self, service: Service, client: Any) -> None:
-        self._service, self._client = service, client
+        self._service, self.client = service, client
         self._reasons: set[str] = set()
         self._view = self._look_again()
 
-    def by_client(self) -> bool:
+    def must_use_client(self) -> bool:
         view = self._view
-        if view.registrations is not read_registrations(self._client) or not all(
-            map(is_, view.fingerprint, read_fingerprint(self._client))
+        if view.registrations is not read_registrations(self.client) or not all(
+            map(is_, view.fingerprint, read_fingerprint(self.client))
         ):
             view = self._view = self._look_again()
-        return view.by_client or any(stub.enabled for stub in view.stand_ins)
+        return view.must_use_client or any(stub.enabled for stub in view.stand_ins)
 
     def _look_again(self) -> _View:
-        service, client = self._service, self._client
+        service, client = self._service, self.client
         registrations, fingerprint = read_registrations(client), read_fingerprint(client)
-        obstacles = find_obstacle(service, client), *find_unknown_handlers(service, client)
+        obstacles = find_obstacle(service, client), *find_unknown_event_handlers(service, client)
         reasons = [reason for reason in obstacles if reason is not None]
         for reason in reasons:
-            self._say(reason)
+            self._log_reason(reason)
         return _View(registrations, fingerprint, find_stand_ins(service, client), bool(reasons))
 
-    def _say(self, reason: str) -> None:
+    def _log_reason(self, reason: str) -> None:
         if reason not in self._reasons:
             self._reasons.add(reason)
             text = "While there is %s, %s sends its requests by the boto3 client. Each says so once."
@@ -178,7 +178,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def _head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
+def _make_head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
     """Return the unsigned lines, and the signed headers that are the same in every request."""
     model = client.meta.service_model
     agent = " ".join(client.meta.config.user_agent.split())

@@ -64,7 +64,7 @@ def find_endpoint(
     return client._resolve_endpoint_ruleset(model, arguments, context)  # type: ignore[no-any-return]
 
 
-def read_handlers(client: Any, event: str) -> list[Callable[..., Any]]:
+def read_event_handlers(client: Any, event: str) -> list[Callable[..., Any]]:
     """Return the handlers of this event."""
     return list(client.meta.events._emitter._handlers.prefix_search(event))
 

@@ -30,19 +30,19 @@ class Pool:
 
     def exchange(self, address: Address, request: bytes) -> Response:
         """Send a request and receive its response. If anything else happens, the connection is closed."""
-        connection = self._idle_one(address) or connect(address, self._wiring, lambda: self._context)
+        connection = self._find_idle(address) or connect(address, self._wiring, lambda: self._context)
         try:
-            answer = connection.exchange(request)
+            response = connection.exchange(request)
         except BaseException:
             connection.close()  # its response could still arrive, and look like that of the next request
             raise
-        if answer.is_last:
+        if response.is_last:
             connection.close()
         else:
             self._keep(connection)
-        return answer
+        return response
 
-    def _idle_one(self, address: Address) -> Connection | None:
+    def _find_idle(self, address: Address) -> Connection | None:
         while self._idle:
             with suppress(IndexError):  # a different thread might have taken the last one
                 connection = self._idle.pop()

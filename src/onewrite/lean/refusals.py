@@ -12,7 +12,7 @@ from botocore.client import BaseClient
 from botocore.handlers import BUILTIN_HANDLERS
 from botocore.httpsession import URLLib3Session
 
-from onewrite.lean.insides import find_proxy, read_functions, read_handlers, read_session
+from onewrite.lean.insides import find_proxy, read_event_handlers, read_functions, read_session
 from onewrite.lean.service import Service
 
 _EVENTS = (
@@ -49,17 +49,17 @@ def find_obstacle(service: Service, client: Any) -> str | None:
 
 
 def _find_obstacles(service: Service, client: Any) -> Iterator[str]:
-    yield from _settings(service, client)
+    yield from _find_setting_obstacles(service, client)
     for name, function in read_functions(client, service.methods.values()).items():
         if not _is_own(function):
             # The type of a function that wrapt has wrapped names only wrapt.
             yield f"{describe_function(getattr(function, '_self_wrapper', function))} in the place of {name}"
-    for event, handler in find_handlers(service, client):
+    for event, handler in find_event_handlers(service, client):
         if not _is_own(handler) and not _is_stand_in(handler):
             yield f"the event handler {describe_function(handler)}, registered for {event}"
 
 
-def _settings(service: Service, client: Any) -> Iterator[str]:
+def _find_setting_obstacles(service: Service, client: Any) -> Iterator[str]:
     model, config, session, url = (
         client.meta.service_model,
         client.meta.config,
@@ -89,40 +89,40 @@ def is_plain(url: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"} and not parts.query
 
 
-def find_handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+def find_event_handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the event handlers of a lean request, except those of every botocore client."""
     for operation in service.methods:
         for event in _EVENTS:
             name = f"{event}.{service.name}.{operation}"
-            for handler in read_handlers(client, name):
+            for handler in read_event_handlers(client, name):
                 if not _is_registered(service, event, handler) and not _is_built_in(name, handler):
                     yield name, handler
 
 
 def _is_registered(service: Service, event: str, handler: Callable[..., Any]) -> bool:
     registration = event, describe_function(handler)
-    return registration in _KNOWN_HANDLERS or registration in service.handlers
+    return registration in _KNOWN_HANDLERS or registration in service.event_handlers
 
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
     """Whether botocore itself registers the handler for this event. Moto puts its own handler into the same list."""
     events = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
-    return any(_covers(event.split("."), name.split(".")) for event in events)
+    return any(_is_covered(event.split("."), name.split(".")) for event in events)
 
 
-def _covers(pattern: Sequence[str], event: Sequence[str]) -> bool:
+def _is_covered(pattern: Sequence[str], event: Sequence[str]) -> bool:
     """Whether a handler of this event is called for that one. A part can be `*`, and matches any further parts."""
     return len(pattern) <= len(event) and all(part in ("*", word) for part, word in zip(pattern, event, strict=False))
 
 
 def find_stand_ins(service: Service, client: Any) -> list[Any]:
     """Return Moto's handlers. While its mock is active, it answers every request of every client."""
-    return [handler for _, handler in find_handlers(service, client) if _is_stand_in(handler)]
+    return [handler for _, handler in find_event_handlers(service, client) if _is_stand_in(handler)]
 
 
-def find_unknown_handlers(service: Service, client: Any) -> list[str]:
+def find_unknown_event_handlers(service: Service, client: Any) -> list[str]:
     """Return botocore's own handlers that this module doesn't know, such as those of a later version."""
-    return [describe_function(handler) for _, handler in find_handlers(service, client) if _is_own(handler)]
+    return [describe_function(handler) for _, handler in find_event_handlers(service, client) if _is_own(handler)]
 
 
 def find_module(function: Any) -> str:

@@ -11,19 +11,19 @@ from zlib import crc32
 from botocore.parsers import create_parser
 
 from onewrite.lean.service import Service
-from onewrite.lean.wire import Response, Unanswered
+from onewrite.lean.wire import Response, UnclearResponse
 
 _YES, _NO = 200, 400
 _EMPTY_BODY = b"{}"
 
 
-def _base64(value: object) -> str:
+def _encode_base64(value: object) -> str:
     if not isinstance(value, bytes | bytearray):
         raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
     return b64encode(value).decode()
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), default=_base64).encode
+_encode = json.JSONEncoder(separators=(",", ":"), default=_encode_base64).encode
 
 
 def as_json(arguments: Mapping[str, Any]) -> bytes:
@@ -40,31 +40,33 @@ class Parser:
         self._checksum, self._error_code = service.checksum, service.error_code
         self._error_shape = None if service.error_code is None else service_model.shape_for_error_code(service.error_code)
 
-    def parse(self, operation: str, answer: Response) -> dict[str, Any]:
+    def parse(self, operation: str, response: Response) -> dict[str, Any]:
         """Return the result of boto3's method, or the response of the error that it raises."""
-        _check(answer, self._checksum)
-        if answer.status == _YES and answer.body == _EMPTY_BODY:
+        _check_response(response, self._checksum)
+        if response.status == _YES and response.body == _EMPTY_BODY:
             # The most common response, in the parser's form. The parser itself would take longest for it.
-            request_id = {"RequestId": answer.headers["x-amzn-requestid"]} if "x-amzn-requestid" in answer.headers else {}
-            metadata = {"HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers, "RetryAttempts": 0}
+            request_id = (
+                {"RequestId": response.headers["x-amzn-requestid"]} if "x-amzn-requestid" in response.headers else {}
+            )
+            metadata = {"HTTPStatusCode": response.status, "HTTPHeaders": response.headers, "RetryAttempts": 0}
             return {"ResponseMetadata": {**request_id, **metadata}}
-        response = {"body": answer.body, "headers": answer.headers, "status_code": answer.status, "context": {}}
-        answer_members = self._parser.parse(response, self._model.operation_model(operation).output_shape)
-        if answer.status == _NO:
-            code = answer_members.get("Error", {}).get("Code")
+        parser_input = {"body": response.body, "headers": response.headers, "status_code": response.status, "context": {}}
+        members = self._parser.parse(parser_input, self._model.operation_model(operation).output_shape)
+        if response.status == _NO:
+            code = members.get("Error", {}).get("Code")
             if self._error_shape is None or code != self._error_code:
-                raise Unanswered(f"it is answered by {answer.status} {code}")
-            answer_members.update(self._parser.parse(response, self._error_shape))
-        answer_members["ResponseMetadata"]["RetryAttempts"] = 0
-        return cast("dict[str, Any]", answer_members)
+                raise UnclearResponse(f"the response has status {response.status} {code}")
+            members.update(self._parser.parse(parser_input, self._error_shape))
+        members["ResponseMetadata"]["RetryAttempts"] = 0
+        return cast("dict[str, Any]", members)
 
 
-def _check(answer: Response, checksum: str | None) -> None:
+def _check_response(response: Response, checksum: str | None) -> None:
     """Raise unless the response is a success, or an error of the same kind as a failed condition."""
-    if answer.status not in (_YES, _NO):
-        raise Unanswered(f"it is answered by {answer.status}")
-    header_sum = None if checksum is None else answer.headers.get(checksum)
-    if header_sum is not None and header_sum != str(crc32(answer.body)):
-        raise Unanswered("the checksum of the answer is wrong")
-    if answer.body != _EMPTY_BODY and not isinstance(json.loads(answer.body), dict):
-        raise Unanswered("the answer is no object")
+    if response.status not in (_YES, _NO):
+        raise UnclearResponse(f"the response has status {response.status}")
+    header_sum = None if checksum is None else response.headers.get(checksum)
+    if header_sum is not None and header_sum != str(crc32(response.body)):
+        raise UnclearResponse("the checksum of the response is wrong")
+    if response.body != _EMPTY_BODY and not isinstance(json.loads(response.body), dict):
+        raise UnclearResponse("the response is not a JSON object")

@@ -50,10 +50,10 @@ class Routes:
         if route is None or route.keys != keys or route.place != arguments.get(self._place, ""):
             context: dict[str, Any] = {}
             endpoint = find_endpoint(self._client, operation, arguments, context)
-            route = self._last_route = self._route(keys, arguments, endpoint, context)
+            route = self._last_route = self._make_route(keys, arguments, endpoint, context)
         return route
 
-    def _route(
+    def _make_route(
         self, keys: SigningKeys, arguments: Mapping[str, Any], endpoint: Endpoint, context: Mapping[str, Any]
     ) -> Route:
         url, headers, _ = endpoint

@@ -18,7 +18,7 @@ class Service:
     - `body`: returns the arguments as the service's JSON. It raises any exception for arguments that only botocore can handle.
     - `error_code`: the error that counts as a response, and is raised like boto3 does. None: the client handles every error.
     - `checksum`: the header with the CRC-32 of a response's body. None: the service doesn't send one.
-    - `handlers`: the handlers that botocore registers only for this service's clients, as events with the names of functions. They don't
+    - `event_handlers`: the event handlers that botocore registers only for this service's clients, as events with the names of functions. They don't
       change these requests.
     """
 
@@ -30,4 +30,4 @@ class Service:
     body: Callable[[Mapping[str, Any]], bytes]
     error_code: str | None
     checksum: str | None
-    handlers: frozenset[tuple[str, str]]
+    event_handlers: frozenset[tuple[str, str]]

@@ -34,26 +34,26 @@ class Signer:
 
     def sign(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
         """Return the headers with those of the signature. Their names are in lower case, and all of them are signed."""
-        moment = self._date(int(now))
+        moment = self._format_date(int(now))
         result = {**headers, "x-amz-date": moment}
         if self._keys.session_token:
             result["x-amz-security-token"] = self._keys.session_token
-        day = self._day(moment[:8])
-        names, request = canonical_request(method, result, body)
+        day = self._find_day(moment[:8])
+        names, request = build_canonical_request(method, result, body)
         text = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(request.encode()).hexdigest()}"
         signature = hmac.digest(day.key, text.encode(), "sha256").hex()
         credential = f"{self._keys.access_key}/{day.scope}"
         result["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
         return result
 
-    def _date(self, second: int) -> str:
+    def _format_date(self, second: int) -> str:
         second_before, moment = self._moment
         if second_before != second:
             moment = strftime("%Y%m%dT%H%M%SZ", gmtime(second))
             self._moment = (second, moment)
         return moment
 
-    def _day(self, name: str) -> _Day:
+    def _find_day(self, name: str) -> _Day:
         day = self._today
         if day.name != name:
             key = f"AWS4{self._keys.secret_key}".encode()
@@ -71,7 +71,7 @@ class _Day(NamedTuple):
     key: bytes
 
 
-def canonical_request(method: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+def build_canonical_request(method: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     """Return the names of the signed headers, and the text to sign."""
     sorted_headers = sorted(headers.items())
     lines = "".join([f"{name}:{' '.join(value.split())}\n" for name, value in sorted_headers])

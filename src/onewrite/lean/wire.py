@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection, as far as AWS's JSON services need it. An unclear response is `Unanswered`."""
+"""One HTTP/1.1 connection, for AWS's JSON services only. It raises `UnclearResponse` unless a trustworthy response arrives."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from botocore.httpsession import create_urllib3_context, get_cert_path
 from urllib3.util import wait_for_read
 
 # The stubs of these two have fewer arguments than botocore passes.
-_context: Callable[..., ssl.SSLContext] = create_urllib3_context
-_bundle: Callable[[Any], Any] = get_cert_path
+_make_context: Callable[..., ssl.SSLContext] = create_urllib3_context
+_find_bundle: Callable[[Any], Any] = get_cert_path
 
 _MAX_BYTES = 1 << 16  # bytes of one receive, and of a response's headers
 
 
-class Unanswered(Exception):
+class UnclearResponse(Exception):
     """Raised if no trustworthy response arrived, so the effect of the request is unknown."""
 
 
-class Unreadable(Unanswered):
+class UnreadableResponse(UnclearResponse):
     """Raised for a response in an unsupported form. If a server or proxy uses this form, its next response will have it too."""
 
 
@@ -58,10 +58,10 @@ class Wiring:
     def context(self) -> ssl.SSLContext:
         """Return the context that botocore would use. Here, OpenSSL compares the host's name instead of urllib3."""
         if not self.verify:
-            ssl_context = _context(cert_reqs=ssl.CERT_NONE)
+            ssl_context = _make_context(cert_reqs=ssl.CERT_NONE)
         else:
-            ssl_context = _context()
-            ssl_context.load_verify_locations(_bundle(self.verify))
+            ssl_context = _make_context()
+            ssl_context.load_verify_locations(_find_bundle(self.verify))
             ssl_context.check_hostname = True
         if self.client_certificate is not None:
             parts = self.client_certificate
@@ -115,10 +115,10 @@ def read_response(receive: Receive) -> Response:
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
         if len(data) > _MAX_BYTES:
-            raise Unreadable("the headers of the answer do not end")
-        data += _more(receive)
+            raise UnreadableResponse("the headers of the response don't end")
+        data += _receive_more(receive)
     status, headers = _read_head(data[:end].decode("latin-1"))
-    size = _number(headers.get("content-length", ""))
+    size = _parse_number(headers.get("content-length", ""))
     data = _fill(receive, data[end + 4 :], size)
     body, surplus = data[:size], data[size:]
     return Response(status, headers, body, is_last=bool(surplus) or "close" in headers.get("connection", "").lower())
@@ -129,36 +129,36 @@ def _read_head(text: str) -> tuple[int, dict[str, str]]:
     status_line, *lines = text.split("\r\n")
     version, _, reason = status_line.partition(" ")
     if version != "HTTP/1.1":
-        raise Unreadable(f"{status_line[:40]!r} begins no answer of HTTP/1.1")
+        raise UnreadableResponse(f"{status_line[:40]!r} doesn't begin an HTTP/1.1 response")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise Unreadable(f"{line[:40]!r} is no header")
+            raise UnreadableResponse(f"{line[:40]!r} is no header")
         name, value = name.lower(), value.strip()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     for name in ("content-encoding", "transfer-encoding"):
         if headers.get(name, "identity") != "identity":
-            raise Unreadable(f"the answer has the {name} {headers[name][:40]!r}, and nobody has asked for that")
-    return _number(reason[:3]), headers
+            raise UnreadableResponse(f"the response has the {name} {headers[name][:40]!r}, which the request doesn't allow")
+    return _parse_number(reason[:3]), headers
 
 
 def _fill(receive: Receive, data: bytes, size: int) -> bytes:
     parts, length = [data], len(data)
     while length < size:
-        parts.append(_more(receive))
+        parts.append(_receive_more(receive))
         length += len(parts[-1])
     return b"".join(parts)
 
 
-def _more(receive: Receive) -> bytes:
+def _receive_more(receive: Receive) -> bytes:
     data = receive(_MAX_BYTES)
     if not data:
-        raise Unanswered("the connection ended before the answer did")
+        raise UnclearResponse("the connection ended before the response did")
     return data
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     if not text.isascii() or not text.isdigit():  # int() accepts signs, spaces, and underscores too
-        raise Unreadable(f"{text[:40]!r} is no number")
+        raise UnreadableResponse(f"{text[:40]!r} is no number")
     return int(text)

@@ -1,8 +1,8 @@
 """Guarded writes for MongoDB: `GuardedCollection` and `AsyncGuardedCollection`, and `transact` for several of them at once."""
 
-from onewrite.core.extras import installed_by
+from onewrite.core.extras import name_extra
 
-with installed_by("mongodb", "onewrite.mongodb"):
+with name_extra("mongodb", "onewrite.mongodb"):
     # Import bson first: if pymongo isn't installed, this import fails.
     import bson  # noqa: F401  # pyright: ignore[reportUnusedImport]
 

@@ -114,15 +114,15 @@ class _Store:
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse the call: a new document would have no ledger."""
-        raise _refusal("replace_one")
+        raise _make_refusal("replace_one")
 
     def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse the call: a new document would have no ledger."""
-        raise _refusal("find_one_and_replace")
+        raise _make_refusal("find_one_and_replace")
 
     def update_many(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse the call: a message is guarded in one entity."""
-        raise _refusal("update_many")
+        raise _make_refusal("update_many")
 
     @noted
     def updating(
@@ -347,7 +347,7 @@ _GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "fin
 let_flow_refuse(*[vars(GuardedCollection)[verb] for verb in _GUARDED], AsyncGuardedCollection.fold)
 
 
-def _refusal(method: str) -> InvalidUpdate:
+def _make_refusal(method: str) -> InvalidUpdate:
     if method == "update_many":
         return InvalidUpdate("update_many would put one mark into many entities: guard each by an update_one of its own.")
     return InvalidUpdate(f"{method} would erase the ledger: use update_one with $set and $unset.")

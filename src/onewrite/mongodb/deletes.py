@@ -18,7 +18,7 @@ from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_update, in_transaction
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
-from onewrite.mongodb.indexes import check_unique_indexes, id_index
+from onewrite.mongodb.indexes import check_unique_indexes, find_id_index
 from onewrite.mongodb.layout import Document
 from onewrite.outcome import Outcome
 
@@ -44,7 +44,7 @@ def delete(
     if not flows.unique_indexes_fit:
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)
-        flows.unique_indexes_fit = id_index(indexes) is not None  # otherwise, the collection doesn't exist yet
+        flows.unique_indexes_fit = find_id_index(indexes) is not None  # otherwise, the collection doesn't exist yet
     return (yield from send_write(CollectionAttempt(flows, request, writer, creates), missing_ok=missing_ok))
 
 
@@ -60,37 +60,37 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
 
     The tombstone gets the time `expires` if no event is pending. Pass None if the delete itself emits events.
     """
-    parts = [_lasting_fields(terms, tombstone.key), _literal({TOMBSTONE: tombstone.as_fields()})]
+    parts = [_list_lasting_fields(terms, tombstone.key), _make_literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:
-        parts.append(_expiry(tombstone, expires))
+        parts.append(_make_expiry(tombstone, expires))
     return _build_document(parts)
 
 
-def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
+def make_clear_stage(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """Return the stage that removes all pending events from a tombstone's outbox. `counts` are the fields that count the sent events."""
-    rest = _fields_where({"$not": {"$or": _match_names([OUTBOX.events, OUTBOX.due, *counts])}})
-    return _build_document([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
+    rest = _filter_fields({"$not": {"$or": _match_names([OUTBOX.events, OUTBOX.due, *counts])}})
+    return _build_document([rest, _make_literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
 
 def _build_document(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {"$replaceRoot": {"newRoot": {"$arrayToObject": {"$concatArrays": parts}}}}
 
 
-def _literal(fields: Document) -> dict[str, Any]:
+def _make_literal(fields: Document) -> dict[str, Any]:
     return {"$literal": [{"k": name, "v": value} for name, value in fields.items()]}
 
 
-def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
+def _make_expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """Return the expression for the tombstone's expiry time, which stays unset while events are pending."""
     empty: list[Any] = []
     is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
-    return {"$cond": [is_pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
+    return {"$cond": [is_pending, [], _make_literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
 
 
 @lru_cache(maxsize=64)
-def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
+def _list_lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
     """Return the expression for the fields that stay: the key, the sets of the store's ledger, and all onewrite fields."""
-    return _fields_where({"$or": [_match_name(f"\0{OURS}"), *_match_names([*key, *sorted(terms.plain_sets)])]})
+    return _filter_fields({"$or": [_match_name(f"\0{OURS}"), *_match_names([*key, *sorted(terms.plain_sets)])]})
 
 
 def _match_names(names: Iterable[str]) -> list[dict[str, Any]]:
@@ -106,5 +106,5 @@ def _match_name(text: str) -> dict[str, Any]:
     return {"$gt": [{"$size": {"$split": [{"$concat": ["\0", "$$field.k", "\0"]}, text]}}, 1]}
 
 
-def _fields_where(condition: Document) -> dict[str, Any]:
+def _filter_fields(condition: Document) -> dict[str, Any]:
     return {"$filter": {"input": _FIELDS, "as": "field", "cond": condition}}

@@ -25,7 +25,7 @@ from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, computes, read_entity_key
-from onewrite.mongodb.indexes import check_collation, keeps_text
+from onewrite.mongodb.indexes import check_collation, has_text_marks
 from onewrite.mongodb.layout import Document, locate_slot
 
 _MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
@@ -43,7 +43,7 @@ class GuardedUpdate(NamedTuple):
     filter: dict[str, Any]
     update: dict[str, Any] | list[Any]
     upsert: bool  # as the caller requested
-    upserts_at_once: bool  # False if the projection can fail: its error must not look like a failed insert
+    is_first_upsert: bool  # False if the projection can fail: its error must not look like a failed insert
     native: Mapping[str, Any]
     query: Document  # the caller's filter
     change: Update  # the caller's update
@@ -73,7 +73,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
     if options:
         if options.get("projection") is not None:
             check_projection(entry.terms, options["projection"])
-        check_collation(options.get("collation"), write.key, text=keeps_text(entry))
+        check_collation(options.get("collation"), write.key, text=has_text_marks(entry))
         if "CURRENT" in (options.get("let") or ()):
             raise InvalidUpdate(
                 'let={"CURRENT": ...} would take the place of the document, of which the ledger is a part: give it another name.'
@@ -92,10 +92,10 @@ def build_insert(write: Write, document: Document, native: Mapping[str, Any]) ->
     check_document(write.entry.terms, document)
     check_not_in_transaction(native, "insert_one", _NO_INSERT)
     check_earlier_marks(write.entry)  # otherwise, a later delivery that doesn't insert would be refused
-    return {**document, **new_fields(write)}
+    return {**document, **build_new_fields(write)}
 
 
-def may_create_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
+def is_creatable_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
     """Whether a record can create its entity.
 
     A record with further conditions can't, because an upsert would copy them into the new document.
@@ -206,18 +206,18 @@ def locate_step(ledger: str, message: Message) -> str:
 
 
 @lru_cache(maxsize=64)
-def _labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
+def _build_labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the labels' conditions and changes. The stored labels must match this store's configuration."""
     asks = {
         locate_slot(label.slot): {
-            "$in": [None, *[_equal_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
+            "$in": [None, *[_match_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
         }
         for label in terms.labels
     }
     return asks, {locate_slot(label.slot): label.text for label in terms.labels}
 
 
-def _equal_text(text: str) -> Regex[str]:
+def _match_text(text: str) -> Regex[str]:
     """Return a pattern that matches exactly this string.
 
     A label can contain a name. Under a collation, a different name could compare as equal, but a pattern ignores the collation.
@@ -227,41 +227,43 @@ def _equal_text(text: str) -> Regex[str]:
 
 def add_ledger(write: Write, draft: Draft) -> None:
     entry, step, own = write.entry, write.step, write.entry.own
-    label_asks, label_sets = _labels(entry.terms)
+    label_asks, label_sets = _build_labels(entry.terms)
     draft.asks |= label_asks
     if not isinstance(step, Withdraws):
         draft.sets |= label_sets
     if isinstance(step, Finishes):  # the begin already checked the message, so only the order matters
         if isinstance(own, Advance):
-            draft.extra_conditions.append({locate_slot(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
+            draft.extra_conditions.append(
+                {locate_slot(own.slot): {"$gte": own.mark}} if step.overtaken else _build_before(own)
+            )
             if step.overtaken:  # later messages have already moved the mark
                 return
     elif type(own) is Remember and not entry.more and not entry.also and not own.aliases:  # nearly always
         lacks = {"$ne": own.mark}
-        for path in _places(own.sets).live:
+        for path in _locate_sets(own.sets).live:
             draft.asks[path] = lacks
     else:
         marks_by_path: dict[str, tuple[SetMark, ...]] = {}  # a set must contain none of the marks
         for change in entry.changes:
             if type(change) is Remember:
-                for path in _places(change.sets).live:
+                for path in _locate_sets(change.sets).live:
                     marks_by_path[path] = (*marks_by_path.get(path, ()), change.mark, *change.aliases)
             else:
-                draft.extra_conditions.append(_before(change))
+                draft.extra_conditions.append(_build_before(change))
         for path, marks in marks_by_path.items():
             draft.asks[path] = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
     if not isinstance(step, Begins | Withdraws):
-        _gain(entry, draft)
+        _add_changes(entry, draft)
 
 
-def _gain(entry: Entry, draft: Draft) -> None:
+def _add_changes(entry: Entry, draft: Draft) -> None:
     """Add the message's marks to the ledger, and remove its dead sets."""
     paths: list[str] = []
     match entry.own:
         case Remember(sets, mark):
             if not sets.live:
                 return
-            places = _places(sets)
+            places = _locate_sets(sets)
             paths = [places.present]
             draft.pushes[places.present] = [change.mark for change in entry.written_changes] if entry.more else [mark]
             draft.removes |= places.dead
@@ -272,10 +274,10 @@ def _gain(entry: Entry, draft: Draft) -> None:
                 paths.append(locate_slot(change.slot))
                 draft.sets[paths[-1]] = change.reaches
     if draft.stages:
-        draft.extra_conditions += _kinds(paths, draft)
+        draft.extra_conditions += _build_kind_conditions(paths, draft)
 
 
-def _kinds(paths: list[str], draft: Draft) -> list[dict[str, Any]]:
+def _build_kind_conditions(paths: list[str], draft: Draft) -> list[dict[str, Any]]:
     """Return conditions that the values to be overwritten by a stage have the expected types."""
     parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
     # $type "object" also matches an array that contains a document.
@@ -293,13 +295,13 @@ class _Places(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _places(sets: Sets) -> _Places:
+def _locate_sets(sets: Sets) -> _Places:
     return _Places(
         tuple(map(locate_slot, sets.live)), locate_slot(sets.present), {locate_slot(slot): "" for slot in sets.dead}
     )
 
 
-def _before(change: Advance) -> dict[str, Any]:
+def _build_before(change: Advance) -> dict[str, Any]:
     """Return the condition that the stored mark is before the message's mark."""
     _check_number(change.mark)
     _check_number(change.reaches)
@@ -315,13 +317,13 @@ def _before(change: Advance) -> dict[str, Any]:
 
 
 def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
-    if not write.asks_outbox:
+    if not write.has_outbox_condition:
         return
     label = emission.label
     # The entity must have this outbox or none. Otherwise, the events would be appended to a different outbox. An $or of the two
     # conditions would cost mongod several times as much.
     is_free = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
-    draft.extra_conditions.append({OUTBOX.label: {"$in": [None, _equal_text(label)]}, "$nor": [is_free]})
+    draft.extra_conditions.append({OUTBOX.label: {"$in": [None, _match_text(label)]}, "$nor": [is_free]})
     if emission.events:
         draft.sets[OUTBOX.label] = label
         draft.pushes[OUTBOX.events] = [*emission.events]
@@ -333,13 +335,13 @@ def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
 # --- a new document ----------------------------------------------------------------------------------------------------
 
 
-def new_fields(write: Write) -> dict[str, Any]:
+def build_new_fields(write: Write) -> dict[str, Any]:
     """Return the fields that the parts add to a new document."""
     entry = write.entry
     _check_number(entry.own.mark)
     draft = Draft()
-    draft.sets |= _labels(entry.terms)[1]
-    _gain(Entry(entry.terms, entry.own), draft)
+    draft.sets |= _build_labels(entry.terms)[1]
+    _add_changes(Entry(entry.terms, entry.own), draft)
     if write.emission is not None:
         add_outbox(write, write.emission, draft)
     fields: dict[str, Any] = {}

@@ -38,7 +38,7 @@ def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | No
             return {"_id": value}
     if terms is not None:
         check_filter(terms, cast("object", query))
-    conditions = [*_conditions(cast("Document", query))]
+    conditions = [*_list_conditions(cast("Document", query))]
     names = {name for name, _ in conditions}
     if "_id" in names:
         return {"_id": _find_value("_id", conditions)}
@@ -54,13 +54,13 @@ def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | No
 
 def asks_more(query: Document, entity: Document) -> bool:
     """Whether the filter has conditions besides the entity's key."""
-    return len([*_conditions(query)]) > len(entity)
+    return len([*_list_conditions(query)]) > len(entity)
 
 
 def check_filter(terms: Terms, query: object) -> None:
     if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
-    for path in _queried_paths(cast("Document", query)):
+    for path in _list_queried_paths(cast("Document", query)):
         check_path(terms, path)
 
 
@@ -101,17 +101,17 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
         raise InvalidUpdate("The update is neither operators nor a pipeline: to change nothing but the ledger, use record.")
 
 
-def names_id(query: Document) -> bool:
-    return any(name == "_id" for name, _ in _conditions(query))
+def has_id(query: Document) -> bool:
+    return any(name == "_id" for name, _ in _list_conditions(query))
 
 
-def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
+def _list_conditions(query: Document) -> Iterator[tuple[str, Any]]:
     """Yield the conditions of a filter with their field or operator names, including conditions inside $and."""
     for name, value in query.items():
         if name == "$and" and isinstance(value, Sequence) and not isinstance(value, str):
             for part in cast("Sequence[object]", value):
                 if isinstance(part, Mapping):
-                    yield from _conditions(cast("Document", part))
+                    yield from _list_conditions(cast("Document", part))
         elif name != "$comment":
             yield name, value
 
@@ -121,14 +121,14 @@ def _find_value(name: str, conditions: list[tuple[str, Any]]) -> Any:
     values = [value for field, value in conditions if field == name]
     for value in values[:-1]:
         with suppress(InvalidUpdate):
-            return _one_value(name, value)
-    return _one_value(name, values[-1])
+            return _read_value(name, value)
+    return _read_value(name, values[-1])
 
 
-def _one_value(name: str, value: Any) -> Any:
+def _read_value(name: str, value: Any) -> Any:
     if type(value) in _SCALARS:
         return value
-    if _names(value) == ["$eq"] and not _has_operators(value["$eq"]):
+    if _list_names(value) == ["$eq"] and not _has_operators(value["$eq"]):
         value = value["$eq"]
     elif _has_operators(value):  # also inside $eq, because the key is used without the $eq and would become a query again
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be several: give it one value.")
@@ -140,25 +140,25 @@ def _one_value(name: str, value: Any) -> Any:
 def _has_operators(value: object) -> bool:
     if isinstance(value, re.Pattern | Regex):
         return True
-    return any(str(name).startswith("$") for name in _names(value))
+    return any(str(name).startswith("$") for name in _list_names(value))
 
 
-def _names(value: object) -> list[str]:
+def _list_names(value: object) -> list[str]:
     """Return the names in a document. A raw document's values aren't decoded, because the driver might be unable to."""
     if isinstance(value, RawBSONDocument):
         return [name for name, _ in split_elements(value)]
     return [*cast("Document", value)] if isinstance(value, Mapping) else []
 
 
-def _queried_paths(query: Document) -> Iterator[str]:
+def _list_queried_paths(query: Document) -> Iterator[str]:
     """Yield the field paths in a filter."""
     for name, value in query.items():
         if name in _COMBINATIONS and isinstance(value, Sequence):
             for part in cast("Sequence[object]", value):
                 if isinstance(part, Mapping):
-                    yield from _queried_paths(cast("Document", part))
+                    yield from _list_queried_paths(cast("Document", part))
         elif name == "$expr":
-            yield from paths_read(value)
+            yield from list_read_paths(value)
         elif name in _OPAQUE:
             yield from _WORDS.findall(repr(value))
         elif not isinstance(cast("object", name), str) or not name.startswith("$"):
@@ -174,7 +174,7 @@ _HARMLESS_METADATA = (
 )  # not the sort key, which can be a field of the ledger
 
 
-def paths_read(expression: object) -> Iterator[str]:
+def list_read_paths(expression: object) -> Iterator[str]:
     """Yield the field paths that an aggregation expression reads."""
     if isinstance(expression, str):
         if expression in _WHOLE_DOCUMENT:
@@ -192,10 +192,10 @@ def paths_read(expression: object) -> Iterator[str]:
                     f"The call reads {value!r} of the query, which can contain the ledger: leave out this $meta."
                 )
             if name != "$literal":
-                yield from paths_read(value)
+                yield from list_read_paths(value)
     elif isinstance(expression, Sequence) and not isinstance(expression, bytes):
         for value in cast("Sequence[object]", expression):
-            yield from paths_read(value)
+            yield from list_read_paths(value)
 
 
 def _read_getter_field(getter: object) -> str:
@@ -225,15 +225,15 @@ def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
             raise InvalidUpdate(_NO_FIELDS.format(operator=name, kind=type(cast("object", body)).__name__))
         for path, value in cast("Document", body).items():
             _check_written(terms, fields, path)
-            for source_path in paths_read(value):
+            for source_path in list_read_paths(value):
                 check_path(terms, source_path)
 
 
 def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
     check_path(terms, path)
-    changed = _without_places(path)
+    changed = _drop_indexes(path)
     for field in fields:
-        name = _without_places(field)
+        name = _drop_indexes(field)
         if f"{changed}.".startswith(f"{name}.") or f"{name}.".startswith(f"{changed}."):
             raise InvalidUpdate(
                 f"This call changes {path!r}, by which key= names the entity: a redelivery would not find it any more. "
@@ -241,7 +241,7 @@ def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
             )
 
 
-def _without_places(path: str) -> str:
+def _drop_indexes(path: str) -> str:
     """Return the path without array indexes and positional operators, which a path in `key=` can leave out."""
     first, *others = path.split(".")  # the first part is always a field, even if it's a number
     return ".".join([first, *[step for step in others if not step.isdigit() and not step.startswith("$")]])
@@ -261,7 +261,7 @@ def check_path(terms: Terms, path: str) -> None:
         )
 
 
-def root(path: str) -> str:
+def find_root(path: str) -> str:
     """Return the top-level field of a path."""
     return path.partition(".")[0]
 
@@ -271,18 +271,18 @@ def root(path: str) -> str:
 
 def check_projection(terms: Terms, projection: object) -> None:
     """Raise if a projection names onewrite's fields, or computes a value from them, which couldn't be removed from the result."""
-    for path, value in _as_mapping(projection).items():
+    for path, value in _read_projection(projection).items():
         check_path(terms, path)
         _check_value(terms, value)
 
 
 def _check_value(terms: Terms, value: object) -> None:
-    names = _names(value)
+    names = _list_names(value)
     if names and not _has_operators(value):  # a nested projection, such as {"a": {"b": 1}}
         for member in cast("Document", value).values():
             _check_value(terms, member)
     elif "$elemMatch" not in names:  # $elemMatch returns the field itself
-        for path in paths_read(value):
+        for path in list_read_paths(value):
             check_path(terms, path)
 
 
@@ -304,11 +304,11 @@ def widen_projection(projection: object, entry: Entry) -> dict[str, Any] | None:
 
     One read is enough only if the projection clearly includes or clearly excludes fields.
     """
-    our_fields, shows = list_judged_fields(entry), _as_mapping(projection)
+    our_fields, shows = list_judged_fields(entry), _read_projection(projection)
     # onewrite's fields are read whole. A path with "$" means the array element that the filter matched, but this read has no such
     # filter.
     caller_fields = {
-        path: value for path, value in shows.items() if root(path) not in our_fields and "$" not in path.split(".")
+        path: value for path, value in shows.items() if find_root(path) not in our_fields and "$" not in path.split(".")
     }
     if any("$" in path.split(".") for path in shows):  # only an including projection can have a "$"
         return {**caller_fields, **dict.fromkeys(our_fields, 1)}
@@ -331,7 +331,7 @@ def list_judged_fields(entry: Entry) -> list[str]:
     return [*dict.fromkeys([*fields, STEPS, TOMBSTONE, OUTBOX.label, OUTBOX.events])]
 
 
-def _as_mapping(projection: object) -> Mapping[str, Any]:
+def _read_projection(projection: object) -> Mapping[str, Any]:
     """Return a projection as a mapping. A list of names includes these fields."""
     if isinstance(projection, Mapping):
         return cast("Document", projection)

@@ -32,7 +32,7 @@ from onewrite.core.clock import random_name
 from onewrite.core.engine import Engine, Landed, Native, Refusal
 from onewrite.core.event import Emission, Outbox, copy_value
 from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
-from onewrite.core.judging import check_emits, judge, judge_creation, shows_effect
+from onewrite.core.judging import check_emits, has_effect, judge, judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
@@ -52,8 +52,8 @@ from onewrite.mongodb.dialect import (
     check_earlier_marks,
     check_not_in_transaction,
     in_transaction,
+    is_creatable_by_record,
     locate_step,
-    may_create_by_record,
 )
 from onewrite.mongodb.expression import (
     Update,
@@ -61,12 +61,12 @@ from onewrite.mongodb.expression import (
     check_projection,
     check_update,
     computes,
+    find_root,
     list_judged_fields,
     read_entity_key,
-    root,
     widen_projection,
 )
-from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, check_indexes, id_index, keeps_text
+from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, check_indexes, find_id_index, has_text_marks
 from onewrite.mongodb.layout import (
     Document,
     canonical,
@@ -120,7 +120,7 @@ class Flows(Engine):
         is_async: bool,
     ) -> None:
         check_awaited(collection, "update_one", is_async=is_async)
-        self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
+        self.fields, self._indexes = _check_fields(fields), cast("Document", {})
         super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
         self.target = read_late(make_durable(collection, durability), self._codec)
@@ -129,7 +129,7 @@ class Flows(Engine):
     @property
     def key_fields(self) -> tuple[str, ...]:
         """The fields that identify an entity. They stay in its tombstone."""
-        return tuple(dict.fromkeys(["_id", *map(root, self.fields)]))
+        return tuple(dict.fromkeys(["_id", *map(find_root, self.fields)]))
 
     # --- the methods ---------------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Flows(Engine):
     ) -> Flow[Outcome]:
         if finishes is not None:
             arguments = {"filter": filter, "update": update, **options}
-            return finish(self, message, arguments, finishes, emit=emit, attempt=partial(self.attempt, writer=writer))
+            return finish(self, message, arguments, finishes, emit=emit, attempt=partial(self.make_attempt, writer=writer))
         query, native, missing_ok = filter, cast("Native", options), False
         if self.is_async:
             query, update, native = copy_value(query), copy_value(update), _copy_options(native)
@@ -158,7 +158,7 @@ class Flows(Engine):
         check_update(self.ledger.terms, self.fields, update)
         write = new_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
-        return send_write(CollectionAttempt(self, request, writer, request.upserts_at_once), missing_ok=missing_ok)
+        return send_write(CollectionAttempt(self, request, writer, request.is_first_upsert), missing_ok=missing_ok)
 
     def record(
         self,
@@ -176,8 +176,8 @@ class Flows(Engine):
         check_message(message)
         native, missing_ok = split_missing_ok(self.keep({"filter": filter, **options}))
         write = new_write(self, message, self.read_key(native), emit=emit)
-        native = {"upsert": may_create_by_record(native["filter"], self.fields, native), **native}
-        return send_write(self.attempt(write, native), missing_ok=missing_ok)
+        native = {"upsert": is_creatable_by_record(native["filter"], self.fields, native), **native}
+        return send_write(self.make_attempt(write, native), missing_ok=missing_ok)
 
     def insert_one(self, message: Message, document: Document, *, emit: object = None, **options: Any) -> Flow[Outcome]:
         if self.is_async:
@@ -217,7 +217,7 @@ class Flows(Engine):
     def canonical(self, key: Document) -> Hashable:
         return canonical(key, self._codec)
 
-    def attempt(self, write: Write, native: Native, writer: Writer = "update_one") -> CollectionAttempt:
+    def make_attempt(self, write: Write, native: Native, writer: Writer = "update_one") -> CollectionAttempt:
         options = {name: value for name, value in native.items() if name not in ("filter", "update")}
         if "update" in native:
             check_update(self.ledger.terms, self.fields, native["update"])
@@ -227,22 +227,24 @@ class Flows(Engine):
                 "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. "
                 "Name the entity alone, and put the condition into the filter of begin."
             )
-        return CollectionAttempt(self, request, writer, request.upserts_at_once)
+        return CollectionAttempt(self, request, writer, request.is_first_upsert)
 
-    def attempt_fold(self, write: Write, native: Native) -> CollectionAttempt:
+    def make_fold_attempt(self, write: Write, native: Native) -> CollectionAttempt:
         arguments = dict(native)
         if arguments.get("update") is None:
             arguments.pop("update", None)
-            arguments = {"upsert": may_create_by_record(arguments["filter"], self.fields, arguments), **arguments}
-        return self.attempt(write, arguments, "find_one_and_update" if _RETURN_OPTIONS & arguments.keys() else "update_one")
+            arguments = {"upsert": is_creatable_by_record(arguments["filter"], self.fields, arguments), **arguments}
+        return self.make_attempt(
+            write, arguments, "find_one_and_update" if _RETURN_OPTIONS & arguments.keys() else "update_one"
+        )
 
-    def max_messages(self, entry: Entry) -> int:  # noqa: ARG002  # the same for every ledger
+    def limit_messages(self, entry: Entry) -> int:  # noqa: ARG002  # the same for every ledger
         return _MAX_MESSAGES
 
     def check_earlier_marks(self, entry: Entry) -> None:
         check_earlier_marks(entry)
 
-    def attempt_begin(self, write: Write, native: Native) -> CollectionAttempt:
+    def make_begin_attempt(self, write: Write, native: Native) -> CollectionAttempt:
         if "update" in native:
             raise InvalidUpdate(
                 "begin changes nothing but the step: leave out update, which is for the write that finishes it."
@@ -250,7 +252,7 @@ class Flows(Engine):
         if native.get("upsert"):
             raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
         check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
-        return self.attempt(write, native)
+        return self.make_attempt(write, native)
 
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Document
@@ -270,7 +272,7 @@ class Flows(Engine):
         options = {name: value for name, value in native.items() if name != "filter"}
         if unknown := [name for name in options if name not in _LOOK_OPTIONS]:
             raise InvalidUpdate(f"This call needs the whole entity, as it is now: leave out {', '.join(unknown)}.")
-        check_collation(options.get("collation"), key, text=entry is not None and keeps_text(entry))
+        check_collation(options.get("collation"), key, text=entry is not None and has_text_marks(entry))
         if entry is not None:
             yield from self.check_collection(entry)
         return self.read_image((yield from self.look(key, options)))
@@ -292,7 +294,7 @@ class Flows(Engine):
                 return Landed(None if reply is None else self.read_entity(reply))
         except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
             # The ledger might have refused the message too. The failure is then about a document that this write wouldn't have changed.
-            if in_transaction(request.native) or not leaves_verdict_open(error):
+            if in_transaction(request.native) or not is_verdict_open(error):
                 yield from self.raise_failure(error, request)
             return error
         server_reply, watch, now = reply.raw_result, self.watch, request.write.now
@@ -354,13 +356,13 @@ class Flows(Engine):
         options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
         return (yield Call("find_one", (request.query,), {**options, "projection": {"_id": 1}})) is not None
 
-    def has_written(self, failure: Exception, request: GuardedUpdate, writer: Writer) -> Flow[bool]:
+    def probe_write(self, failure: Exception, request: GuardedUpdate, writer: Writer) -> Flow[bool]:
         """Whether the write happened before this failure, given that the entity shows its effect.
 
         The server computes the returned document after the write. Any other failure occurs before the write, and recurs if the
         request is sent again with a filter that matches nothing.
         """
-        if not may_have_written(failure, request.native):
+        if not is_raised_after_write(failure, request.native):
             return False
         try:
             yield Call(writer, ({"_id": {"$in": []}}, request.update), {"upsert": False, **request.native})
@@ -402,17 +404,17 @@ class Flows(Engine):
 
     def check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
         """Raise if the collection could confuse two entities or split one into two. Read its indexes once, and only if needed."""
-        text = keeps_text(entry)
+        text = has_text_marks(entry)
         if not (inserts or self.fields or text):
             return
         indexes = self._indexes or (yield from self.read_indexes(inserts=inserts))
         check_indexes(indexes, self.fields, text=text)
-        if id_index(indexes) is not None:  # otherwise, it doesn't exist yet, and might be created with a collation
+        if find_id_index(indexes) is not None:  # otherwise, it doesn't exist yet, and might be created with a collation
             self._indexes = indexes
 
     def read_indexes(self, *, inserts: bool) -> Flow[Document]:
         indexes = yield from self._list_indexes()
-        if inserts and id_index(indexes) is None:
+        if inserts and find_id_index(indexes) is None:
             # A missing collection has no indexes either. The insert creates it with an index on _id.
             names: Sequence[str] = yield Call("database.list_collection_names")
             if self.target.name in names:
@@ -476,15 +478,11 @@ class CollectionAttempt(NamedTuple):
                 raise
             raise result from None
         image = flows.read_image(document)
-        if (
-            result is not None
-            and shows_effect(write, image)
-            and (yield from flows.has_written(result, request, self.writer))
-        ):
+        if result is not None and has_effect(write, image) and (yield from flows.probe_write(result, request, self.writer)):
             return Landed()
         return Refusal(write._replace(now=flows.clock()), image, result)
 
-    def lands(self) -> Flow[bool]:
+    def try_send(self) -> Flow[bool]:
         result = yield from self.flows.try_once(self.request, "update_one", upsert=False)
         if isinstance(result, Exception):
             yield from self.flows.raise_failure(result, self.request)
@@ -493,7 +491,7 @@ class CollectionAttempt(NamedTuple):
     def retry(self, refusal: Refusal, attempts: int) -> Flow[CollectionAttempt | None]:
         """Return the next attempt, or None. The cause of the refusal might no longer exist when the document is read."""
         request, failure, exists = self.request, refusal.failure, refusal.image.exists
-        if failure is not None and (not self.upsert or may_have_written(failure, request.native)):
+        if failure is not None and (not self.upsert or is_raised_after_write(failure, request.native)):
             yield from self.flows.raise_failure(failure, request, refusal.image)
         if isinstance(request.write.step, Finishes) and not request.write.step.is_unsent:
             if attempts == MAX_ATTEMPTS and request.native.get("hint") is not None:
@@ -501,7 +499,7 @@ class CollectionAttempt(NamedTuple):
             return self
         if failure is not None and not exists and not is_entity_taken(failure, request.write.key):
             yield from self.flows.raise_failure(failure, request, refusal.image)
-        upsert = is_next_upsert(request, attempts, has_failed=failure is not None, exists=exists)
+        upsert = choose_next_upsert(request, attempts, has_failed=failure is not None, exists=exists)
         is_single = not request.write.other_messages  # a fold then sends its messages one by one
         if upsert is None and exists and is_single and (yield from self.flows.holds(request)):
             upsert = False  # the entity was created between the write and the read
@@ -535,7 +533,7 @@ class InsertAttempt(NamedTuple):
             try:
                 return Landed(response=(yield Call("insert_one", (self.new_document,), dict(native))))
             except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
-                if not leaves_verdict_open(error):
+                if not is_verdict_open(error):
                     raise
                 failure = error
         write, image = self.write._replace(now=flows.clock()), flows.read_image((yield from flows.look(key, native)))
@@ -550,7 +548,7 @@ class InsertAttempt(NamedTuple):
                 image = flows.read_image((yield from flows.look(key, native)))
         return Refusal(write, image, failure)
 
-    def lands(self) -> Flow[bool]:
+    def try_send(self) -> Flow[bool]:
         return isinstance((yield from self.send()), Landed)
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # same signature as in other attempts
@@ -576,7 +574,7 @@ def _copy_options(native: Native) -> dict[str, Any]:
     return {name: value if name == "session" else copy_value(value) for name, value in native.items()}
 
 
-def _checked_fields(fields: object) -> tuple[str, ...]:
+def _check_fields(fields: object) -> tuple[str, ...]:
     if (
         isinstance(fields, str)
         or not isinstance(fields, Sequence)
@@ -592,7 +590,7 @@ _HINTED = (
 )
 
 
-def is_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, exists: bool) -> bool | None:
+def choose_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, exists: bool) -> bool | None:
     """Return whether the next attempt is an upsert, or None if there is no next attempt.
 
     The ledger would have accepted the message of the last attempt.
@@ -618,7 +616,7 @@ _UNCERTAIN_CODES = frozenset({13, 18, 462, 16500})
 _CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
 
-def leaves_verdict_open(error: Exception) -> bool:
+def is_verdict_open(error: Exception) -> bool:
     """Whether a read of the entity shows the verdict after this failure. It doesn't if only the durability or a time limit failed."""
     # The driver doesn't send a document that is too large. A response that it can't decode quotes the key of a duplicate-key error.
     if isinstance(error, DocumentTooLarge | InvalidBSON):
@@ -628,7 +626,7 @@ def leaves_verdict_open(error: Exception) -> bool:
     return error.code not in _UNCERTAIN_CODES
 
 
-def may_have_written(error: Exception, native: Document) -> bool:
+def is_raised_after_write(error: Exception, native: Document) -> bool:
     """Whether the failure can come from the returned document. The server reports a failed projection after the write, with any code."""
     return (
         isinstance(error, OperationFailure)

@@ -15,12 +15,12 @@ from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.mongodb.layout import Document
 
 
-def keeps_text(entry: Entry) -> bool:
+def has_text_marks(entry: Entry) -> bool:
     """Whether the ledger contains strings, which a collation can treat as equal although they differ."""
     return type(entry.own.mark) is str or any(type(change.mark) is str for change in entry.more + entry.also)
 
 
-def id_index(indexes: Document) -> Document | None:
+def find_id_index(indexes: Document) -> Document | None:
     """Return the index on `_id`, or None if the collection doesn't keep `_id` unique. The index has the collection's collation."""
     for index in indexes.values():
         if list(index["key"]) == [("_id", 1)]:
@@ -30,7 +30,7 @@ def id_index(indexes: Document) -> Document | None:
 
 def check_ids_are_unique(indexes: Document) -> None:
     """Raise if an existing collection has no index on `_id`."""
-    if id_index(indexes) is None:
+    if find_id_index(indexes) is None:
         raise ConfigurationError(
             "This collection does not keep _id unique (it holds time series, or has no index on _id): a message inserted twice "
             "would be there twice. Insert it into a collection that does."
@@ -39,7 +39,7 @@ def check_ids_are_unique(indexes: Document) -> None:
 
 def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> None:
     """Raise if `fields` might not identify exactly one entity in this collection."""
-    collation = cast("Document", (id_index(indexes) or {}).get("collation") or {})
+    collation = cast("Document", (find_id_index(indexes) or {}).get("collation") or {})
     if collation.get("locale", "simple") != "simple" and (text or fields):
         raise ConfigurationError(
             f"The collection compares text by the collation {collation['locale']!r}, under which two different marks, or the names of "

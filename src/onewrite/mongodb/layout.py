@@ -75,7 +75,7 @@ def read_image(terms: Terms, document: Document | None) -> Image:
     is_gone = TOMBSTONE in fields
     is_shown = document is not None and not is_gone and not isinstance(document, Unreadable)
     entity = without_ledger(terms, fields) if is_shown else None
-    return Image(document is not None, is_gone, entity, lookup(fields), cast("Document", steps), fields, null_is_absent=True)
+    return Image(document is not None, is_gone, entity, lookup(fields), cast("Document", steps), fields, is_null_absent=True)
 
 
 def normalize(value: object) -> object:
@@ -119,7 +119,7 @@ _LENIENT: dict[str, Any] = {
 }
 
 
-def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
+def set_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
     """Return the collection with these options instead of the caller's. A stand-in has no options and is returned unchanged."""
     return collection.with_options(codec_options=codec) if has_codec(collection) else collection
 
@@ -157,10 +157,12 @@ def read_late(collection: Any, codec: CodecOptions[Any]) -> Any:
         if codec.datetime_conversion is DatetimeConversion.DATETIME
         else {"unicode_decode_error_handler": "replace"}
     )
-    return with_codec(collection, codec.with_options(document_class=Reply, type_registry=_encode_only(codec), **lenient))
+    return set_codec(
+        collection, codec.with_options(document_class=Reply, type_registry=_make_encoder_registry(codec), **lenient)
+    )
 
 
-def _encode_only(codec: CodecOptions[Any]) -> TypeRegistry:
+def _make_encoder_registry(codec: CodecOptions[Any]) -> TypeRegistry:
     """Return the client's type registry without its decoders, which could fail for any value of a response."""
     if codec.type_registry == _NO_TYPES:
         return _NO_TYPES
@@ -193,10 +195,10 @@ def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) 
     try:
         return {**_decode(values.values(), codec), **ours}
     except Exception:  # a client's own types can raise any error
-        return Unreadable({**_readable_part(values, codec), **ours})
+        return Unreadable({**_decode_readable(values, codec), **ours})
 
 
-def _readable_part(values: Mapping[str, bytes], codec: CodecOptions[Any]) -> dict[str, Any]:
+def _decode_readable(values: Mapping[str, bytes], codec: CodecOptions[Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for element in values.values():
         with suppress(Exception):
@@ -252,30 +254,30 @@ def canonical(entity: Mapping[str, Any], codec: CodecOptions[Any] = UUIDS) -> Ha
         fields: Mapping[str, Any] = BSON.encode({**entity}, codec_options=codec).decode(_NEUTRAL)
     except _NO_BSON:  # the driver will refuse the request with its own error
         return repr(entity)
-    return tuple(sorted([(name, _comparable(value)) for name, value in fields.items()], key=lambda entry: entry[0]))
+    return tuple(sorted([(name, _make_comparable(value)) for name, value in fields.items()], key=lambda entry: entry[0]))
 
 
-def _comparable(value: object) -> Hashable:
+def _make_comparable(value: object) -> Hashable:
     match value:
         case bool():
             return "bool", value
         case int() | float() | Decimal128():
-            return "number", _number(value)
+            return "number", _compare_number(value)
         case str() if not isinstance(value, Code):
             return "text", value
         case Mapping():
             fields = cast("Mapping[str, object]", value)
-            return "document", tuple([(name, _comparable(member)) for name, member in fields.items()])
+            return "document", tuple([(name, _make_comparable(member)) for name, member in fields.items()])
         case list():
-            return "array", tuple([_comparable(member) for member in cast("list[object]", value)])
+            return "array", tuple([_make_comparable(member) for member in cast("list[object]", value)])
         case bytes():
             return "binary", value.subtype if isinstance(value, Binary) else 0, bytes(value)
         case DatetimeMS():
             return "time", int(value)
         case DBRef():
-            return "document", tuple([(name, _comparable(member)) for name, member in value.as_doc().items()])
+            return "document", tuple([(name, _make_comparable(member)) for name, member in value.as_doc().items()])
         case Code():
-            return "code", str(value), None if value.scope is None else _comparable(value.scope)
+            return "code", str(value), None if value.scope is None else _make_comparable(value.scope)
         case Regex():
             pattern = cast("Regex[Any]", value)
             return "regex", pattern.pattern, pattern.flags
@@ -285,13 +287,13 @@ def _comparable(value: object) -> Hashable:
             return type(value).__name__, repr(value)
 
 
-def _number(value: float | Decimal128) -> Hashable:
+def _compare_number(value: float | Decimal128) -> Hashable:
     exact = value.to_decimal() if isinstance(value, Decimal128) else value
     if isinstance(exact, Decimal):
-        return Fraction(exact) if exact.is_finite() else "NaN" if exact.is_nan() else _odd(float(exact))
-    return Fraction(exact) if isfinite(exact) else _odd(exact)
+        return Fraction(exact) if exact.is_finite() else "NaN" if exact.is_nan() else _format_odd(float(exact))
+    return Fraction(exact) if isfinite(exact) else _format_odd(exact)
 
 
-def _odd(value: float) -> str:
+def _format_odd(value: float) -> str:
     """Return an infinite number or a NaN as a string, so that NaN equals NaN."""
     return "NaN" if value != value else f"{value}"  # noqa: PLR0124  # true only for a NaN

@@ -25,10 +25,10 @@ from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
 from onewrite.errors import ConfigurationError
-from onewrite.mongodb.deletes import empty_outbox
+from onewrite.mongodb.deletes import make_clear_stage
 from onewrite.mongodb.expression import read_entity_key
 from onewrite.mongodb.flows import require_majority
-from onewrite.mongodb.layout import UUIDS, Document, canonical, read_codec, read_late, with_codec
+from onewrite.mongodb.layout import UUIDS, Document, canonical, read_codec, read_late, set_codec
 
 _MAX_EVENTS = 2**31 - 1  # more events than an array can have, because $slice requires a number
 
@@ -38,9 +38,9 @@ class Outboxes:
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = require_majority(collection)
-        self.target, self.raw_target = with_codec(majority, STORED_CODEC), read_late(majority, STORED_CODEC)
+        self.target, self.raw_target = set_codec(majority, STORED_CODEC), read_late(majority, STORED_CODEC)
         # A foreign document whose _id isn't valid UTF-8 must not end the change stream each time.
-        self.watched = with_codec(majority, LENIENT_CODEC)
+        self.watched = set_codec(majority, LENIENT_CODEC)
         self.outbox = outbox
         self._fields = tuple(fields)
         self._callers, self._codec = read_codec(collection), read_codec(self.target)
@@ -51,7 +51,7 @@ class Outboxes:
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
         # A copy, because it's part of the events that a relay publishes.
         fields = copy_value(read_entity_key(cast("Document", filter), self._fields))
-        return {name: self._as_stored(value) for name, value in fields.items()}
+        return {name: self._recode_value(value) for name, value in fields.items()}
 
     def canonical(self, entity: Document) -> Hashable:
         """Return a value that is equal for two keys of the same document."""
@@ -72,11 +72,11 @@ class Outboxes:
 
     def read(self, entity: Document) -> Flow[Box]:
         document: Document | None = yield Call("find_one", (entity, dict.fromkeys((*OUTBOX, TOMBSTONE), 1)))
-        return Box(entity, "") if document is None else self._box(document)
+        return Box(entity, "") if document is None else self._make_box(document)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first `count` events, which were sent. Return None, or the current box if it has changed."""
-        query = self._as_read(box, count - 1)
+        query = self._match_read_box(box, count - 1)
         counts = {OUTBOX.sent_count: box.base + count, OUTBOX.incarnation: box.life}
         if count == len(box.events):
             query["$and"] = [{OUTBOX.events: {"$size": count}}]
@@ -85,7 +85,7 @@ class Outboxes:
                 update: Any = {"$set": counts, "$unset": {OUTBOX.events: "", OUTBOX.due: ""}}
             else:  # let the database remove the deleted document with its last event, unless it was deleted again since
                 query[f"{TOMBSTONE}.by"] = box.tombstone.by
-                update = [empty_outbox(counts, box.tombstone, box.tombstone.expiry(now))]
+                update = [make_clear_stage(counts, box.tombstone, box.tombstone.expiry(now))]
         else:
             later_events = {"$slice": [f"${OUTBOX.events}", count, _MAX_EVENTS]}
             literal = {name: {"$literal": value} for name, value in counts.items()}
@@ -94,23 +94,23 @@ class Outboxes:
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Postpone the entity's next sweep to `due`, if the oldest event is still the same."""
-        return (yield from self._change(box, self._as_read(box, 0), {"$set": {OUTBOX.due: due}}))
+        return (yield from self._change(box, self._match_read_box(box, 0), {"$set": {OUTBOX.due: due}}))
 
     def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
         """Replace an event, and make the entity due for the next sweep."""
         changes = {f"{OUTBOX.events}.{place}": event.as_fields(), OUTBOX.due: box.events[0].time}
-        return (yield from self._change(box, self._as_read(box, place), {"$set": changes}))
+        return (yield from self._change(box, self._match_read_box(box, place), {"$set": changes}))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Restart the count of sent events at zero, under a new source."""
         update = {"$set": {OUTBOX.sent_count: 0, OUTBOX.incarnation: incarnation}}
-        return (yield from self._change(box, self._as_read(box, 0 if box.events else None), update))
+        return (yield from self._change(box, self._match_read_box(box, 0 if box.events else None), update))
 
     def finder(self, before: str | None) -> Finder:
         """Return a search for pending events that are due `before` that time, or for all pending events if it's None."""
         return Finder(self, before)
 
-    def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
+    def _match_read_box(self, box: Box, place: int | None) -> dict[str, Any]:
         """Return the conditions that the document's outbox hasn't changed since it was read, up to the event at `place`.
 
         The count alone isn't enough: if a document is deleted and created again, its new events have the same counts.
@@ -126,16 +126,16 @@ class Outboxes:
         reply = yield Call("update_one", (query, update))
         return None if reply.matched_count else (yield from self.read({"_id": box.entity["_id"]}))
 
-    def _box(self, document: Document) -> Box:
+    def _make_box(self, document: Document) -> Box:
         key = caller_key = document["_id"]
         if self._callers != self._codec:
             with suppress(Exception):  # keep the key if the caller's options can't decode it
                 caller_key = _recode(key, self._codec, self._callers)
-        fields = {name: _neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
+        fields = {name: _make_neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
         box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", fields)
         return replace(box, caller_entity={"_id": caller_key})
 
-    def _as_stored(self, value: object) -> object:
+    def _recode_value(self, value: object) -> object:
         """Return the caller's value as a relay reads it, because the client's options can decode it to a different type."""
         return value if self._callers == self._codec else _recode(value, self._callers, self._codec)
 
@@ -174,7 +174,7 @@ class Finder:
             cursor: Any = yield Do(self._boxes.raw_target.find, arguments, {"sort": [(OUTBOX.due, 1)]}, sends=True)
             self._cursor = aiter(cursor) if hasattr(cursor, "__aiter__") else iter(cursor)
         try:
-            page: list[Any] = yield Do(_page, (self._cursor,), sends=True)
+            page: list[Any] = yield Do(_read_page, (self._cursor,), sends=True)
         except CursorNotFound:
             if not self._reads:
                 raise
@@ -182,7 +182,7 @@ class Finder:
             return True
         self._reads = self._reads or bool(page)
         for document in page:
-            key, due = _id_and_due(document)
+            key, due = _read_id_and_due(document)
             self._ids.append(key)
             if due != self._due:
                 self._due, self._due_ids = due, []
@@ -193,12 +193,12 @@ class Finder:
 _PAGE = 100
 
 
-def _page(cursor: Any) -> Any:
+def _read_page(cursor: Any) -> Any:
     """Return the cursor's next page, or an awaitable of it if the cursor is asynchronous."""
-    return _awaited_page(cursor) if hasattr(cursor, "__anext__") else [*islice(cursor, _PAGE)]
+    return _read_page_async(cursor) if hasattr(cursor, "__anext__") else [*islice(cursor, _PAGE)]
 
 
-async def _awaited_page(cursor: Any) -> list[Any]:
+async def _read_page_async(cursor: Any) -> list[Any]:
     page: list[Any] = []
     with suppress(StopAsyncIteration):
         while len(page) < _PAGE:
@@ -206,7 +206,7 @@ async def _awaited_page(cursor: Any) -> list[Any]:
     return page
 
 
-def _id_and_due(document: Any) -> tuple[Any, object]:
+def _read_id_and_due(document: Any) -> tuple[Any, object]:
     """Return an id and its due time.
 
     If the id can't be read, return a `Broken` outbox with the error instead, so the document doesn't block the others.
@@ -255,14 +255,14 @@ def _recode(value: object, old_codec: CodecOptions[Any], new_codec: CodecOptions
     return document[""]
 
 
-def _document(text: str) -> object:
+def _parse_document(text: str) -> object:
     options = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
     return json_util.loads(unquote(text), json_options=options)
 
 
 # The functions that parse the result of `origin`, by type.
-_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": int, "O": ObjectId, "J": _document}
+_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": int, "O": ObjectId, "J": _parse_document}
 
 
-def _neutral(value: Any) -> Any:
+def _make_neutral(value: Any) -> Any:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value

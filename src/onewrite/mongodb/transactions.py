@@ -18,7 +18,7 @@ from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import random_share
-from onewrite.core.event import Emit, copied_events, copy_value
+from onewrite.core.event import Emit, copy_events, copy_value
 from onewrite.core.flow import Do, Flow, Wait, arun, redirect_calls, run, split_missing_ok
 from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOKEN
@@ -39,9 +39,9 @@ from onewrite.core.write import Image, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_insert
-from onewrite.mongodb.expression import names_id
+from onewrite.mongodb.expression import has_id
 from onewrite.mongodb.flows import CollectionAttempt, Flows, InsertAttempt, is_entity_taken
-from onewrite.mongodb.layout import UUIDS, Document, lookup, with_codec
+from onewrite.mongodb.layout import UUIDS, Document, lookup, set_codec
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected, Unmet
 
 _TRANSIENT, _UNKNOWN_RESULT = "TransientTransactionError", "UnknownTransactionCommitResult"
@@ -118,7 +118,7 @@ class Prepared(PreparedWrite[Flows]):
     def make_attempt(self, write: Write) -> CollectionAttempt | InsertAttempt:
         """Return the write with these parts, ready to be sent on its own."""
         if not self.creates:
-            return self.store.attempt(write, self.native)
+            return self.store.make_attempt(write, self.native)
         options = {option: value for option, value in self.native.items() if option != "document"}
         document = self.native["document"]
         new_document = build_insert(write, document, options)
@@ -133,9 +133,9 @@ def prepare(flows: Flows, method: str, named: Document, options: Mapping[str, An
     options, missing_ok = split_missing_ok(options)
     check_prepared(method, options, _ARGUMENTS[method], _REASONS)
     document = cast("object", next(iter(named.values())))
-    if not isinstance(document, Mapping) or not names_id(cast("Document", document)):
+    if not isinstance(document, Mapping) or not has_id(cast("Document", document)):
         raise InvalidUpdate("A write in a transaction names its document by _id, so no two of them name the same one.")
-    return Prepared(flows, method, copy_value({**named, **options}), copied_events(emit), missing_ok)
+    return Prepared(flows, method, copy_value({**named, **options}), copy_events(emit), missing_ok)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +187,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
             return False
         return (yield from redirect_calls(self.target, self.flows.holds(self.attempt.request)))
 
-    def shows_effect(self) -> Flow[bool]:
+    def has_effect(self) -> Flow[bool]:
         """Whether the entity shows what this transaction would have written."""
         if self.write.entry is UNGUARDED:
             return True
@@ -263,7 +263,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
     def open_inbox(self, inbox: Inbox) -> Flows:
         if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
             raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
-        collection = with_codec(inbox.store, UUIDS)  # reads strings and tokens as they are stored
+        collection = set_codec(inbox.store, UUIDS)  # reads strings and tokens as they are stored
         clock = inbox.clock or self.store.clock
         return Flows(collection, None, clock, (), "majority", is_async=self.store.is_async)
 
@@ -343,7 +343,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             # A majority now has the documents that refused the writes, so this second read decides.
             result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
         is_token_found = any(isinstance(outcome, Applied) for outcome in result.outcomes)
-        if is_token_found and not (yield from _show_effects(actions)):
+        if is_token_found and not (yield from _has_all_effects(actions)):
             return Findings([Duplicate(self.message)])  # a different call has the same token by chance
         return result
 
@@ -412,10 +412,10 @@ def _abort(session: Any) -> Flow[None]:
         yield Do(session.abort_transaction, sends=True)
 
 
-def _show_effects(actions: Sequence[_Action]) -> Flow[bool]:
+def _has_all_effects(actions: Sequence[_Action]) -> Flow[bool]:
     """Whether each entity shows what this transaction would have written."""
     for action in actions:
-        if not (yield from action.shows_effect()):
+        if not (yield from action.has_effect()):
             return False
     return True
 

@@ -38,19 +38,19 @@ def check_refusal(error: Exception) -> None:
     if getattr(error, "code", None) != _FAILED_VALIDATION:
         return
     details: Mapping[str, Any] = getattr(error, "details", None) or {}
-    if names := sorted({*filter(is_ours, _unwanted_names(details.get("errInfo")))}):
+    if names := sorted({*filter(is_ours, _list_unwanted_names(details.get("errInfo")))}):
         raise ConfigurationError(
             f"The collection's validator refuses {', '.join(names)}, which a guarded write adds to a document. Nothing was written. {REMEDY}"
         ) from error
 
 
-def _unwanted_names(report: Any) -> Iterator[str]:
+def _list_unwanted_names(report: Any) -> Iterator[str]:
     if isinstance(report, Mapping):
         for name, value in cast("Mapping[str, Any]", report).items():
             if name == "additionalProperties" and isinstance(value, list):
                 yield from (each for each in cast("list[Any]", value) if isinstance(each, str))
             else:
-                yield from _unwanted_names(value)
+                yield from _list_unwanted_names(value)
     elif isinstance(report, list):
         for member in cast("list[Any]", report):
-            yield from _unwanted_names(member)
+            yield from _list_unwanted_names(member)

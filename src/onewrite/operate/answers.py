@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.core.event import moment
 from onewrite.core.judging import judge_message
-from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, ledger_name, make_label_name
+from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, make_label_name, read_ledger_name
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.step import make_step_error
@@ -98,7 +98,7 @@ def _answers_of(
         choices = stores_ledgers(ledger, ledgers, inquiry.in_sequence)
     except LedgerMismatch as error:
         # A mismatch blocks every message without an open step, and it explains more than the message's own answer.
-        answer = judge(image, SeenIds(name=ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
+        answer = judge(image, SeenIds(name=read_ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
         why = str(error) if answer.outcome == "LedgerMismatch" else answer.why
         yield answer._replace(ledger="", why=why)
         return
@@ -122,8 +122,10 @@ def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequenc
     own = kept_as(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in moved_here(ledgers, ledger.attribute):
-        earlier.extend(origin.ledgers or (SeenIds(name=ledger_name(origin.attribute)),))  # its label alone must be accepted
-    also, name = tuple(earlier), ledger_name(own.attribute)
+        earlier.extend(
+            origin.ledgers or (SeenIds(name=read_ledger_name(origin.attribute)),)
+        )  # its label alone must be accepted
+    also, name = tuple(earlier), read_ledger_name(own.attribute)
     if in_sequence is not None:
         other_ledgers = (own, *also) if own.layout != HighWaterMark().layout else also
         return [InSequence(in_sequence, name=name, also=(*other_ledgers, HighWaterMark(name=name)))]
@@ -168,7 +170,7 @@ def _outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> 
     if "" in image.steps:
         raise make_step_error()
     is_gone = TOMBSTONE in image.fields
-    stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, null_is_absent=True)
+    stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, is_null_absent=True)
     refusal = judge_message(Write(message, {}, now, entry, NO_STEP), stored)
     if refusal is None:
         return "Applied", "no ledger here refuses it. If your own condition holds, it takes effect"

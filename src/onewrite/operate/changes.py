@@ -12,7 +12,7 @@ from typing import cast
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot, is_ours
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import ABSENT
-from onewrite.core.ledgers.marks import mark_slot
+from onewrite.core.ledgers.marks import locate_mark
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.identity.cloudevents import cloudevent_key
@@ -262,7 +262,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     ledger = _choose_mark_ledger(held_ledgers(image, now, target.attribute), target.attribute)
     if not target.source:
         raise CannotRepair("A mark belongs to a source. Pass --source; onewrite inspect shows the entity's sources.")
-    slot = mark_slot(ledger.attribute, target.source, target.parts)
+    slot = locate_mark(ledger.attribute, target.source, target.parts)
     before = image.slots.get(slot, ABSENT)
     if before is not ABSENT and type(before) not in (int, str):
         raise CannotRepair(

@@ -20,7 +20,7 @@ from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
 from onewrite.dynamodb.flows import ask_key_names, read_error_code, read_error_text, send
 from onewrite.dynamodb.layout import locate_slot, lookup
-from onewrite.dynamodb.size import item_size
+from onewrite.dynamodb.size import measure_item
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import Edit, EntityImage, Layout
@@ -137,7 +137,7 @@ def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     """Return the image of an item of typed values. It is sorted, so that the same item always produces the same requests."""
     item = {name: _sorted_members(item[name]) for name in sorted(item)}
     fields = plain_values(item)
-    sizes = {name: item_size({name: value}) for name, value in fields.items()}
+    sizes = {name: measure_item({name: value}) for name, value in fields.items()}
     slots = {_slot_of(name): name for name in fields}
     item_lookup = lookup(fields)
     key = {name: item[name] for name in sorted(key_names)}

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
-from onewrite.core.forking import STOP_SIGNALS, handle_stop_signals, undone_in_children
+from onewrite.core.forking import STOP_SIGNALS, handle_stop_signals, undo_in_children
 
 logger = logging.getLogger("onewrite")
 
@@ -84,7 +84,7 @@ class EarlySignals:
             signal.set_wakeup_fd(-1)
             put_handlers_back()
 
-        self.kept.enter_context(undone_in_children(put_back))
+        self.kept.enter_context(undo_in_children(put_back))
 
     def pass_on(self, stop: Callable[[], None], *, within: float | None = None) -> None:
         """Call `stop` at a signal, or at once if one has already arrived.

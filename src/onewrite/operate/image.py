@@ -19,12 +19,12 @@ from onewrite.core.label import (
     TOKEN,
     TOMBSTONE,
     Slot,
+    is_caller_name,
     is_label_name,
     is_other_version,
     is_ours,
-    ledger_name,
     make_name_prefix,
-    may_be_callers,
+    read_ledger_name,
     unread,
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIds, SeenIds
@@ -214,7 +214,7 @@ class EntityLedger:
     def ledgers(self) -> tuple[Ledger, ...]:
         """The ledgers that have left something here, whatever the label is."""
         ledgers: list[Ledger] = [id_set.ledger for id_set in self.sets]
-        name = ledger_name(self.attribute)
+        name = read_ledger_name(self.attribute)
         if self.marks:
             ledgers.append(HighWaterMark(name=name))
         return tuple({ledger.layout: ledger for ledger in ledgers}.values())
@@ -247,7 +247,7 @@ def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[Ent
     names += [name for name in image.fields if is_label_name(name)]
     names += [label.moved_to for label in labels.values() if label.moved_to is not None]
     names += [step.ledger for step in steps if isinstance(step, Step)]
-    named = {name for name in names if is_label_name(name) or may_be_callers(name)}
+    named = {name for name in names if is_label_name(name) or is_caller_name(name)}
     attributes = sorted({*named, *[name for name in asked if name is not None]})
     return [_ledger_at(image, now, name, labels.get(name), is_named=name in named) for name in attributes]
 
@@ -257,7 +257,7 @@ def find_text_sets(image: EntityImage) -> dict[str, frozenset[str]]:
     return {
         slot.group: cast("frozenset[str]", content)
         for slot, content in image.slots.items()
-        if isinstance(content, frozenset) and content and may_be_callers(slot.group)
+        if isinstance(content, frozenset) and content and is_caller_name(slot.group)
         if all(isinstance(member, str) for member in cast("frozenset[object]", content))
     }
 
@@ -289,7 +289,7 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
         if Slot(attribute) in image.slots:
             yield _ids(image, Slot(attribute), MessageIds(attribute))
         return
-    prefix, name = make_name_prefix(attribute), ledger_name(attribute)
+    prefix, name = make_name_prefix(attribute), read_ledger_name(attribute)
     slots = [slot for slot in image.slots if slot.group.startswith(prefix)]
     for slot in sorted(slots, key=image.layout.place_of):
         rest = slot.group.removeprefix(prefix)
@@ -370,7 +370,7 @@ def kept_as(ledger: EntityLedger) -> Ledger:
         return ledger.label.ledger
     if ledger.text is not ABSENT:
         raise LedgerMismatch(unread(ledger.attribute, ledger.text))
-    return SeenIds(name=ledger_name(ledger.attribute)) if ledger.is_new else MessageIds(ledger.attribute)
+    return SeenIds(name=read_ledger_name(ledger.attribute)) if ledger.is_new else MessageIds(ledger.attribute)
 
 
 def as_read(

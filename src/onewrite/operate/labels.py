@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from onewrite.core.label import FORMAT, IDS_LAYOUT, is_label, is_label_name, ledger_name, unknown_layout
+from onewrite.core.label import FORMAT, IDS_LAYOUT, describe_unknown_layout, is_label, is_label_name, read_ledger_name
 from onewrite.core.ledgers.ledger import Ledger
 from onewrite.core.ledgers.marks import HighWaterMark
 from onewrite.core.ledgers.seen_ids import UNITS, SeenIds
@@ -40,14 +40,14 @@ class LabelledLedger(NamedTuple):
     @property
     def ledger(self) -> Ledger:
         """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
-        name = ledger_name(self.attribute)
+        name = read_ledger_name(self.attribute)
         with suppress(ConfigurationError, OverflowError, ValueError):  # a number that no ledger can have
             if self.layout == "marks":
                 return HighWaterMark(name=name)
             if ids := IDS_LAYOUT.fullmatch(self.layout):
                 retention = None if ids["unit"] is None else int(ids["count"]) * UNITS[ids["unit"]]
                 return SeenIds(retention, name=name, readable=ids["text"] is not None)
-        raise LedgerMismatch(unknown_layout(self.attribute, self.layout))
+        raise LedgerMismatch(describe_unknown_layout(self.attribute, self.layout))
 
 
 def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:

@@ -20,7 +20,7 @@ from onewrite.core.label import PREFIX, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import require_majority
-from onewrite.mongodb.layout import Document, canonical, locate_slot, lookup, with_codec
+from onewrite.mongodb.layout import Document, canonical, locate_slot, lookup, set_codec
 from onewrite.mongodb.outboxes import LENIENT_CODEC, STORED_CODEC
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.report import NotThere
@@ -49,7 +49,7 @@ class CollectionStore:
 
     def __init__(self, collection: Any) -> None:
         # Invalid UTF-8 in a user's field or an _id must not hide the other entities. It is only shown.
-        self.target = with_codec(require_majority(collection), LENIENT_CODEC)
+        self.target = set_codec(require_majority(collection), LENIENT_CODEC)
         self.name = str(getattr(collection, "full_name", collection.name))
 
     def key(self, text: str) -> dict[str, Any]:

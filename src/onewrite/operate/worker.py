@@ -120,7 +120,7 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
         keep_log(style, level)
     function = find(handler, quiet=False)
     log_to_stderr(style, level)  # for other loggers, unless the handler's module has configured logging
-    with _explain_errors(style):
+    with _print_errors(style):
         options["on_outcome"] = hook_for(kinds or (), getattr(function, "__name__", ""))
         options["client"] = _client(queue_url, region, endpoint_url)
         if not run(function, queue_url, options, early):
@@ -182,7 +182,7 @@ def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
 
 
 @contextmanager
-def _explain_errors(style: LogFormat) -> Generator[None, None, None]:
+def _print_errors(style: LogFormat) -> Generator[None, None, None]:
     """Print errors that the operator must fix in one line, without a traceback."""
     try:
         yield

@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
-from onewrite.core.extras import installed_by
+from onewrite.core.extras import name_extra
 from onewrite.core.flow import Do, Flow
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
@@ -69,7 +69,7 @@ class TokenFile:
 
 
 def _extended_json() -> tuple[Any, type[Exception]]:
-    with installed_by("mongodb", "TokenFile"):
+    with name_extra("mongodb", "TokenFile"):
         from bson import json_util
         from bson.errors import BSONError
     return json_util, BSONError

@@ -197,7 +197,7 @@ class Passes:
             raise lane.error or error from error
         if lane.error is not None:
             raise lane.error
-        remaining = lane.box.outgoing_from(lane.accepted_count)
+        remaining = lane.box.list_outgoing(lane.accepted_count)
         return FlushReport(tuple(lane.published_events), remaining, lane.refusal, not lane.is_overtaken)
 
     def _sweep(self, older_than: timedelta, within: timedelta = FOR_EVER) -> Flow[SweepReport]:
@@ -425,7 +425,7 @@ class Passes:
     def _look(self, entity: Entity) -> Flow[OutboxState | None]:
         """Return the contents of the entity's outbox. None: it has none."""
         box = yield from self._boxes.read(entity)
-        return None if box.is_unused else OutboxState(box.source, box.base, box.outgoing_from())
+        return None if box.is_unused else OutboxState(box.source, box.base, box.list_outgoing())
 
     def _restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Flow[str | None]:
         """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Failure, Result
-from onewrite.core.forking import undone_in_children
+from onewrite.core.forking import undo_in_children
 from onewrite.core.log import log, logger
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name, printable
@@ -200,7 +200,7 @@ def health_pages(
             f"The health endpoint cannot listen on {host}:{port}: {error}. Set another health_host or health_port."
         ) from error
     threading.Thread(target=server.serve_forever, args=(_CLOSES_WITHIN,), name="onewrite-health", daemon=True).start()
-    with server, undone_in_children(server.socket.close):
+    with server, undo_in_children(server.socket.close):
         try:
             yield server.server_address[1]
         finally:

@@ -53,7 +53,7 @@ SQS = Service(
     body=as_json,
     error_code=None,
     checksum=None,
-    handlers=frozenset(),
+    event_handlers=frozenset(),
 )
 
 
@@ -98,7 +98,7 @@ class SqsQueue:
         try:
             attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)["Attributes"]
         except (BotoCoreError, ClientError) as error:  # also a lost connection: most likely the address is wrong
-            raise ConfigurationError(_explain_refusal(url, error)) from error
+            raise ConfigurationError(_describe_refusal(url, error)) from error
         self.url = url
         self.arn = attributes["QueueArn"]
         self.is_fifo = self.arn.endswith(".fifo")
@@ -177,7 +177,7 @@ class SqsQueue:
 
     def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
         if not is_passing(error):
-            raise QueueRefused(_explain_refusal(self.url, error)) from error
+            raise QueueRefused(_describe_refusal(self.url, error)) from error
         log(WARNING, "%s: %s", self.url, error)
 
 
@@ -205,10 +205,10 @@ def default_client(url: str, *, region: str | None = None, endpoint_url: str | N
     try:
         return sdk.client("sqs", region_name=region or region_of(url), endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:  # a region or an endpoint that is missing or malformed
-        raise ConfigurationError(_explain_refusal(url, error)) from error
+        raise ConfigurationError(_describe_refusal(url, error)) from error
 
 
-def _explain_refusal(url: str, error: Exception) -> str:
+def _describe_refusal(url: str, error: Exception) -> str:
     return (
         f"The worker cannot use the queue {url}: {error} "
         f"Check the URL, the region, the endpoint and the credentials. The worker needs {_PERMISSIONS}."

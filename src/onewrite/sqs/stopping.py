@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from math import inf
 from queue import Empty, SimpleQueue
 
-from onewrite.core.forking import handle_stop_signals, undone_in_children
+from onewrite.core.forking import handle_stop_signals, undo_in_children
 
 _MAX_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it
 _LAST_RESPONSE = 1.0  # seconds that a worker with nothing in hand waits for messages that may be on their way to it
@@ -65,7 +65,7 @@ def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
 
     put_back = handle_stop_signals(lambda _number, _frame: act())
     try:
-        with undone_in_children(put_back):
+        with undo_in_children(put_back):
             yield
     finally:
         put_back()

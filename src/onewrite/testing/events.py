@@ -202,11 +202,11 @@ def _event_name(old: Item | None, new: Item | None) -> str:
 
 def _typed_images(images: Mapping[str, Item]) -> Record:
     with needed_by("dynamodb_stream_event", "dynamodb"):
-        from onewrite.dynamodb.size import item_size
+        from onewrite.dynamodb.size import measure_item
         from onewrite.dynamodb.values import plain_values, typed_values
     items = {name: typed_values(image) for name, image in images.items()}
     as_json = json.loads(json.dumps(items, default=_base64))  # with bytes as base64
-    return {**as_json, "SizeBytes": sum(item_size(plain_values(item)) for item in items.values())}
+    return {**as_json, "SizeBytes": sum(measure_item(plain_values(item)) for item in items.values())}
 
 
 # ---------------------------------------------------------------- Kafka

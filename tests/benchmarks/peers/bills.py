@@ -15,7 +15,7 @@ from functools import cache
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from onewrite.dynamodb.size import item_size
+from onewrite.dynamodb.size import measure_item
 from onewrite.dynamodb.values import plain_values
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import FaultProxy, _Wire
@@ -122,6 +122,6 @@ def _sizes(client: DynamoDBClient) -> Size:
 
     def size(table: str, item: Mapping[str, Any]) -> int:
         key = {name: item[name] for name in key_of(table)}
-        return item_size(plain_values(client.get_item(TableName=table, Key=key, ConsistentRead=True).get("Item", {})))
+        return measure_item(plain_values(client.get_item(TableName=table, Key=key, ConsistentRead=True).get("Item", {})))
 
     return size

@@ -67,7 +67,7 @@ class Remember(NamedTuple):
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
         is_held = False
         for slot in self.sets.live:
-            marks = _marks(lookup(slot), self.sets.kind)
+            marks = _read_marks(lookup(slot), self.sets.kind)
             is_held = is_held or self.mark in marks or not marks.isdisjoint(self.aliases)
         return Duplicate(message, entity) if is_held else None
 
@@ -266,7 +266,7 @@ class Entry(NamedTuple):
 _WEIGHTS = (Duplicate, Gone, Stale, Deferred)
 
 
-def _marks(stored_set: object, kind: type[SetMark]) -> frozenset[SetMark]:
+def _read_marks(stored_set: object, kind: type[SetMark]) -> frozenset[SetMark]:
     if stored_set is ABSENT:
         return frozenset()
     if isinstance(stored_set, frozenset):

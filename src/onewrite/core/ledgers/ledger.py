@@ -76,7 +76,9 @@ def make_terms(ledger: Ledger) -> Terms:
         by_attribute.setdefault(member.attribute, {}).setdefault(f"{FORMAT} {member.layout}", member)
     attributes = tuple(by_attribute)
     labels = [
-        _label(ledger.attribute, name, tuple(texts), attributes) for name, texts in by_attribute.items() if is_ours(name)
+        _make_label(ledger.attribute, name, tuple(texts), attributes)
+        for name, texts in by_attribute.items()
+        if is_ours(name)
     ]
     return Terms(
         ledger.attribute,
@@ -89,7 +91,7 @@ def make_terms(ledger: Ledger) -> Terms:
     )
 
 
-def _label(present: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
+def _make_label(present: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
     """Return the label for one attribute of the ledger.
 
     A ledger that moved leaves a label in its old place, which refuses a store that knows only that place. The new place also accepts

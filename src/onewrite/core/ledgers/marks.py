@@ -66,7 +66,7 @@ class HighWaterMark(_MarkLedger):
                 "assigned, or use SeenIds."
             )
         _check_source(message, "HighWaterMark")
-        own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+        own = Advance(locate_mark(self.attribute, message.source, message.parts), message.sequence, "below")
         return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
@@ -119,7 +119,7 @@ class InSequence(_MarkLedger):
             )
         _check_source(message, "InSequence")
         rule: Rule = "first" if message.sequence == self.first else "next"
-        own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, rule, self.first)
+        own = Advance(locate_mark(self.attribute, message.source, message.parts), message.sequence, rule, self.first)
         return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
@@ -140,7 +140,7 @@ _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 
 
 @lru_cache(maxsize=1024)  # a process reads few sources, each of them often
-def mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
+def locate_mark(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
     """Return the slot of a source's mark. Two sources, or two parts of one, never share it."""
     # In escaped text, two hexadecimal digits follow each "%", so "%+" can't come from a source.
     part_texts = [f"%+{part.translate(_ESCAPES)}" for part in parts]

@@ -32,7 +32,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any, Final, NamedTuple
 
-_LIVE = 3  # the number of generations that a reader's window can touch
+_MAX_LIVE_SLOTS = 3  # the number of generations that a reader's window can touch
 SLOTS: Final = tuple([f"r{n}" for n in range(6)])
 _STRIDE = 6_524_557_312  # 1.519 in 32-bit fixed point: of 60 random values, it kept the fewest old marks
 _MICROSECOND = timedelta(microseconds=1)
@@ -59,27 +59,27 @@ def window(retention: timedelta, skew: timedelta) -> Window:
     """Return the window of a ring that finds a mark for `retention`, if clocks are off by up to `skew`."""
     # One microsecond at both ends allows for the rounding of float clocks.
     behind, ahead = (retention + 2 * skew) // _MICROSECOND + 1, 2 * skew // _MICROSECOND + 1
-    return Window(behind, ahead, -(-(behind + ahead) // (_LIVE - 1)))
+    return Window(behind, ahead, -(-(behind + ahead) // (_MAX_LIVE_SLOTS - 1)))
 
 
 def find_ring(reach: Window, moment: int) -> Ring:
     """Return the ring at a moment in microseconds."""
-    return _ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width)
+    return _make_ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width)
 
 
 @lru_cache(maxsize=256)  # the ring changes a few times in a retention, but is needed by every write
-def _ring(oldest: int, present: int, newest: int) -> Ring:
-    live = tuple(map(_slot, range(oldest, newest + 1)))
-    return Ring(_slot(present), live, tuple([slot for slot in SLOTS if slot not in live]))
+def _make_ring(oldest: int, present: int, newest: int) -> Ring:
+    live = tuple(map(_find_slot, range(oldest, newest + 1)))
+    return Ring(_find_slot(present), live, tuple([slot for slot in SLOTS if slot not in live]))
 
 
-def next_change(reach: Window, moment: int) -> int:
+def find_next_change(reach: Window, moment: int) -> int:
     """Return the next moment, in microseconds, at which the ring changes."""
     edges = (-reach.behind, 0, reach.ahead)
     return min([((moment + edge) // reach.width + 1) * reach.width - edge for edge in edges])
 
 
-def _slot(generation: int) -> str:
+def _find_slot(generation: int) -> str:
     """Return the slot of a generation."""
     return SLOTS[(generation * _STRIDE >> 32) % len(SLOTS)]
 
@@ -96,7 +96,7 @@ def span_at(reach: Window, now: float, slot: str) -> Span:
     """Return the generation that has this slot at `now`, or had it last. The slot can also have marks of earlier generations."""
     moment = int(now * 1_000_000)
     generation, oldest = (moment + reach.ahead) // reach.width, (moment - reach.behind) // reach.width
-    while _slot(generation) != slot:
+    while _find_slot(generation) != slot:
         generation -= 1
     return Span(generation * reach.width / 1e6, (generation + 1) * reach.width / 1e6, generation >= oldest)
 

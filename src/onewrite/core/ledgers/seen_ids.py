@@ -14,14 +14,14 @@ from onewrite.core.label import (
     Slot,
     check_attribute,
     check_name,
-    ledger_name,
     make_label_name,
     make_name_prefix,
     plain,
+    read_ledger_name,
 )
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, make_earlier_changes, make_terms
-from onewrite.core.ledgers.ring import Present, Ring, Window, find_ring, next_change, window
+from onewrite.core.ledgers.ring import Present, Ring, Window, find_next_change, find_ring, window
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
 
@@ -87,7 +87,7 @@ class SeenIds(_IdLedger):
     @property
     def layout(self) -> str:
         """The layout of the marks, which the label names."""
-        duration = "all" if self.retention is None else _duration(self.retention)
+        duration = "all" if self.retention is None else _format_duration(self.retention)
         return f"{duration} text" if self.readable else duration
 
     def entry(self, message: Message, now: float) -> Entry:
@@ -97,17 +97,17 @@ class SeenIds(_IdLedger):
         since, until, sets = self._present.memo
         moment = int(now * 1_000_000)
         if not since <= moment < until:
-            sets = self._sets_at(moment)
-        own = Remember(sets, _text(message) if self.readable else hash_message(message))
+            sets = self._find_sets(moment)
+        own = Remember(sets, _format_message(message) if self.readable else hash_message(message))
         return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
-    def _sets_at(self, moment: int) -> Sets:
+    def _find_sets(self, moment: int) -> Sets:
         """Return the sets at this moment, and cache them until the ring changes."""
         if self.retention is None:
-            sets, until = _unbounded_sets(self.attribute, self.readable), inf
+            sets, until = _make_unbounded_sets(self.attribute, self.readable), inf
         else:
-            sets = _bounded_sets(self.attribute, self.retention, self.readable, find_ring(self._window, moment))
-            until = next_change(self._window, moment)
+            sets = _make_bounded_sets(self.attribute, self.retention, self.readable, find_ring(self._window, moment))
+            until = find_next_change(self._window, moment)
         self._present.memo = moment, until, sets
         return sets
 
@@ -143,12 +143,12 @@ class MessageIds(_IdLedger):
         """Return the entry of a write of this message."""
         if type(message) is not Message:
             check_message(message)
-        text, aliases = _text(message), tuple[str, ...]()
+        text, aliases = _format_message(message), tuple[str, ...]()
         if not message.parts and text != message.id:
             # Handlers store a plain ID even if it begins with "@", for which this ledger has another spelling.
             alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
             aliases = tuple([spelling for spelling in alone if spelling != text])
-        own = Remember(_by_hand(self.attribute), text, aliases)
+        own = Remember(_make_plain_sets(self.attribute), text, aliases)
         return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
@@ -156,23 +156,23 @@ class MessageIds(_IdLedger):
 
 
 @lru_cache(maxsize=256)
-def _bounded_sets(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
+def _make_bounded_sets(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
     # The usual settings aren't part of the names, because every write pays for its names.
     is_usual = retention == MAX_SQS_RETENTION and not readable
-    prefix = "" if is_usual else f"{_duration(retention)}{'t' if readable else ''}_"
+    prefix = "" if is_usual else f"{_format_duration(retention)}{'t' if readable else ''}_"
     group = f"{make_name_prefix(attribute)}{prefix}r"
     live, dead = ([Slot(group, slot) for slot in slots] for slots in (ring.live, ring.dead))
     return Sets(Slot(group, ring.present), tuple(live), tuple(dead), str if readable else bytes)
 
 
 @lru_cache(maxsize=64)
-def _unbounded_sets(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
+def _make_unbounded_sets(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
     slot = Slot(f"{make_name_prefix(attribute)}all{'t' if readable else ''}")
     return Sets(slot, (slot,), (), str if readable else bytes)
 
 
 @lru_cache(maxsize=64)
-def _by_hand(attribute: str) -> Sets:
+def _make_plain_sets(attribute: str) -> Sets:
     return Sets(Slot(attribute), (Slot(attribute),), (), str)
 
 
@@ -189,7 +189,7 @@ UNITS = {
 }
 
 
-def _duration(span: timedelta) -> str:
+def _format_duration(span: timedelta) -> str:
     """Return the duration in the largest unit that divides it: 14d, 36h, 90s."""
     unit = next(unit for unit, length in UNITS.items() if not span % length)
     return f"{span // UNITS[unit]}{unit}"
@@ -212,14 +212,14 @@ def hash_message(message: Message, ledger: str = make_label_name("")) -> bytes:
 
 @lru_cache(maxsize=64)
 def _make_prefix(ledger: str) -> str:
-    name = ledger_name(ledger)
+    name = read_ledger_name(ledger)
     return f"in {join_texts(name)}" if name else ""  # other hashed texts begin with a digit
 
 
 _QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})
 
 
-def _text(message: Message) -> str:
+def _format_message(message: Message) -> str:
     """Return the id, or @source+part/id if the message has a source or parts. An id that begins with "@" becomes "@/id"."""
     if not message.source and not message.parts and not message.id.startswith("@"):
         return message.id

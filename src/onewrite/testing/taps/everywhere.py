@@ -142,15 +142,14 @@ taps = _Taps()
 def send_lean_requests_by_tapped_clients() -> None:
     """Make lean clients send through tapped clients, and accept them. This lasts, and changes nothing for other clients."""
     lean, refusals = cast("list[Any]", [import_module(f"onewrite.lean.{name}") for name in ("client", "refusals")])
-    look = cast("Any", vars(lean)["_Look"])
-    by_client, read_functions = cast("Function", look.by_client), refusals.read_functions
+    client_check = lean.ClientCheck
+    must_use_client, read_functions = cast("Function", client_check.must_use_client), refusals.read_functions
 
     def is_tap(function: Any) -> bool:
         return str(refusals.find_module(function)).startswith("onewrite.testing.")
 
-    def sends_by_client(present: Any) -> bool:
-        client = cast("Any", vars(present)["_client"])
-        return is_tap(client._make_api_call) or bool(by_client(present))
+    def is_tapped_or_must_use_client(check: Any) -> bool:
+        return is_tap(check.client._make_api_call) or bool(must_use_client(check))
 
     def below_taps(function: Any) -> Any:
         return below_taps(function.__wrapped__) if is_tap(function) else function
@@ -158,7 +157,7 @@ def send_lean_requests_by_tapped_clients() -> None:
     def functions_below_taps(client: Any, methods: Iterable[str]) -> dict[str, Function]:
         return {name: below_taps(function) for name, function in read_functions(client, methods).items()}
 
-    look.by_client, refusals.read_functions = sends_by_client, functions_below_taps
+    client_check.must_use_client, refusals.read_functions = is_tapped_or_must_use_client, functions_below_taps
 
 
 def _put_on(module: str) -> Iterator[tuple[Any, str, Any]]:
