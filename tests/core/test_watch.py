@@ -28,12 +28,12 @@ def _said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def test_clocks_are_compared_first_and_then_hourly() -> None:
     watch = Watch(SKEW)
     times = [0.0, 1.0, HOURS - 1, HOURS, HOURS + 1, 2 * HOURS - 1, 2 * HOURS]
-    assert [time for time in times if watch.wants_clock(NOW + time)] == [0.0, HOURS, 2 * HOURS]
+    assert [time for time in times if watch.start_comparison(NOW + time)] == [0.0, HOURS, 2 * HOURS]
 
 
 def test_clock_is_compared_again_after_being_set_back() -> None:
     watch = Watch(SKEW)
-    assert [watch.wants_clock(NOW - time) for time in (0.0, 1.0, HOURS)] == [True, False, True]
+    assert [watch.start_comparison(NOW - time) for time in (0.0, 1.0, HOURS)] == [True, False, True]
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------------

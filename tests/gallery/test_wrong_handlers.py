@@ -130,7 +130,7 @@ STEPS = {
     "parked_and_left_there": Mistake({"c1": 10}, TWO, ("customers", "parked")),
     "first_failure_ends_the_batch": Mistake({"c1": 10}, (sqs_event("1", "2"),)),
 }
-BY_HAND = {
+DEFAULT_SET = {
     "upsert_without_the_id": Mistake([10, 10], observe=lambda customers: [*balances(customers).values()]),
     "mark_outside_of_the_transaction": Mistake({"c1": 0}, content=CUSTOMER),
     "conflict_swallowed": Mistake({"c1": 100}, TWO, content=CUSTOMER),
@@ -152,7 +152,7 @@ GALLERY: list[tuple[str, ModuleType, Mapping[str, Mistake]]] = [
     ("mongodb", wrong_mongodb, MONGODB),
     ("dynamodb", wrong_marks_dynamodb, MARKS),
     ("dynamodb", wrong_steps_dynamodb, STEPS),
-    ("mongodb", wrong_by_hand_mongodb, BY_HAND),
+    ("mongodb", wrong_by_hand_mongodb, DEFAULT_SET),
     ("async mongodb", wrong_by_hand_mongodb, GATHERED),
 ]
 

@@ -24,13 +24,13 @@ from onewrite.core.write import NO_STEP, Write
 from onewrite.mongodb.dialect import GuardedUpdate, build_insert
 from onewrite.mongodb.dialect import build_update as guard_request
 from onewrite.mongodb.expression import check_update, read_entity_key
-from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes
+from onewrite.mongodb.indexes import check_id_index, check_indexes
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
 QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN: Any = SimpleNamespace(in_transaction=True)
-BY_HAND = MessageIds()
+DEFAULT_SET = MessageIds()
 
 
 def write_of(ledger: Ledger, message: Message = M5) -> Write:
@@ -105,7 +105,7 @@ def test_sequence_in_a_lookup_has_at_most_64_bits() -> None:
 TEXTS = [
     (SeenIds(readable=True), M5),
     (HighWaterMark(), Message("m", "s", sequence="a")),
-    (SeenIds(name="ids", also=BY_HAND), M5),
+    (SeenIds(name="ids", also=DEFAULT_SET), M5),
 ]
 
 
@@ -141,7 +141,7 @@ UNIQUE: dict[str, Any] = {"email_1": {"v": 2, "key": [("email", 1)], "unique": T
 )
 def test_collection_without_an_index_on_id_is_refused(indexes: Any) -> None:
     with pytest.raises(ConfigurationError, match="does not keep _id unique"):
-        check_ids_are_unique(indexes)
+        check_id_index(indexes)
 
 
 EMAIL: dict[str, Any] = {"v": 2, "key": [("email", 1)]}

@@ -264,7 +264,7 @@ def _is_tried(relay: Flows, clock: Clock, second: int) -> bool:
 
 def test_found_entities_do_not_wait_for_a_slow_search() -> None:
     clock = Clock()
-    found = [box("a", "X"), *[Search.GOES_ON] * 9, box("b", "X")]
+    found = [box("a", "X"), *[Search.CONTINUES] * 9, box("b", "X")]
     boxes = Boxes(*found, looking=lambda _: clock.goes_on(0.5))
     assert play(passes(boxes, clock).sweep(), takes_all)[1] == [["a1"], ["b1"]]
     swept, calls = play(passes(boxes, clock).sweep(within=4.0), takes_all)

@@ -40,10 +40,10 @@ def test_a_scan_goes_on_page_by_page() -> None:
     assert next(finding).method == "describe_table"
     schema = {"Table": {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}}
     assert "ExclusiveStartKey" not in finding.send(schema).kwargs
-    assert _last(finding, {"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}) is Search.GOES_ON
+    assert _last(finding, {"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}) is Search.CONTINUES
     finding = finder.next()
     assert next(finding).kwargs["ExclusiveStartKey"] == {"id": {"S": "k"}}
-    assert _last(finding, {"Items": []}) is Search.GOES_ON
+    assert _last(finding, {"Items": []}) is Search.CONTINUES
     assert _last(finder.next(), None) is None
 
 
@@ -52,10 +52,10 @@ def test_an_entity_that_an_index_shows_late_is_skipped() -> None:
     finding: Any = finder.next()
     assert next(finding).method == "scan"
     shown = {"id": {"S": "o"}, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}
-    assert _last(finding, {"Items": [shown]}) is Search.GOES_ON
+    assert _last(finding, {"Items": [shown]}) is Search.CONTINUES
     finding = finder.next()
     assert next(finding).method == "get_item"
-    assert _last(finding, {}) is Search.GOES_ON
+    assert _last(finding, {}) is Search.CONTINUES
     assert _last(finder.next(), None) is None
 
 
@@ -173,16 +173,16 @@ def test_a_lost_cursor_is_opened_again_in_place() -> None:
     assert next(finding).args[0] == {"ow_due": {"$exists": True}}
     finding.send([])
     page = [{"_id": n, "ow_due": due} for n, due in ((1, "early"), (2, "late"), (3, "late"))]
-    assert _last(finding, page) is Search.GOES_ON
+    assert _last(finding, page) is Search.CONTINUES
     for n in (1, 2, 3):
         reading: Any = finder.next()
         assert next(reading).args[0] == {"_id": n}
-        assert _last(reading, {"_id": n}) is Search.GOES_ON  # its outbox is empty by now
+        assert _last(reading, {"_id": n}) is Search.CONTINUES  # its outbox is empty by now
     finding = finder.next()
     next(finding)
     with pytest.raises(StopIteration) as done:
         finding.throw(CursorNotFound("given up"))
-    assert done.value.value is Search.GOES_ON
+    assert done.value.value is Search.CONTINUES
     finding = finder.next()
     assert next(finding).args[0] == {"ow_due": {"$exists": True, "$gte": "late"}, "_id": {"$nin": [2, 3]}}
     finding.send([])
@@ -203,7 +203,7 @@ def test_an_unreadable_id_blocks_no_other() -> None:
     no_text, symbol = text.replace(b"o-1", b"o-\xff"), text.replace(b"\x02_id", b"\x0e_id")
     ids: list[Any] = ["o-1", 7, ObjectId("65f0a1b2c3d4e5f60718293a"), {"a": 1, "b": 2}]
     stored = [_raw(no_text), _raw(symbol), *[_raw({"_id": each, "ow_due": "x"}) for each in ids]]
-    assert _last(finding, stored) is Search.GOES_ON
+    assert _last(finding, stored) is Search.CONTINUES
     for shown in ("o-\N{REPLACEMENT CHARACTER}", "o-1"):
         broken = _result(finder.next())
         assert isinstance(broken, Broken)

@@ -132,7 +132,7 @@ class World:
             def next(self) -> Any:
                 if self.names is None:
                     self.names = yield Ask(lambda: [name for name, box in world.boxes.items() if box.is_due(before)])
-                    return Search.GOES_ON
+                    return Search.CONTINUES
                 if not self.names:
                     return None
                 entity = {"id": self.names.pop()}
@@ -140,7 +140,7 @@ class World:
                     box: Box = yield from world.read(entity)
                 except TimeoutError as error:
                     return Broken(entity, error)
-                return box if box.is_due(before) else Search.GOES_ON
+                return box if box.is_due(before) else Search.CONTINUES
 
         return Finder()
 

@@ -59,6 +59,10 @@ class Attempt(Protocol):
         write. It can also raise the failure."""
         ...
 
+    def raise_failure(self, refusal: Refusal) -> Flow[None]:
+        """Raise the failure of the refused write, if it has one, with the engine's explanation."""
+        ...
+
     def with_step(self, step: StepPart) -> Attempt:
         """Return the same write with a different step part."""
         ...

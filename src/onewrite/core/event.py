@@ -217,9 +217,7 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
     causes = [*messages] * len(events) if len(messages) == 1 else [_find_cause(event, messages) for event in events]
     nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
     entries: list[dict[str, str]] = []
-    keys = (
-        _make_event_keys(causes, events) if len(events) > 1 else [_make_event_key(events[0], 0)]
-    )  # of one event, the usual case
+    keys = _make_event_keys(causes, events) if len(events) > 1 else [_make_event_key(events[0], 0)]
     for message, key, event in zip(causes, keys, events, strict=True):
         cause = message if event.cause is None else event.cause
         entries.append(
@@ -326,10 +324,8 @@ def _check_keys(members: dict[object, object]) -> None:
 def _convert_decimal(value: Decimal) -> int | float:
     if value.is_finite():
         number = float(value)
-        # abs() would round to the precision of the caller's context.
-        if (
-            value == value.to_integral_value() and value.copy_abs() < 10**38
-        ):  # longer numbers don't fit into a database either
+        # Longer integers don't fit into a database either. abs() would round to the precision of the caller's context.
+        if value == value.to_integral_value() and value.copy_abs() < 10**38:
             return int(value)
         if Decimal(repr(number)) == value:
             return number

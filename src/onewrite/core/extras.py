@@ -18,9 +18,8 @@ def name_extra(extra: str, name: str) -> Generator[None, None, None]:
         package = find_package(error)
         if package not in _PACKAGES:  # an import inside that package failed
             raise
-        raise ModuleNotFoundError(
-            f'{name} needs {package}, which is not installed: pip install "onewrite[{extra}]"', name=error.name
-        ) from None  # the original error would name bson
+        text = f'{name} needs {package}, which is not installed: pip install "onewrite[{extra}]"'
+        raise ModuleNotFoundError(text, name=error.name) from None  # the original error would name bson
 
 
 def find_package(error: ModuleNotFoundError) -> str:

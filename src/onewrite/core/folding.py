@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.event import check_causes, copy_value
 from onewrite.core.flow import Do, Flow, split_missing_ok
-from onewrite.core.judging import is_waited_for, judge_message, open_step
+from onewrite.core.judging import is_next_in_order, judge_message, open_step
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
@@ -87,7 +87,7 @@ def _make_cover_key(change: Change) -> object:
     """
     if not isinstance(change, Advance):
         return change
-    return change.slot, type(change.mark), len(cast("str", change.mark)) if change.has_digits else 0
+    return change.slot, type(change.mark), len(cast("str", change.mark)) if change.is_numeral else 0
 
 
 # --- the messages that a ledger accepts -----------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def is_passed_over(outcome: Outcome, refusal: Refusal, member: Member, ledger: L
     """Whether the mark moves over the message: it's in a ledger of also=, and has no open step. `outcome`: the result of `judge_member`."""
     if not isinstance(outcome, Duplicate):
         return False
-    return is_waited_for(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
+    return is_next_in_order(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
 
 
 def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
@@ -296,7 +296,7 @@ class _Fold:
                     for member in plan.fresh
                 }
             refusal = result
-        return (yield from self._write_one_by_one(chunk, refusal))
+        return (yield from self._write_singly(chunk, refusal))
 
     def _write_plan(self, plan: Plan) -> Flow[Landed | Refusal]:
         """Write the plan's messages at once."""
@@ -321,20 +321,20 @@ class _Fold:
         self._emit = None
         return self._attempt(messages)
 
-    def _write_one_by_one(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
+    def _write_singly(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
         """Write the messages in order, except for those that the ledger refuses after the earlier writes."""
-        ledger, others_wrote = _LedgerAhead(fold_refusal.image.ledger), False
+        ledger, has_other_writer = _LedgerAhead(fold_refusal.image.ledger), False
         outcomes: dict[int, Outcome] = {}
         for member in chunk:
             outcome = judge_member(fold_refusal, member, ledger)
-            if outcome is None or (isinstance(outcome, Deferred) and others_wrote):
+            if outcome is None or (isinstance(outcome, Deferred) and has_other_writer):
                 yield from self._ask([member])
                 outcome = yield from send_write(self._attempt([member.message]), missing_ok=self._missing_ok)
                 if isinstance(outcome, Applied) or (
                     isinstance(outcome, Rejected) and outcome.settled and member.entry.own.requires_predecessor
                 ):
                     ledger.write(member.entry.own)
-                others_wrote = others_wrote or isinstance(outcome, Duplicate | Stale)
+                has_other_writer = has_other_writer or isinstance(outcome, Duplicate | Stale)
             elif is_passed_over(outcome, fold_refusal, member, ledger):
                 unsettled = yield from move_mark(self._attempt_without_effect([member.message]))
                 if unsettled is None:
@@ -358,9 +358,8 @@ class _Fold:
         if "finishes" in arguments:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
         if self._emit is not None:
-            check_causes(
-                messages, self._emit
-            )  # even for one message, so that a mistake is found before a larger batch arrives
+            # This is checked even for one message, so a mistake is found before a larger batch arrives.
+            check_causes(messages, self._emit)
         name, canonical = self._engine.entity_argument, self._engine.canonical
         if not arguments.get(name):
             raise InvalidUpdate(f"The function of a fold names the entity: return its {name} beside the update.")

@@ -56,9 +56,8 @@ def judge_message(write: Write, image: Image) -> Outcome | None:
     if step is not None and not step.is_unsent:
         return judge_open_step(step, write.message, write.now, image.entity, write.key)
     refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
-    if step is not None and not isinstance(
-        refusal, Deferred
-    ):  # the step's begin accepted the message, and no worker performs its effect
+    if step is not None and not isinstance(refusal, Deferred):
+        # The step's begin accepted the message, and no worker performs its effect.
         refusal = None
     if refusal is None:
         check_emits(write, image)
@@ -124,7 +123,7 @@ def check_emits(write: Write, image: Image) -> None:
         check_outbox(cast("Emission", write.emission).label, image.fields, is_null_absent=image.is_null_absent)
 
 
-def is_waited_for(write: Write, image: Image) -> bool:
+def is_next_in_order(write: Write, image: Image) -> bool:
     """Whether later messages wait until the mark moves over this message, which is in a ledger of also=."""
     entry = write.entry
     is_next = not image.is_gone and entry.own.judge(write.message, image.ledger, None) is None

@@ -21,7 +21,7 @@ _LABELS = re.compile(rf"{PREFIX}{_LABEL}")
 _NAMES = re.compile("[A-Za-z0-9_-]{1,32}")
 # The layout of a `SeenIds`: its retention, and whether it stores text.
 IDS_LAYOUT = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
-BY_HAND = "messageIDs"  # the default attribute for a set of ids that handlers maintain themselves
+DEFAULT_SET = "messageIDs"  # the default attribute for a set of ids that handlers maintain themselves
 # These three names don't depend on the ledger, because every store must see the data of the others.
 TOMBSTONE = "ow_tombstone"  # marks a deleted entity
 STEPS = "ow_steps"  # the messages with an open step

@@ -97,9 +97,8 @@ class Box:
     events: tuple[PendingEvent, ...] = ()
     due: str | None = None
     tombstone: Tombstone | None = None
-    caller_entity: Mapping[str, Any] | None = field(
-        default=None, compare=False, hash=False
-    )  # the entity in the caller's form
+    # The entity in the caller's form.
+    caller_entity: Mapping[str, Any] | None = field(default=None, compare=False, hash=False)
 
     @property
     def base(self) -> int:
@@ -187,7 +186,7 @@ def try_read(
 class Search(Enum):
     """The result of a search step that found no pending entity, but hasn't reached the end."""
 
-    GOES_ON = auto()
+    CONTINUES = auto()
 
 
 def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: Mapping[str, Any]) -> Box:

@@ -17,7 +17,7 @@ from onewrite.core.flow import Flow
 from onewrite.core.judging import (
     end_unsent_steps,
     has_landed,
-    is_waited_for,
+    is_next_in_order,
     judge,
     judge_begin,
     judge_finish,
@@ -61,6 +61,7 @@ def new_write(
     name: str | None = None,
     place: int = 0,
     others: tuple[Message, ...] = (),
+    has_token: bool = True,
 ) -> Write:
     """Return the parts of a write. `name` and `place`: the call, and the write's index in it. `others`: the other messages of a fold."""
     if in_work:
@@ -68,11 +69,12 @@ def new_write(
     now, outbox_part = engine.clock(), engine.empty_emission
     if entry is None:
         entry = engine.ledger.entry(message, now)
-    if name is None and (engine.has_token or emit is not None):
+    has_token = has_token and engine.has_token and entry is not UNGUARDED
+    if name is None and (has_token or emit is not None):
         name = engine.name_call()
     if emit is not None:
         outbox_part = make_emission(engine.emitter, (message, *others), emit, now, f"{engine.full_name} {name} {place}")
-    token = make_token(name) if name and engine.has_token and entry is not UNGUARDED else None
+    token = make_token(name) if name is not None and has_token else None
     return Write(message, key, now, entry, step, outbox_part, token, other_messages=others)
 
 
@@ -169,7 +171,7 @@ def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
     write = attempt.write
     if not write.entry.is_held_in_also(write.message, image.ledger):
         return None
-    if not is_waited_for(write, image):
+    if not is_next_in_order(write, image):
         outcome = judge(write, image)
         return None if outcome.settled else outcome
     return (yield from move_mark(attempt))
@@ -183,7 +185,7 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
         return None
     verdict = judge(result.write, result.image)
     if isinstance(verdict, Rejected):
-        yield from raise_failure(record, result)
+        yield from record.raise_failure(result)
         return replace(verdict, settled=False)
     return None if verdict.settled or isinstance(verdict, Missing) else verdict
 
@@ -210,14 +212,8 @@ def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
         unsettled = yield from pass_over(record, result.image)
         return verdict if unsettled is None else unsettled
     if isinstance(verdict, Unmet):
-        yield from raise_failure(record, result)
+        yield from record.raise_failure(result)
     return Rejected(outcome.message, verdict.entity, settled=False) if isinstance(verdict, Rejected) else verdict
-
-
-def raise_failure(attempt: Attempt, refusal: Refusal) -> Flow[None]:
-    """Raise the failure of a refused write, if it has one, with the engine's explanation."""
-    if refusal.failure is not None:
-        yield from attempt.retry(refusal, MAX_ATTEMPTS)  # the retry raises it
 
 
 def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
@@ -252,6 +248,6 @@ def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | Non
     if isinstance(verdict, Step):
         return verdict
     if isinstance(verdict, Unmet):
-        yield from raise_failure(attempt, refusal)
+        yield from attempt.raise_failure(refusal)
         return None
     return (yield from conclude(Settled(settled.attempt, verdict, refusal, settled.is_exhausted)))

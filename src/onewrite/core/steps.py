@@ -57,7 +57,7 @@ def begin(
     key = engine.read_key(native)
     if after is not None:
         check_claim(after, message, key, engine.canonical)
-    write = new_write(engine, message, key, name="")  # it needs no token, because the fence identifies the step's owner
+    write = new_write(engine, message, key, has_token=False)  # the fence identifies the step's owner
     fresh = new_step(engine.ledger.attribute, message, request, engine.name_call(), write.now)
     step, old_fence = fresh, None
     if after is not None:
@@ -108,7 +108,7 @@ def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
     """
     check_release(step)
     native, is_unsent = engine.name_key(step.entity_key), step.first and not sent
-    write = new_write(engine, step.message, step.entity_key, name="")
+    write = new_write(engine, step.message, step.entity_key, has_token=False)
     for ledger in engine.ledger.terms.attributes:  # it can be under a ledger in also=
         if is_unsent and not write.entry.is_overtakable:
             withdrawal = write._replace(step=Withdraws(step.fence, ledger), emission=None)

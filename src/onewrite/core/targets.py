@@ -121,7 +121,7 @@ class Nothing:
 _NOTHING = Nothing()
 
 
-def let_flow_refuse(*functions: Any) -> None:
+def make_arguments_optional(*functions: Any) -> None:
     """Let a call without a message reach the flow, whose error names it. Python would name the last argument instead."""
     for function in map(unwrap, functions):
         code = function.__code__

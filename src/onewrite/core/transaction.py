@@ -123,9 +123,8 @@ class Backoff:
         self._clock = clock
         self._chance = chance
         self._end = clock() + deadline.total_seconds()
-        self._budget = (
-            deadline.total_seconds()
-        )  # the sum of all waits. It ends the retries even if the clock doesn't advance.
+        # The sum of all waits is limited too, which ends the retries even if the clock doesn't advance.
+        self._budget = deadline.total_seconds()
         self._next = _MIN_WAIT
 
     def pause(self) -> float | None:
@@ -147,9 +146,8 @@ class Findings:
     waits: bool = False  # the next attempt must wait
     failure: Exception | None = None  # raised if no ledger refused the message
     is_undecided: bool = False  # an earlier attempt might have made it, and only the next one shows that
-    images: Mapping[int | None, Image] = field(
-        default_factory=dict[int | None, Image]
-    )  # the entities, by the places of their writes
+    # The entities, by the places of their writes.
+    images: Mapping[int | None, Image] = field(default_factory=dict[int | None, Image])
 
 
 class Transaction(ABC, Generic[P, W, R]):

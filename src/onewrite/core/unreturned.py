@@ -127,7 +127,7 @@ class GuardedCall:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.error = error
         if error is not None:
-            self._hide_seen(error)
+            self._forget_seen_error(error)
         if self.answers or error is not None:
             self.entities = self.read_entities()
         with suppress(ValueError):  # a coroutine that isn't awaited to its end can be closed in any context
@@ -149,7 +149,7 @@ class GuardedCall:
                     other.hear_settled(self, settled)
         return cast("Any", result)
 
-    def _hide_seen(self, error: BaseException) -> None:
+    def _forget_seen_error(self, error: BaseException) -> None:
         """Forget the call in the innermost handler if its function has seen the error. The outer functions might not see it."""
         current = _current.get()
         if isinstance(error, Exception) and current is not None and current in self._calls and current.place == find_place():
@@ -255,11 +255,8 @@ def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[M
     """Return the messages of a guarded call, or None if reading them would consume an iterator."""
     if len(args) > 1 and type(args[1]) is Message:  # the usual case
         return (args[1],)
-    for argument in (
-        *args[:2],
-        kwargs.get("message"),
-        kwargs.get("messages"),
-    ):  # the first argument of a method is its store
+    # The first argument of a method is its store, and that of a function can be the message.
+    for argument in (*args[:2], kwargs.get("message"), kwargs.get("messages")):
         if isinstance(argument, Message):
             return (argument,)
         if isinstance(argument, Collection):

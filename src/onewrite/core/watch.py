@@ -17,11 +17,10 @@ class Watch:
     def __init__(self, skew: timedelta | None) -> None:
         self._skew = skew
         self._has_warned = False
-        self.since, self.until = (
-            (-inf, inf) if skew is None else (inf, -inf)
-        )  # the clocks aren't compared between these times
+        # The clocks aren't compared between these times.
+        self.since, self.until = (-inf, inf) if skew is None else (inf, -inf)
 
-    def wants_clock(self, now: float) -> bool:
+    def start_comparison(self, now: float) -> bool:
         """Whether it's time to compare the clocks again. It never is for a ledger that doesn't depend on time."""
         if self.since < now < self.until:
             return False

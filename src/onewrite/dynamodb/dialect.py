@@ -23,7 +23,7 @@ from boto3.dynamodb.conditions import ConditionBase
 
 from onewrite.core.event import Emission
 from onewrite.core.flow import Call
-from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE
+from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE, make_label_name
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.write import Begins, Burial, Finishes, NoStep, NoStepAtAll, Withdraws, Write
@@ -47,6 +47,7 @@ from onewrite.errors import InvalidMessage, InvalidUpdate
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # DynamoDB numbers have 38 digits
 _MAX_REPEATED = 6  # the longest name, in characters, that a write of several messages repeats without a placeholder
+_UNNAMED = make_label_name("")  # under this ledger, a step has the hash of its message
 _MAX_PLANS = 1024  # enough for every call in the caller's source code, at each position of a ledger's ring
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 
@@ -187,7 +188,7 @@ def _describe_shape(write: Write) -> tuple[object, ...]:
 def _describe_change(change: Change) -> tuple[object, ...]:
     if isinstance(change, Remember):
         return change.sets, len(change.aliases)
-    return change.rule, type(change.mark) is str and change.has_digits, change.last is not None
+    return change.rule, type(change.mark) is str and change.is_numeral, change.last is not None
 
 
 def _make_plan(write: Write, native: Mapping[str, Any], keys: tuple[str, ...], *, creates: bool) -> _Plan:
@@ -228,9 +229,22 @@ class Draft:
 
     - `exclusions`: terms that must all be false
     - `constants`: values that are the same in all writes of the shape
+    - `message_hash`: the placeholder of the message's hash, once a condition contains it
     """
 
-    __slots__ = ("adds", "conditions", "constants", "deletes", "exclusions", "names", "removes", "repeats", "sets", "values")
+    __slots__ = (
+        "adds",
+        "conditions",
+        "constants",
+        "deletes",
+        "exclusions",
+        "message_hash",
+        "names",
+        "removes",
+        "repeats",
+        "sets",
+        "values",
+    )
 
     def __init__(self, *, repeats: bool = False) -> None:
         """Create an empty draft. Pass `repeats=True` if names occur many times, so long names get placeholders."""
@@ -244,6 +258,7 @@ class Draft:
         self.adds: list[str] = []
         self.removes: list[str] = []
         self.deletes: list[str] = []
+        self.message_hash = ""
 
     @property
     def condition(self) -> str:
@@ -359,7 +374,10 @@ def add_step(write: Write, draft: Draft) -> None:
             return
         for ledger in write.entry.terms.attributes:
             places = range(1 + len(write.other_messages))
-            draft.exclude(STEPS, [draft.value(partial(_read_checked_step, ledger, place)) for place in places])
+            hashes = [draft.value(partial(_read_checked_step, ledger, place)) for place in places]
+            draft.exclude(STEPS, hashes)
+            if ledger == _UNNAMED:
+                draft.message_hash = hashes[0]
         if isinstance(step, Begins):
             draft.set(_read_step_name, _read_step, draft.value(_read_step, STEP_VALUE))
             draft.add(STEPS, _read_step_members)
@@ -450,15 +468,9 @@ def add_ledger(write: Write, draft: Draft) -> None:
 
 
 def _name_mark(write: Write, place: int, draft: Draft) -> str:
-    """Return the placeholder of a mark.
-
-    With an unnamed ledger, the mark equals the hash of the message's step, so both share a placeholder. Within a shape, the two
-    values are equal in all writes or in none.
-    """
-    if place == 0:
-        for placeholder, read in draft.values.items():
-            if read(write) == write.entry.own.mark:
-                return placeholder
+    """Return the placeholder of a mark. A mark of bytes is the message's hash, which can have a placeholder already."""
+    if place == 0 and draft.message_hash and type(write.entry.own.mark) is bytes:
+        return draft.message_hash
     return draft.value(partial(_read_mark, place))
 
 
@@ -501,7 +513,7 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
     if change.rule == "below":
         first = draft.value(read_mark)
         is_before = f"{name}<{first}"
-        if change.has_digits:
+        if change.is_numeral:
             size = draft.value(lambda write: len(cast("str", read(write).mark)))
             is_before = f"(size({name})={size} AND {name}>={draft.constant('0')} AND {is_before})"
     else:

@@ -36,10 +36,10 @@ from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item, measure_value
 from onewrite.dynamodb.values import (
     check_low_level_client,
-    let_read_long_numbers,
     plain_values,
     readable_values,
     sendable,
+    shorten_long_numbers,
     typed_values,
 )
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
@@ -301,7 +301,7 @@ class TableAttempt:
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
         watch, now = flows.watch, write.now
-        if not watch.since < now < watch.until and watch.wants_clock(now):
+        if not watch.since < now < watch.until and watch.start_comparison(now):
             date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
             with suppress(TypeError, ValueError):  # an unreadable date must not fail the write
                 watch.clock(now, parsedate_to_datetime(date).timestamp())
@@ -309,6 +309,11 @@ class TableAttempt:
 
     def try_send(self) -> Flow[bool]:
         return (yield from try_send(self.call))
+
+    def raise_failure(self, refusal: Refusal) -> Flow[None]:
+        yield from ()
+        if refusal.failure is not None:
+            self.flows.raise_failure(cast("ClientError", refusal.failure), self.write, self.call, refusal.image)
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the refusal contains the item
         yield from ()
@@ -408,7 +413,7 @@ def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[
         if wait is not None:
             yield Wait(wait)
         elif isinstance(error, ArithmeticError) and table_client is not None:
-            let_read_long_numbers(table_client)
+            shorten_long_numbers(table_client)
             table_client = None
         else:
             raise error

@@ -180,12 +180,12 @@ class Finder:
     def next(self) -> Flow[Box | Broken | Search | None]:
         """Return the next outbox, or None at the end. Each step is one request."""
         if not self._keys:
-            return Search.GOES_ON if (yield from self._turn_page()) else None
+            return Search.CONTINUES if (yield from self._turn_page()) else None
         box = yield from try_read(self._boxes.read, self._keys.popleft())
         if isinstance(box, Broken) and self._boxes.outbox.index is not None and _is_key_error(box.error):
             raise self._make_index_error()
         # The index lags behind the table, so an outbox might have been cleared or postponed since.
-        return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
+        return box if isinstance(box, Broken) or box.is_due(self._before) else Search.CONTINUES
 
     def _turn_page(self) -> Flow[bool]:
         """Read more keys, and return whether there was another page."""

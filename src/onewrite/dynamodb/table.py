@@ -15,7 +15,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import look_up
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
-from onewrite.core.targets import check_deletes, check_table, let_flow_refuse
+from onewrite.core.targets import check_deletes, check_table, make_arguments_optional
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import noted, noted_async
 from onewrite.dynamodb.deletes import delete
@@ -298,4 +298,4 @@ class AsyncGuardedTable(_Store):
 
 
 _GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "get_item")]
-let_flow_refuse(*[vars(GuardedTable)[verb] for verb in _GUARDED], AsyncGuardedTable.fold)
+make_arguments_optional(*[vars(GuardedTable)[verb] for verb in _GUARDED], AsyncGuardedTable.fold)

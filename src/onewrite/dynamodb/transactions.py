@@ -23,7 +23,7 @@ from onewrite.core.inbox import Inbox
 from onewrite.core.judging import has_effect, has_landed
 from onewrite.core.label import TOKEN
 from onewrite.core.pipeline import pass_over
-from onewrite.core.targets import let_flow_refuse
+from onewrite.core.targets import make_arguments_optional
 from onewrite.core.transaction import (
     DEADLINE,
     Backoff,
@@ -117,7 +117,7 @@ def _type_outcome(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome
     return type_result(outcome) if participants[place or 0].store.typed else outcome
 
 
-let_flow_refuse(transact, atransact)
+make_arguments_optional(transact, atransact)
 
 
 # --- the participants ----------------------------------------------------------------------------------------------------

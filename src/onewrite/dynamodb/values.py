@@ -15,9 +15,8 @@ from onewrite.core.write import Unreadable
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.lean.insides import read_event_handlers
 
-Convert: TypeAlias = Callable[
-    [Mapping[str, Any]], dict[str, Any]
-]  # converts named values to the form that a Table or a client accepts
+Convert: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Converts named values to the form that a Table or a client accepts."""
 
 
 class _ExactNumbers(TypeDeserializer):
@@ -187,7 +186,7 @@ def read_bytes(binary: Binary) -> bytes:
     return cast("bytes", cast("Any", binary).value)  # boto3's stubs don't have this attribute
 
 
-def let_read_long_numbers(client: Any) -> None:
+def shorten_long_numbers(client: Any) -> None:
     """Shorten numbers with more than 38 digits before a Table's client reads them, because boto3 raises for them."""
     client.meta.events.register_first("after-call.dynamodb", _shorten, unique_id="onewrite-long-numbers")
 

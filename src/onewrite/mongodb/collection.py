@@ -17,7 +17,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import look_up
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
-from onewrite.core.targets import check_collection, check_deletes, check_key, let_flow_refuse
+from onewrite.core.targets import check_collection, check_deletes, check_key, make_arguments_optional
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import noted, noted_async
 from onewrite.errors import InvalidUpdate
@@ -344,7 +344,7 @@ class AsyncGuardedCollection(_Store):
 
 
 _GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "find_one")]
-let_flow_refuse(*[vars(GuardedCollection)[verb] for verb in _GUARDED], AsyncGuardedCollection.fold)
+make_arguments_optional(*[vars(GuardedCollection)[verb] for verb in _GUARDED], AsyncGuardedCollection.fold)
 
 
 def _make_refusal(method: str) -> InvalidUpdate:

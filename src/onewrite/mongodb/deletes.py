@@ -41,10 +41,10 @@ def delete(
     request = build_update(write, native["filter"], [burial(terms, tombstone, expires)], options)
     # A missing document gets a tombstone too, which refuses late messages, unless the filter has conditions.
     creates = not request.conditional and not in_transaction(options) and not write.entry.has_predecessor
-    if not flows.unique_indexes_fit:
+    if not flows.has_checked_unique_indexes:
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)
-        flows.unique_indexes_fit = find_id_index(indexes) is not None  # otherwise, the collection doesn't exist yet
+        flows.has_checked_unique_indexes = find_id_index(indexes) is not None  # otherwise, the collection doesn't exist yet
     return (yield from send_write(CollectionAttempt(flows, request, writer, creates), missing_ok=missing_ok))
 
 

@@ -309,7 +309,7 @@ def _build_before(change: Advance) -> dict[str, Any]:
     # A comparison also matches an element of an array. An array isn't a mark, so it must not be overwritten.
     is_no_array = {f"{path}.0": _ABSENT}
     is_before: Any = int(change.mark) - 1 if change.rule != "below" else {"$lt": change.mark}
-    if change.rule == "below" and change.has_digits:
+    if change.rule == "below" and change.is_numeral:
         is_before |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
     # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
     comparison = {path: is_before, **is_no_array}

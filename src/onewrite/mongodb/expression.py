@@ -166,12 +166,8 @@ def _list_queried_paths(query: Document) -> Iterator[str]:
 
 
 _WHOLE_DOCUMENT = ("$$ROOT", "$$CURRENT")
-_HARMLESS_METADATA = (
-    "textScore",
-    "recordId",
-    "geoNearDistance",
-    "geoNearPoint",
-)  # not the sort key, which can be a field of the ledger
+# The sort key isn't among these, because it can be a field of the ledger.
+_HARMLESS_METADATA = ("textScore", "recordId", "geoNearDistance", "geoNearPoint")
 
 
 def list_read_paths(expression: object) -> Iterator[str]:

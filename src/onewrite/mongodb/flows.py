@@ -66,7 +66,7 @@ from onewrite.mongodb.expression import (
     read_entity_key,
     widen_projection,
 )
-from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, check_indexes, find_id_index, has_text_marks
+from onewrite.mongodb.indexes import check_collation, check_id_index, check_indexes, find_id_index, has_text_marks
 from onewrite.mongodb.layout import (
     Document,
     canonical,
@@ -124,7 +124,7 @@ class Flows(Engine):
         super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
         self.target = read_late(make_durable(collection, durability), self._codec)
-        self.unique_indexes_fit = False  # whether a check found that no unique index would refuse a second tombstone
+        self.has_checked_unique_indexes = False  # whether a check found that no unique index would refuse a second tombstone
 
     @property
     def key_fields(self) -> tuple[str, ...]:
@@ -264,9 +264,17 @@ class Flows(Engine):
             fields = {f"{path}.{name}": value for name, value in change.items()}
         options = {name: value for name, value in native.items() if name != "filter"}
         query = {**write.key, f"{path}.fence": fence}
-        return CollectionAttempt(
-            self, GuardedUpdate(write, query, {"$set": fields}, False, False, options, native["filter"], {})
+        request = GuardedUpdate(
+            write,
+            query,
+            {"$set": fields},
+            upsert=False,
+            is_first_upsert=False,
+            native=options,
+            query=native["filter"],
+            change={},
         )
+        return CollectionAttempt(self, request)
 
     def read(self, key: Document, native: Native, entry: Entry | None = None) -> Flow[Image]:
         options = {name: value for name, value in native.items() if name != "filter"}
@@ -300,7 +308,11 @@ class Flows(Engine):
         server_reply, watch, now = reply.raw_result, self.watch, request.write.now
         if not server_reply["n"]:  # number of documents matched or created
             return None
-        if not watch.since < now < watch.until and watch.wants_clock(now) and (time := server_reply.get("operationTime")):
+        if (
+            not watch.since < now < watch.until
+            and watch.start_comparison(now)
+            and (time := server_reply.get("operationTime"))
+        ):
             watch.clock(now, time.time)
         return Landed(response=reply)
 
@@ -419,7 +431,7 @@ class Flows(Engine):
             names: Sequence[str] = yield Call("database.list_collection_names")
             if self.target.name in names:
                 indexes = yield from self._list_indexes()  # it might have been created between the first two requests
-                check_ids_are_unique(indexes)
+                check_id_index(indexes)
         return indexes
 
     def _list_indexes(self) -> Flow[Document]:
@@ -436,7 +448,7 @@ class Flows(Engine):
     def measure_size(self, document: Document) -> int:
         return measure_size(document, self._codec)
 
-    def exceeds_limit(self, document: Document) -> bool:
+    def is_too_large(self, document: Document) -> bool:
         """Whether an insert was refused for its size. The server's error code, 2, doesn't show that: it means any bad value."""
         return self.measure_size(document) > MAX_DOCUMENT_BYTES
 
@@ -488,17 +500,21 @@ class CollectionAttempt(NamedTuple):
             yield from self.flows.raise_failure(result, self.request)
         return result is not None
 
+    def raise_failure(self, refusal: Refusal) -> Flow[None]:
+        if refusal.failure is not None:
+            yield from self.flows.raise_failure(refusal.failure, self.request, refusal.image)
+
     def retry(self, refusal: Refusal, attempts: int) -> Flow[CollectionAttempt | None]:
         """Return the next attempt, or None. The cause of the refusal might no longer exist when the document is read."""
         request, failure, exists = self.request, refusal.failure, refusal.image.exists
         if failure is not None and (not self.upsert or is_raised_after_write(failure, request.native)):
-            yield from self.flows.raise_failure(failure, request, refusal.image)
+            yield from self.raise_failure(refusal)
         if isinstance(request.write.step, Finishes) and not request.write.step.is_unsent:
             if attempts == MAX_ATTEMPTS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
             return self
         if failure is not None and not exists and not is_entity_taken(failure, request.write.key):
-            yield from self.flows.raise_failure(failure, request, refusal.image)
+            yield from self.raise_failure(refusal)
         upsert = choose_next_upsert(request, attempts, has_failed=failure is not None, exists=exists)
         is_single = not request.write.other_messages  # a fold then sends its messages one by one
         if upsert is None and exists and is_single and (yield from self.flows.holds(request)):
@@ -540,7 +556,7 @@ class InsertAttempt(NamedTuple):
         if failure is not None and isinstance(judge(write, image), Unmet):
             if not is_entity_taken(failure, key):  # a different index, a validator, or the size
                 check_refusal(failure)
-                if flows.exceeds_limit(self.new_document):
+                if flows.is_too_large(self.new_document):
                     raise flows.too_large(self.new_document) from failure
                 raise failure
             yield from flows.wait_for_majority(key, native)
@@ -550,6 +566,11 @@ class InsertAttempt(NamedTuple):
 
     def try_send(self) -> Flow[bool]:
         return isinstance((yield from self.send()), Landed)
+
+    def raise_failure(self, refusal: Refusal) -> Flow[None]:
+        yield from ()
+        if refusal.failure is not None:
+            raise refusal.failure
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # same signature as in other attempts
         yield from ()

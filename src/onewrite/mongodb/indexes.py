@@ -28,7 +28,7 @@ def find_id_index(indexes: Document) -> Document | None:
     return None
 
 
-def check_ids_are_unique(indexes: Document) -> None:
+def check_id_index(indexes: Document) -> None:
     """Raise if an existing collection has no index on `_id`."""
     if find_id_index(indexes) is None:
         raise ConfigurationError(

@@ -155,11 +155,11 @@ class Finder:
     def next(self) -> Flow[Box | Broken | Search | None]:
         """Return the next outbox, or None at the end. Each step is one request."""
         if not self._ids:
-            return Search.GOES_ON if (yield from self._turn_page()) else None
+            return Search.CONTINUES if (yield from self._turn_page()) else None
         key = self._ids.popleft()
         box = key if isinstance(key, Broken) else (yield from try_read(self._boxes.read, {"_id": key}))
         # The list of ids is older than the collection, so an outbox might have been cleared or postponed since.
-        return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
+        return box if isinstance(box, Broken) or box.is_due(self._before) else Search.CONTINUES
 
     def _turn_page(self) -> Flow[bool]:
         """Read more ids, and return whether there might be another page. Reopen a lost cursor where it stopped."""

@@ -24,7 +24,7 @@ from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOKEN
 from onewrite.core.ledgers.ledger import UNGUARDED
 from onewrite.core.pipeline import pass_over
-from onewrite.core.targets import let_flow_refuse
+from onewrite.core.targets import make_arguments_optional
 from onewrite.core.transaction import (
     DEADLINE,
     Backoff,
@@ -99,7 +99,7 @@ async def atransact(
         return await arun(transaction.in_session(session, deadline), None)
 
 
-let_flow_refuse(transact, atransact)
+make_arguments_optional(transact, atransact)
 
 
 # --- the participants ----------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         """Return the error that explains the failure, or the failure itself."""
         attempt = self.attempt
         if isinstance(attempt, InsertAttempt):
-            if not self.flows.exceeds_limit(attempt.new_document):
+            if not self.flows.is_too_large(attempt.new_document):
                 return error
             failure = self.flows.too_large(attempt.new_document)
             failure.__cause__ = error

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.core.event import moment
 from onewrite.core.judging import judge_message
-from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, make_label_name, read_ledger_name
+from onewrite.core.label import DEFAULT_SET, TOMBSTONE, is_ours, make_label_name, read_ledger_name
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.step import make_step_error
@@ -83,8 +83,11 @@ def _sets_of(image: EntityImage, message: Message) -> list[str]:
     """
     change = make_remember(MessageIds(), message, 0)
     marks = {change.mark, *change.aliases}
-    named = [BY_HAND] if BY_HAND in image.fields else []
-    return [*named, *[name for name, ids in find_text_sets(image).items() if name != BY_HAND and not marks.isdisjoint(ids)]]
+    named = [DEFAULT_SET] if DEFAULT_SET in image.fields else []
+    return [
+        *named,
+        *[name for name, ids in find_text_sets(image).items() if name != DEFAULT_SET and not marks.isdisjoint(ids)],
+    ]
 
 
 def _answers_of(
@@ -122,9 +125,8 @@ def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequenc
     own = kept_as(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in moved_here(ledgers, ledger.attribute):
-        earlier.extend(
-            origin.ledgers or (SeenIds(name=read_ledger_name(origin.attribute)),)
-        )  # its label alone must be accepted
+        # If a place has no ledger left, only its label must be accepted.
+        earlier.extend(origin.ledgers or (SeenIds(name=read_ledger_name(origin.attribute)),))
     also, name = tuple(earlier), read_ledger_name(own.attribute)
     if in_sequence is not None:
         other_ledgers = (own, *also) if own.layout != HighWaterMark().layout else also
@@ -158,7 +160,7 @@ def _code_of(ledger: Ledger) -> str:
             argument = "retention=None" if ledger.retention is None else f"{ledger.layout.removesuffix(' text')}"
             return f"SeenIds({argument}{', readable=True' if ledger.readable else ''})"
         case MessageIds():
-            return f"MessageIds({'' if ledger.attribute == BY_HAND else repr(ledger.attribute)})"
+            return f"MessageIds({'' if ledger.attribute == DEFAULT_SET else repr(ledger.attribute)})"
         case InSequence():
             return f"InSequence(first={ledger.first})"
         case _:

@@ -134,9 +134,8 @@ def _expected_values(context: Any, name: str) -> str:
     """Return the valid values of an option, from the annotation of the verb's parameter."""
     hint = get_type_hints(introspection.unwrap(context.command.callback), include_extras=True)[name]
     kinds = [hint.__origin__]
-    while members := [
-        member for kind in kinds for member in get_args(kind) if member is not type(None)
-    ]:  # X | None, list[X]
+    # The annotation can be X | None or list[X].
+    while members := [member for kind in kinds for member in get_args(kind) if member is not type(None)]:
         kinds = members
     kind, option = kinds[0], hint.__metadata__[0]
     if issubclass(kind, Enum):

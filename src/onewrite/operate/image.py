@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import (
-    BY_HAND,
+    DEFAULT_SET,
     OUTBOX,
     STEPS,
     TOKEN,
@@ -243,7 +243,7 @@ def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[Ent
     """
     labels = {label.attribute: label for label in kept_ledgers(image.fields.items())}
     steps = [found_step(image.name, value).step for value in image.steps.values()]
-    names = [BY_HAND] if BY_HAND in find_text_sets(image) else []
+    names = [DEFAULT_SET] if DEFAULT_SET in find_text_sets(image) else []
     names += [name for name in image.fields if is_label_name(name)]
     names += [label.moved_to for label in labels.values() if label.moved_to is not None]
     names += [step.ledger for step in steps if isinstance(step, Step)]

@@ -223,7 +223,7 @@ class Passes:
                 return None
             box = yield from try_read(self._boxes.read, left.popleft())
             waits = isinstance(box, Box) and (not box.events or box.is_postponed(now))
-            return Search.GOES_ON if waits else box
+            return Search.CONTINUES if waits else box
 
         report = yield from self._pass(find, within)
         report.complete = False
@@ -277,7 +277,7 @@ class Passes:
                     progress.has_more = False
                     if progress.failure is not None and not lanes and not report.entities:
                         raise progress.failure
-                case Search.GOES_ON:
+                case Search.CONTINUES:
                     pass
         return bool(lanes)
 

@@ -121,7 +121,7 @@ class Advance(NamedTuple):
         return self.rule == "next"
 
     @property
-    def has_digits(self) -> bool:
+    def is_numeral(self) -> bool:
         """Whether the mark is a string of digits. Two such strings compare like numbers only if they have the same length."""
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
 
@@ -147,9 +147,9 @@ class Advance(NamedTuple):
 
     def _is_below(self, message: Message, stored_mark: object) -> bool:
         if isinstance(stored_mark, str) and isinstance(self.mark, str):
-            if self.has_digits and stored_mark < "0":
+            if self.is_numeral and stored_mark < "0":
                 raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
-            if self.has_digits and len(stored_mark) != len(self.mark):
+            if self.is_numeral and len(stored_mark) != len(self.mark):
                 raise InvalidMessage(_DIGITS.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
             if is_sortable(self.mark) and not is_sortable(stored_mark):
                 raise LedgerMismatch(_UNSORTABLE.format(mark=self.mark, source=message.source, stored_mark=stored_mark))

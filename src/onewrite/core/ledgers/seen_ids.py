@@ -10,7 +10,7 @@ from math import inf
 from typing import cast
 
 from onewrite.core.label import (
-    BY_HAND,
+    DEFAULT_SET,
     Slot,
     check_attribute,
     check_name,
@@ -121,7 +121,7 @@ class MessageIds(_IdLedger):
     don't run a consumer without it. The set contains the ID, or `@source/id` for a message with a source. A plain ID counts for every source.
     """
 
-    attribute: str = BY_HAND
+    attribute: str = DEFAULT_SET
     also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
     terms: Terms = field(init=False, repr=False, compare=False)
 
