@@ -25,13 +25,13 @@ locals {
   environment = merge(var.environment, var.secret_arns, local.is_worker ? {} : { AWS_LAMBDA_FUNCTION_NAME = var.name })
   alarms = local.is_worker ? {} : {
     oldest-event = {
-      description = "Events wait too long, or the relay does not run. See `onewrite relay --stuck`: the broker refuses an event, fails, or the relay is too slow."
+      description = "Events wait too long, or the relay doesn't run. The broker might refuse an event or fail, or the relay is too slow. See `onewrite relay --stuck`."
       metric      = "OldestEvent"
       above       = var.oldest_event_seconds
       missing     = "breaching"
     }
     broken = {
-      description = "Something else stands in the outbox of an entity, and its events wait until it is repaired. `onewrite relay --stuck` names it."
+      description = "Another writer has damaged an entity's outbox. Its events wait until you repair it. `onewrite relay --stuck` names the entity."
       metric      = "EntitiesBroken"
       above       = 0
       missing     = "notBreaching"
@@ -206,7 +206,7 @@ resource "aws_cloudwatch_metric_alarm" "stopped" {
   count = var.tasks > 0 ? 1 : 0
 
   alarm_name          = "${var.name}-stopped"
-  alarm_description   = "No container runs. The service's events and the log say why: it cannot be started, or ends at once."
+  alarm_description   = "No container runs. It can't start, or it ends at once. The service's events and the log show why."
   namespace           = "AWS/ECS"
   metric_name         = "CPUUtilization"
   dimensions          = { ClusterName = split("/", var.cluster_arn)[1], ServiceName = aws_ecs_service.this.name }
@@ -257,7 +257,7 @@ resource "aws_cloudwatch_metric_alarm" "unsettled" {
   count = local.is_worker ? 1 : 0
 
   alarm_name          = "${var.name}-unsettled"
-  alarm_description   = "In period after period messages failed or were deferred in vain, and come again. The log names them."
+  alarm_description   = "Messages failed or were deferred in several periods in a row. They will be delivered again. The log names them."
   namespace           = "onewrite"
   metric_name         = "Unsettled-${var.name}"
   statistic           = "Sum"

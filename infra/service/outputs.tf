@@ -4,7 +4,7 @@ output "service_name" {
 }
 
 output "task_definition_arn" {
-  description = "The task definition, of which each change makes a new revision."
+  description = "The task definition. Each change creates a new revision."
   value       = aws_ecs_task_definition.this.arn
 }
 
@@ -14,7 +14,7 @@ output "role_name" {
 }
 
 output "role_arn" {
-  description = "The ARN of that role, for policies of your own."
+  description = "The ARN of that role, for your own policies."
   value       = aws_iam_role.task.arn
 }
 

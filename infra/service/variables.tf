@@ -1,5 +1,5 @@
 variable "name" {
-  description = "The service's name. The names of all other resources begin with it."
+  description = "The service's name, and the prefix of all other resource names."
   type        = string
   nullable    = false
 
@@ -10,13 +10,13 @@ variable "name" {
 }
 
 variable "image" {
-  description = "The container image, as infra/Dockerfile builds it, with its tag or digest."
+  description = "The container image built from infra/Dockerfile, with its tag or digest."
   type        = string
   nullable    = false
 
   validation {
     condition     = can(regex("^[^\\s]+[:@][^\\s/]+$", var.image))
-    error_message = "image: with its tag or digest, as 123456789012.dkr.ecr.eu-west-1.amazonaws.com/shop:1."
+    error_message = "image: with its tag or digest, for example 123456789012.dkr.ecr.eu-west-1.amazonaws.com/shop:1."
   }
 }
 
@@ -27,12 +27,12 @@ variable "worker" {
 
   validation {
     condition     = (var.worker == null) != (var.relay == null)
-    error_message = "worker: give either worker or relay."
+    error_message = "worker: set either worker or relay."
   }
 
   validation {
     condition     = var.worker == null ? true : can(regex("^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$", var.worker))
-    error_message = "worker: MODULE:HANDLER, as shop.handlers:ship."
+    error_message = "worker: MODULE:HANDLER, for example shop.handlers:ship."
   }
 }
 
@@ -43,12 +43,12 @@ variable "relay" {
 
   validation {
     condition     = var.relay == null ? true : can(regex("^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$", var.relay))
-    error_message = "relay: MODULE:RELAY, as shop.relays:orders."
+    error_message = "relay: MODULE:RELAY, for example shop.relays:orders."
   }
 }
 
 variable "queue_arn" {
-  description = "The queue that a worker takes from, as the module in ../terraform makes it with function = false."
+  description = "The worker's queue. The module in ../terraform creates one with function = false."
   type        = string
   default     = null
 
@@ -59,12 +59,12 @@ variable "queue_arn" {
 
   validation {
     condition     = (var.queue_arn != null) == (var.worker != null)
-    error_message = "queue_arn: a worker needs one, and a relay has none. Where a relay may send to is in its policy."
+    error_message = "queue_arn: set it for a worker, and not for a relay. Name a relay's target in its policy."
   }
 }
 
 variable "options" {
-  description = "Further options of the command, as [\"--in-flight\", \"20\"]."
+  description = "More options of the command, for example [\"--in-flight\", \"20\"]."
   type        = list(string)
   default     = []
   nullable    = false
@@ -73,19 +73,19 @@ variable "options" {
     condition = length(setintersection([for option in var.options : split("=", option)[0]], [
       "--drain-seconds", "--health-host", "--health-port", "--log-format", "--log-level", "--queue-url",
     ])) == 0
-    error_message = "options: the stack relies on drain_seconds, health_port, log_level, log_format and queue_arn. Set these variables."
+    error_message = "options: the stack depends on drain_seconds, health_port, log_level, log_format, and queue_arn. Set these variables instead."
   }
 
   validation {
     condition = length(setintersection([for option in var.options : split("=", option)[0]], [
       "--help", "--once", "--restart", "--skip", "--stop-when-empty", "--stuck", "--version",
     ])) == 0
-    error_message = "options: a service runs for ever. Run what ends, as --once or --stuck, by hand."
+    error_message = "options: a service runs forever. Run --once, --stuck, and other commands that end by hand."
   }
 }
 
 variable "health_port" {
-  description = "For a worker: the port in the container at which it says how it is."
+  description = "For a worker, the container's port for /health."
   type        = number
   default     = 8080
   nullable    = false
@@ -97,12 +97,12 @@ variable "health_port" {
 
   validation {
     condition     = var.worker != null || var.health_port == 8080
-    error_message = "health_port: of a worker alone. It would have no effect."
+    error_message = "health_port: only a worker has one. It would have no effect."
   }
 }
 
 variable "drain_seconds" {
-  description = "How long the command may finish what is in progress when it is stopped. ECS kills it five seconds later."
+  description = "How many seconds the command can finish its work after a stop. ECS kills it five seconds later."
   type        = number
   default     = 25
   nullable    = false
@@ -114,19 +114,19 @@ variable "drain_seconds" {
 }
 
 variable "log_level" {
-  description = "The least level that is logged: DEBUG, INFO or WARNING."
+  description = "The lowest log level: DEBUG, INFO, or WARNING."
   type        = string
   default     = "INFO"
   nullable    = false
 
   validation {
     condition     = contains(["DEBUG", "INFO", "WARNING"], var.log_level)
-    error_message = "log_level: DEBUG, INFO or WARNING. With ERROR the log would not name the messages that come again, and their alarm would be silent."
+    error_message = "log_level: DEBUG, INFO, or WARNING. With ERROR, the log doesn't name redelivered messages, and their alarm never goes off."
   }
 }
 
 variable "log_format" {
-  description = "json, or text for a relay."
+  description = "The log format: json, or text for a relay."
   type        = string
   default     = "json"
   nullable    = false
@@ -138,7 +138,7 @@ variable "log_format" {
 
   validation {
     condition     = var.worker == null || var.log_format == "json"
-    error_message = "log_format: json for a worker. Its alarm counts the fields of the lines."
+    error_message = "log_format: must be json for a worker, because its alarm counts the fields of the lines."
   }
 }
 
@@ -150,29 +150,29 @@ variable "environment" {
 
   validation {
     condition     = alltrue([for name in keys(var.environment) : can(regex("^[A-Za-z_][A-Za-z0-9_]*$", name))])
-    error_message = "environment: a name begins with a letter or _ and goes on with letters, digits and _."
+    error_message = "environment: a name begins with a letter or _, followed by letters, digits, and _."
   }
 
   validation {
     condition     = !contains(keys(var.environment), "AWS_LAMBDA_FUNCTION_NAME")
-    error_message = "environment: the stack sets AWS_LAMBDA_FUNCTION_NAME. The alarms look for that name in the metrics."
+    error_message = "environment: the stack sets AWS_LAMBDA_FUNCTION_NAME, because the alarms look for that name in the metrics."
   }
 
   validation {
     condition     = !anytrue([for name in keys(var.environment) : can(regex("^ONEWRITE_(WORKER|RELAY)_", name))])
-    error_message = "environment: options of the command go into options, where those that the stack relies on are refused."
+    error_message = "environment: set the command's options in options instead."
   }
 }
 
 variable "secret_arns" {
-  description = "Secrets that the service may read: the environment variable that is to hold the ARN, and the ARN."
+  description = "Secrets that the service can read. Maps the environment variable for a secret's ARN to that ARN."
   type        = map(string)
   default     = {}
   nullable    = false
 
   validation {
     condition     = alltrue([for name in keys(var.secret_arns) : can(regex("^[A-Za-z_][A-Za-z0-9_]*$", name)) && !contains(keys(var.environment), name)])
-    error_message = "secret_arns: the names are those of environment variables, and none of them is in environment too."
+    error_message = "secret_arns: a key must be a valid name of an environment variable, and not also in environment."
   }
 
   validation {
@@ -182,13 +182,13 @@ variable "secret_arns" {
 }
 
 variable "policy" {
-  description = "What else the service may do, as the JSON of a policy document."
+  description = "More permissions of the service, as the JSON of a policy document."
   type        = string
   default     = null
 
   validation {
     condition     = var.policy == null ? true : can(jsondecode(var.policy).Statement)
-    error_message = "policy: the JSON of a policy document, as jsonencode or aws_iam_policy_document gives it."
+    error_message = "policy: the JSON of a policy document, for example from jsonencode or aws_iam_policy_document."
   }
 }
 
@@ -204,7 +204,7 @@ variable "cluster_arn" {
 }
 
 variable "subnet_ids" {
-  description = "Private subnets. From there the service reaches AWS and its database through a NAT or VPC endpoints."
+  description = "Private subnets. They need a NAT or VPC endpoints to reach AWS and the database."
   type        = list(string)
   nullable    = false
 
@@ -215,7 +215,7 @@ variable "subnet_ids" {
 }
 
 variable "security_group_ids" {
-  description = "What lets the service out to AWS and to its database."
+  description = "Security groups that let the service connect to AWS and its database."
   type        = list(string)
   nullable    = false
 
@@ -226,7 +226,7 @@ variable "security_group_ids" {
 }
 
 variable "architecture" {
-  description = "The processor, arm64 or x86_64. The image must be built for the same."
+  description = "The processor: arm64 or x86_64. Build the image for it."
   type        = string
   default     = "arm64"
   nullable    = false
@@ -238,7 +238,7 @@ variable "architecture" {
 }
 
 variable "cpu" {
-  description = "Units of a processor, of which it has 1024."
+  description = "CPU units: 1024 are one processor."
   type        = number
   default     = 256
   nullable    = false
@@ -250,7 +250,7 @@ variable "cpu" {
 }
 
 variable "memory" {
-  description = "Megabytes, of which Fargate allows some for each cpu: 512 to 2048 for 256, 1024 to 4096 for 512, and so on."
+  description = "The memory in megabytes. Fargate limits it by cpu: 512 to 2048 for 256, 1024 to 4096 for 512, and so on."
   type        = number
   default     = 512
   nullable    = false
@@ -270,7 +270,7 @@ variable "memory" {
 }
 
 variable "tasks" {
-  description = "How many containers run. For a relay one is enough; two publish copies now and then. With 0 the alarms on waiting messages and events still ring."
+  description = "The number of containers. For a relay, one is enough; two sometimes publish copies. With 0, the alarms on waiting messages and events stay on."
   type        = number
   default     = 1
   nullable    = false
@@ -282,7 +282,7 @@ variable "tasks" {
 }
 
 variable "oldest_event_seconds" {
-  description = "For a relay: alarm when an event has been pending for longer."
+  description = "For a relay, the age of a pending event, in seconds, that sets off the alarm."
   type        = number
   default     = 900
   nullable    = false
@@ -294,12 +294,12 @@ variable "oldest_event_seconds" {
 
   validation {
     condition     = var.relay != null || var.oldest_event_seconds == 900
-    error_message = "oldest_event_seconds: of a relay alone. It would have no effect."
+    error_message = "oldest_event_seconds: only for a relay. It would have no effect."
   }
 }
 
 variable "alarm_topic_arns" {
-  description = "The SNS topics that the alarms notify. Empty for alarms that only show."
+  description = "The SNS topics that the alarms notify. If it's empty, you see alarms only in CloudWatch."
   type        = list(string)
   default     = []
   nullable    = false
@@ -316,13 +316,13 @@ variable "alarm_topic_arns" {
 }
 
 variable "log_retention_days" {
-  description = "How long the log is kept. 0: for ever."
+  description = "How many days the log is kept. 0 keeps it forever."
   type        = number
   default     = 30
   nullable    = false
 
   validation {
     condition     = contains([0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653], var.log_retention_days)
-    error_message = "log_retention_days: a number of days that CloudWatch allows, as 7, 30, 90 or 365; 0 for ever."
+    error_message = "log_retention_days: a number of days that CloudWatch allows, for example 7, 30, 90, or 365; 0 keeps the log forever."
   }
 }

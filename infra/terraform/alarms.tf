@@ -26,7 +26,7 @@ locals {
 
   alarms_of_queue = { for name, alarm in {
     oldest-message = {
-      description = "Messages wait too long. What takes them fails, defers them, is too slow, or does not run."
+      description = "Messages wait too long. The consumer fails, defers them, is too slow, or doesn't run."
       namespace   = "AWS/SQS"
       metric      = "ApproximateAgeOfOldestMessage"
       dimensions  = { QueueName = one(aws_sqs_queue.events[*].name) }
@@ -39,7 +39,7 @@ locals {
 
   alarms_of_stream = { for name, alarm in {
     oldest-message = {
-      description = "Records wait too long. The function fails, defers them, or is too slow for what comes in."
+      description = "Records wait too long. The function fails, defers them, or is too slow."
       namespace   = "AWS/Lambda"
       metric      = "IteratorAge" # in milliseconds
       dimensions  = { FunctionName = var.name }
@@ -52,7 +52,7 @@ locals {
 
   alarms_of_function = { for name, alarm in {
     errors = {
-      description = "Invocations failed as a whole - a timeout, no memory, an import. Messages reported as failed do not count."
+      description = "Whole invocations failed, for example by a timeout, a lack of memory, or a failed import. Messages reported as failed don't count."
       namespace   = "AWS/Lambda"
       metric      = "Errors"
       dimensions  = { FunctionName = var.name }
@@ -73,7 +73,7 @@ locals {
     }
     # A standard queue puts a message that was received three times behind the others, and its age is that of another one then.
     unsettled = {
-      description = "In period after period messages failed, were deferred, or were returned untried because time ran out. They come again. The line of each batch in the log names them."
+      description = "In several periods in a row, messages failed, were deferred, or were returned because time ran out. They will be delivered again. Each batch's line in the log names them."
       namespace   = "onewrite"
       metric      = "Unsettled-${var.name}"
       dimensions  = {}
@@ -135,7 +135,7 @@ resource "aws_cloudwatch_metric_alarm" "unread" {
   count = local.queue || contains(var.alarms_left_out, "unread") ? 0 : 1
 
   alarm_name          = "${var.name}-unread"
-  alarm_description   = "Records came in, and the function was not invoked: its event source mapping is disabled or gone, or may not read. Writes to a table that were all refused ring it too."
+  alarm_description   = "Records arrived, but the function wasn't invoked. Its event source mapping is disabled, missing, or not allowed to read. If a table refused all writes, this alarm goes off too."
   evaluation_periods  = 3
   comparison_operator = "GreaterThanThreshold"
   threshold           = 0

@@ -89,7 +89,7 @@ resource "aws_lambda_alias" "live" {
   count = var.function ? 1 : 0
 
   name             = "live"
-  description      = "The version that takes messages."
+  description      = "The version that processes messages."
   function_name    = aws_lambda_function.this[0].function_name
   function_version = aws_lambda_function.this[0].version
 }

@@ -1,5 +1,5 @@
 output "function_name" {
-  description = "The function. Null without one."
+  description = "The function, or null without one."
   value       = one(aws_lambda_function.this[*].function_name)
 }
 
@@ -9,12 +9,12 @@ output "function_arn" {
 }
 
 output "alias_name" {
-  description = "The alias of the function: what takes messages is the version that it names."
+  description = "The function's alias. The version that it names processes the messages."
   value       = one(aws_lambda_alias.live[*].name)
 }
 
 output "alias_arn" {
-  description = "The ARN of the alias, by which you invoke the function."
+  description = "The ARN of the alias. Use it to invoke the function."
   value       = one(aws_lambda_alias.live[*].arn)
 }
 
@@ -24,12 +24,12 @@ output "role_name" {
 }
 
 output "role_arn" {
-  description = "The ARN of that role, for policies of your own."
+  description = "The ARN of that role, for your own policies."
   value       = one(aws_iam_role.function[*].arn)
 }
 
 output "queue_name" {
-  description = "The queue. Null if the source is a stream."
+  description = "The queue, or null if the source is a stream."
   value       = one(aws_sqs_queue.events[*].name)
 }
 
@@ -39,12 +39,12 @@ output "queue_arn" {
 }
 
 output "queue_url" {
-  description = "Where the messages go. On a FIFO queue the message group is the source that numbers them."
+  description = "The URL of the queue to send messages to. On a FIFO queue, the message group is the messages' source."
   value       = one(aws_sqs_queue.events[*].url)
 }
 
 output "dead_letters_name" {
-  description = "The dead-letter queue, or the queue in which a stream's given-up records are described."
+  description = "The dead-letter queue. For a stream, it describes the records that were given up."
   value       = aws_sqs_queue.dead_letters.name
 }
 
@@ -54,7 +54,7 @@ output "dead_letters_arn" {
 }
 
 output "dead_letters_url" {
-  description = "The URL of the dead-letter queue, from which you redrive."
+  description = "The URL of the dead-letter queue, to redrive from."
   value       = aws_sqs_queue.dead_letters.url
 }
 

@@ -1,5 +1,5 @@
 variable "oldest_message_seconds" {
-  description = "Alarm when a message, or a stream's record, has waited for longer."
+  description = "The age of a message or a stream's record, in seconds, that sets off the alarm."
   type        = number
   default     = 900
   nullable    = false
@@ -11,12 +11,12 @@ variable "oldest_message_seconds" {
 
   validation {
     condition     = var.oldest_message_seconds < (var.event_source == "queue" ? var.message_retention_seconds : var.stream_maximum_age_seconds == -1 ? 31536000 : var.stream_maximum_age_seconds)
-    error_message = "oldest_message_seconds: less than message_retention_seconds, or stream_maximum_age_seconds. At that age a message is gone, and the alarm would never ring."
+    error_message = "oldest_message_seconds: must be less than message_retention_seconds or stream_maximum_age_seconds. At that age a message is gone, and the alarm would never go off."
   }
 }
 
 variable "alarm_topic_arns" {
-  description = "The SNS topics that the alarms notify. Empty for alarms that only show."
+  description = "The SNS topics that the alarms notify. If it's empty, you see alarms only in CloudWatch."
   type        = list(string)
   default     = []
   nullable    = false
@@ -33,19 +33,19 @@ variable "alarm_topic_arns" {
 }
 
 variable "alarms_left_out" {
-  description = "Alarms that would say nothing. For a relay these are unsettled and unread: it logs no batches, and a schedule invokes it."
+  description = "Alarms to leave out. For a relay, leave out unsettled and unread, because it doesn't log batches, and a schedule invokes it."
   type        = set(string)
   default     = []
   nullable    = false
 
   validation {
     condition     = length(setsubtract(var.alarms_left_out, ["dead-letters", "oldest-message", "errors", "throttles", "unsettled", "unread"])) == 0
-    error_message = "alarms_left_out: dead-letters, oldest-message, errors, throttles, unsettled and unread are all that there are."
+    error_message = "alarms_left_out: the alarms are dead-letters, oldest-message, errors, throttles, unsettled, and unread."
   }
 }
 
 variable "log_retention_days" {
-  description = "How long the function's log is kept. 0: for ever."
+  description = "How many days the function's log is kept. 0 keeps it forever."
   type        = number
   default     = 30
   nullable    = false

@@ -1,5 +1,5 @@
 variable "event_source" {
-  description = "What feeds the function: \"queue\", which this module makes, or \"stream\", which is yours: see stream_arn."
+  description = "The source of messages: \"queue\", which this module creates, or \"stream\", for your own stream in stream_arn."
   type        = string
   default     = "queue"
   nullable    = false
@@ -11,14 +11,14 @@ variable "event_source" {
 }
 
 variable "enabled" {
-  description = "False: nothing is taken from the source, and waits there. This stops the function and loses nothing until the source forgets."
+  description = "Whether the function receives messages. With false, they wait in the source, and none is lost until the source's retention ends."
   type        = bool
   default     = true
   nullable    = false
 }
 
 variable "batch_size" {
-  description = "Messages an invocation, at most. A FIFO queue gives no more than ten."
+  description = "The maximum number of messages per invocation. For a FIFO queue, it's at most ten."
   type        = number
   default     = 10
   nullable    = false
@@ -30,17 +30,17 @@ variable "batch_size" {
 
   validation {
     condition     = var.batch_size <= 10 || !var.fifo
-    error_message = "batch_size: a FIFO queue gives 1 to 10."
+    error_message = "batch_size: a FIFO queue allows 1 to 10."
   }
 
   validation {
     condition     = var.batch_size <= 10 || var.event_source != "queue" || var.fifo || var.batch_window_seconds >= 1
-    error_message = "batch_size: for more than 10 of a queue Lambda wants a batch_window_seconds of 1 or more."
+    error_message = "batch_size: for more than 10 messages of a queue, set batch_window_seconds to 1 or more."
   }
 }
 
 variable "batch_window_seconds" {
-  description = "How long Lambda waits for a batch to fill. It adds to each message's age and to the time for which a queue hides it."
+  description = "How many seconds Lambda waits for a batch to fill. This adds to each message's age and to the queue's visibility timeout."
   type        = number
   default     = 0
   nullable    = false
@@ -52,26 +52,26 @@ variable "batch_window_seconds" {
 
   validation {
     condition     = var.batch_window_seconds == 0 || !var.fifo
-    error_message = "batch_window_seconds: a FIFO queue has none."
+    error_message = "batch_window_seconds: a FIFO queue doesn't allow it."
   }
 }
 
 # ---------------------------------------------------------------- a queue
 
 variable "fifo" {
-  description = "A FIFO queue delivers each message group in order, which a ledger of marks needs. A standard queue is enough for SeenIds."
+  description = "Whether the queue is FIFO. It then delivers each message group in order, which HighWaterMark needs. For SeenIds, a standard queue is enough."
   type        = bool
   default     = false
   nullable    = false
 
   validation {
     condition     = !var.fifo || var.event_source == "queue"
-    error_message = "fifo: a stream is none. Leave it out."
+    error_message = "fifo: a stream isn't a queue. Leave it out."
   }
 }
 
 variable "content_based_deduplication" {
-  description = "SQS takes two messages with the same body within five minutes for one, if the sender gives no deduplication id."
+  description = "Whether SQS drops a second message with the same body within five minutes, if the sender doesn't set a deduplication ID."
   type        = bool
   default     = false
   nullable    = false
@@ -83,7 +83,7 @@ variable "content_based_deduplication" {
 }
 
 variable "maximum_concurrency" {
-  description = "Batches at a time. What is above it waits in the queue, where it is not throttled and not counted as received."
+  description = "The maximum number of concurrent batches. More messages wait in the queue without using up deliveries."
   type        = number
   default     = 10
   nullable    = false
@@ -100,7 +100,7 @@ variable "maximum_concurrency" {
 }
 
 variable "max_receive_count" {
-  description = "Deliveries before a message goes to the dead letters. A deferred message uses them up too."
+  description = "The number of deliveries before a message goes to the dead-letter queue. A deferred message uses them up too."
   type        = number
   default     = 5
   nullable    = false
@@ -117,19 +117,19 @@ variable "max_receive_count" {
 }
 
 variable "message_retention_seconds" {
-  description = "How long the queue keeps a message: four days."
+  description = "How many seconds the queue keeps a message: four days by default."
   type        = number
   default     = 345600
   nullable    = false
 
   validation {
     condition     = var.message_retention_seconds >= 60 && var.message_retention_seconds <= 1209600 && floor(var.message_retention_seconds) == var.message_retention_seconds
-    error_message = "message_retention_seconds: SQS allows 60 to 1209600, which are 14 days."
+    error_message = "message_retention_seconds: SQS allows 60 to 1209600, or 14 days."
   }
 
   validation {
     condition     = var.message_retention_seconds > 6 * var.function_timeout + var.batch_window_seconds
-    error_message = "message_retention_seconds: longer than a message is hidden after a failure, six times function_timeout and the batch window. It would be gone before its second delivery."
+    error_message = "message_retention_seconds: must be longer than a failed message is hidden, which is six times function_timeout, plus the batch window. Otherwise the message is gone before its second delivery."
   }
 
   validation {
@@ -139,24 +139,24 @@ variable "message_retention_seconds" {
 }
 
 variable "dead_letter_retention_seconds" {
-  description = "How long a dead letter is kept: 14 days. On a standard queue that counts from when the message was first sent."
+  description = "How many seconds the dead-letter queue keeps a message: 14 days by default. For a standard queue, they count from the first send."
   type        = number
   default     = 1209600
   nullable    = false
 
   validation {
     condition     = var.dead_letter_retention_seconds >= 86400 && var.dead_letter_retention_seconds <= 1209600 && floor(var.dead_letter_retention_seconds) == var.dead_letter_retention_seconds
-    error_message = "dead_letter_retention_seconds: 86400 to 1209600, a day to 14 days. What is kept for less is gone before anyone has seen it."
+    error_message = "dead_letter_retention_seconds: must be between 86400 and 1209600, a day to 14 days. A shorter retention leaves no time to find the message."
   }
 
   validation {
     condition     = var.event_source != "queue" || var.fifo || var.dead_letter_retention_seconds > var.message_retention_seconds
-    error_message = "dead_letter_retention_seconds: longer than message_retention_seconds. A message of a standard queue takes its age along, and would be gone before anyone has seen it."
+    error_message = "dead_letter_retention_seconds: must be longer than message_retention_seconds. A message of a standard queue keeps its age, so it would be gone before anyone sees it."
   }
 }
 
 variable "sns_topic_arns" {
-  description = "The SNS topics that may send to the queue. The subscriptions are yours."
+  description = "The SNS topics that can send to the queue. Create the subscriptions yourself."
   type        = list(string)
   default     = []
   nullable    = false
@@ -173,12 +173,12 @@ variable "sns_topic_arns" {
 
   validation {
     condition     = length(var.sns_topic_arns) == 0 || var.event_source == "queue"
-    error_message = "sns_topic_arns: they send to a queue, and the source is a stream."
+    error_message = "sns_topic_arns: topics send to a queue, but the source is a stream."
   }
 }
 
 variable "event_rule_arns" {
-  description = "The rules of EventBridge that may send to the queue. The targets are yours."
+  description = "The EventBridge rules that can send to the queue. Create the targets yourself."
   type        = list(string)
   default     = []
   nullable    = false
@@ -190,17 +190,17 @@ variable "event_rule_arns" {
 
   validation {
     condition     = length(var.event_rule_arns) == 0 || !var.fifo || var.content_based_deduplication
-    error_message = "event_rule_arns: EventBridge gives no deduplication id, so a FIFO queue needs content_based_deduplication = true."
+    error_message = "event_rule_arns: EventBridge doesn't set a deduplication ID. For a FIFO queue, set content_based_deduplication = true."
   }
 
   validation {
     condition     = length(var.event_rule_arns) == 0 || var.event_source == "queue"
-    error_message = "event_rule_arns: they send to a queue, and the source is a stream."
+    error_message = "event_rule_arns: rules send to a queue, but the source is a stream."
   }
 }
 
 variable "s3_bucket_arns" {
-  description = "The S3 buckets of this account that may send to the queue. The notifications are yours."
+  description = "The S3 buckets of this account that can send to the queue. Create the notifications yourself."
   type        = list(string)
   default     = []
   nullable    = false
@@ -212,12 +212,12 @@ variable "s3_bucket_arns" {
 
   validation {
     condition     = length(var.s3_bucket_arns) == 0 || !var.fifo
-    error_message = "s3_bucket_arns: S3 sends to no FIFO queue. Let it send through EventBridge."
+    error_message = "s3_bucket_arns: S3 can't send to a FIFO queue. Use EventBridge in between."
   }
 
   validation {
     condition     = length(var.s3_bucket_arns) == 0 || var.event_source == "queue"
-    error_message = "s3_bucket_arns: they send to a queue, and the source is a stream."
+    error_message = "s3_bucket_arns: buckets send to a queue, but the source is a stream."
   }
 }
 
@@ -235,12 +235,12 @@ variable "stream_arn" {
 
   validation {
     condition     = (var.stream_arn != null) == (var.event_source == "stream")
-    error_message = "stream_arn: give it with event_source = \"stream\", and only then."
+    error_message = "stream_arn: set it exactly if event_source = \"stream\"."
   }
 }
 
 variable "stream_kms_key_arn" {
-  description = "The key of a Kinesis stream that is encrypted with a key of yours. None for AWS's own key, and for DynamoDB."
+  description = "The key of a Kinesis stream that you encrypted with your own key. Use null for AWS's own key, and for DynamoDB."
   type        = string
   default     = null
 
@@ -256,7 +256,7 @@ variable "stream_kms_key_arn" {
 }
 
 variable "stream_starting_position" {
-  description = "Where a new function begins: TRIM_HORIZON, the oldest record that the stream still has, or LATEST."
+  description = "The position at which a new function begins: TRIM_HORIZON, the stream's oldest record, or LATEST."
   type        = string
   default     = "TRIM_HORIZON"
   nullable    = false
@@ -273,7 +273,7 @@ variable "stream_starting_position" {
 }
 
 variable "stream_maximum_age_seconds" {
-  description = "A record that is older is given up, and described among the dead letters. Six hours: of a stream that keeps its records for a day, 18 hours are left to fetch it. -1: never."
+  description = "The age in seconds at which a record is given up and described in the dead-letter queue. With the default of six hours, and a stream that keeps records for a day, 18 hours remain to fetch it. -1 means never."
   type        = number
   default     = 21600
   nullable    = false
@@ -290,7 +290,7 @@ variable "stream_maximum_age_seconds" {
 }
 
 variable "stream_maximum_retries" {
-  description = "A record that has failed more often is given up. -1: only its age counts, since an outage of a minute can use up any number."
+  description = "The number of retries before a record is given up. With -1, only its age counts, because a short outage can use up any number."
   type        = number
   default     = -1
   nullable    = false
@@ -307,7 +307,7 @@ variable "stream_maximum_retries" {
 }
 
 variable "stream_bisect" {
-  description = "Whether a batch whose invocation failed as a whole is cut in two and tried again, so that one record does not take the others along."
+  description = "Whether a batch whose whole invocation failed is split in two and retried, so that one record doesn't fail the others."
   type        = bool
   default     = true
   nullable    = false

@@ -131,36 +131,36 @@ resource "aws_secretsmanager_secret" "mongodb" {
 }
 
 output "orders" {
-  description = "The queue that takes PlaceOrder, its dead letters, the function and its role."
+  description = "The queue for PlaceOrder, its dead-letter queue, the function, and its role."
   value       = module.orders
 }
 
 output "customers" {
-  description = "The queue of the customers, its dead letters, the function and its role."
+  description = "The customers' queue, its dead-letter queue, the function, and its role."
   value       = module.customers
 }
 
 output "relay" {
-  description = "The function of the relay, its role and its dead letters."
+  description = "The relay's function, its role, and its dead-letter queue."
   value       = module.relay.relay
 }
 
 output "billing_queue" {
-  description = "The queue of the billing service, and its dead letters."
+  description = "The billing service's queue and its dead-letter queue."
   value       = module.billing_queue
 }
 
 output "billing" {
-  description = "The service that charges, its role and its log."
+  description = "The billing service, its role, and its log."
   value       = module.billing
 }
 
 output "billing_relay" {
-  description = "The service that publishes what was paid, its role and its log."
+  description = "The service that publishes payments, its role, and its log."
   value       = module.billing_relay
 }
 
 output "secret_arn" {
-  description = "Where the connection string goes."
+  description = "The secret for the connection string."
   value       = aws_secretsmanager_secret.mongodb.arn
 }

@@ -1,22 +1,22 @@
 variable "name" {
-  description = "The names of all resources begin with it."
+  description = "The prefix of all resource names."
   type        = string
   default     = "shop"
 }
 
 variable "package" {
-  description = "The zip that infra/package.py writes, with orders.py, customers.py and ../relay/relay.py."
+  description = "The zip file that infra/package.py writes, with orders.py, customers.py, and ../relay/relay.py."
   type        = string
   default     = "../../../dist/function.zip"
 }
 
 variable "image" {
-  description = "The image of infra/Dockerfile, with billing.py."
+  description = "The image built from infra/Dockerfile, with billing.py."
   type        = string
 }
 
 variable "provider_url" {
-  description = "Where charges are made."
+  description = "The URL of the payment provider."
   type        = string
 }
 
@@ -26,12 +26,12 @@ variable "cluster_arn" {
 }
 
 variable "subnet_ids" {
-  description = "Private subnets from which the provider, MongoDB and AWS are reached."
+  description = "Private subnets that can reach the provider, MongoDB, and AWS."
   type        = list(string)
 }
 
 variable "security_group_ids" {
-  description = "What lets the containers out to these."
+  description = "Security groups that let the containers connect to the provider, MongoDB, and AWS."
   type        = list(string)
 }
 
@@ -42,7 +42,7 @@ variable "alarm_topic_arns" {
 }
 
 variable "deletion_protection" {
-  description = "Keeps the tables from being destroyed, with the stack or by hand."
+  description = "Whether the tables are protected from deletion, with the stack or by hand."
   type        = bool
   default     = true
 }

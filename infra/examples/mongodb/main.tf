@@ -84,11 +84,11 @@ resource "aws_vpc_security_group_ingress_rule" "endpoint" {
 }
 
 output "secret_arn" {
-  description = "Where the connection string goes."
+  description = "The secret for the connection string."
   value       = aws_secretsmanager_secret.mongodb.arn
 }
 
 output "stock" {
-  description = "The queue, its dead letters, the function and its role."
+  description = "The queue, its dead-letter queue, the function, and its role."
   value       = module.stock
 }

@@ -66,6 +66,6 @@ output "table_name" {
 }
 
 output "feed" {
-  description = "The queue, its dead letters, the function and its role."
+  description = "The queue, its dead-letter queue, the function, and its role."
   value       = module.feed
 }

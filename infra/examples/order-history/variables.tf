@@ -1,17 +1,17 @@
 variable "name" {
-  description = "The name of the table and of the function."
+  description = "The name of the table and the function."
   type        = string
   default     = "order-history"
 }
 
 variable "package" {
-  description = "The zip that `python3.13 infra/package.py` writes."
+  description = "The zip file that `python3.13 infra/package.py` writes."
   type        = string
   default     = "../../../dist/function.zip"
 }
 
 variable "fifo" {
-  description = "The view's marks need each aggregate's events in order. On a standard queue the step of an overtaken event is missing."
+  description = "Whether the queue is FIFO. The view's ledger needs each aggregate's events in order: on a standard queue, it drops overtaken events."
   type        = bool
   default     = true
 }
@@ -23,7 +23,7 @@ variable "alarm_topic_arns" {
 }
 
 variable "deletion_protection" {
-  description = "Keeps the table from being destroyed, with the stack or by hand."
+  description = "Whether the table is protected from deletion, with the stack or by hand."
   type        = bool
   default     = true
 }

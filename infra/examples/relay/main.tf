@@ -106,7 +106,7 @@ data "aws_iam_policy_document" "relay" {
 
 resource "aws_cloudwatch_event_rule" "sweep" {
   name                = "${var.name}-sweep"
-  description         = "Lets the relay sweep for what the stream has not reported."
+  description         = "Lets the relay sweep for events that the stream hasn't reported."
   schedule_expression = var.sweep_minutes == 1 ? "rate(1 minute)" : "rate(${var.sweep_minutes} minutes)"
 }
 
@@ -135,7 +135,7 @@ resource "aws_lambda_function_event_invoke_config" "sweep" {
 # that was refused is met again after five minutes and the time until the next sweep, so that each ten minutes show it.
 resource "aws_cloudwatch_metric_alarm" "oldest_event" {
   alarm_name          = "${var.name}-oldest-event"
-  alarm_description   = "Events wait too long, or the relay does not run. See `onewrite relay --stuck`: the broker refuses an event, fails, or the relay is too slow."
+  alarm_description   = "Events wait too long, or the relay doesn't run. The broker might refuse an event or fail, or the relay is too slow. See `onewrite relay --stuck`."
   namespace           = "onewrite"
   metric_name         = "OldestEvent"
   dimensions          = { FunctionName = module.relay.function_name }
@@ -151,7 +151,7 @@ resource "aws_cloudwatch_metric_alarm" "oldest_event" {
 
 resource "aws_cloudwatch_metric_alarm" "broken" {
   alarm_name          = "${var.name}-broken"
-  alarm_description   = "Something else stands in the outbox of an item, and its events wait until it is repaired. `onewrite relay --stuck` names it."
+  alarm_description   = "Another writer has damaged an item's outbox. Its events wait until you repair it. `onewrite relay --stuck` names the item."
   namespace           = "onewrite"
   metric_name         = "EntitiesBroken"
   dimensions          = { FunctionName = module.relay.function_name }
@@ -176,11 +176,11 @@ output "table_arn" {
 }
 
 output "topic_arn" {
-  description = "The topic that the events go to, if they go to one. Subscriptions are yours."
+  description = "The topic to which the relay publishes, or null. Create the subscriptions yourself."
   value       = one(aws_sns_topic.events[*].arn)
 }
 
 output "relay" {
-  description = "The function, its role and the dead letters."
+  description = "The function, its role, and its dead-letter queue."
   value       = module.relay
 }

@@ -1,29 +1,29 @@
 variable "name" {
-  description = "The name of the table and of the function."
+  description = "The name of the table and the function."
   type        = string
   default     = "orders-relay"
   nullable    = false
 
   validation {
     condition     = can(regex("^[A-Za-z0-9_-]{3,50}$", var.name))
-    error_message = "name: letters, digits, - and _, 3 to 50. The names of the table, the function and the topic are made of it."
+    error_message = "name: letters, digits, - and _, 3 to 50, because the names of the table, the function, and the topic contain it."
   }
 }
 
 variable "package" {
-  description = "The zip that infra/package.py writes."
+  description = "The zip file that infra/package.py writes."
   type        = string
   default     = "../../../dist/function.zip"
 }
 
 variable "fifo" {
-  description = "Whether the topic keeps the order of each entity's events. Standard queues may subscribe to it as well, but keep no order."
+  description = "Whether the topic keeps the order of each entity's events. Standard queues can subscribe too, but they don't keep the order."
   type        = bool
   default     = true
 }
 
 variable "target" {
-  description = "Where the events go: \"topic\", which is made here, or \"queue\", which is yours: see target_queue_arn."
+  description = "The target of the events: \"topic\", which this stack creates, or \"queue\", for your own queue in target_queue_arn."
   type        = string
   default     = "topic"
   nullable    = false
@@ -35,12 +35,12 @@ variable "target" {
 
   validation {
     condition     = var.target == "topic" || var.fifo
-    error_message = "target: with a queue, fifo = false has no effect. The queue is what it is."
+    error_message = "target: with your own queue, fifo = false has no effect."
   }
 }
 
 variable "target_queue_arn" {
-  description = "The SQS queue that the events go to."
+  description = "Your SQS queue for the events."
   type        = string
   default     = null
 
@@ -51,37 +51,37 @@ variable "target_queue_arn" {
 
   validation {
     condition     = (var.target_queue_arn != null) == (var.target == "queue")
-    error_message = "target_queue_arn: give it with target = \"queue\", and only then."
+    error_message = "target_queue_arn: set it exactly if target = \"queue\"."
   }
 }
 
 variable "batch_window_seconds" {
-  description = "How long Lambda waits for a batch of the stream's records to fill: fewer invocations, and events that go out later."
+  description = "How many seconds Lambda waits for a batch to fill. With a larger value, there are fewer invocations, and events are published later."
   type        = number
   default     = 0
 }
 
 variable "sweep_minutes" {
-  description = "Minutes between two sweeps."
+  description = "The number of minutes between two sweeps."
   type        = number
   default     = 1
   nullable    = false
 
   validation {
     condition     = var.sweep_minutes >= 1 && var.sweep_minutes <= 5 && floor(var.sweep_minutes) == var.sweep_minutes
-    error_message = "sweep_minutes: 1 to 5. EventBridge has no shorter time, and the alarm wants two reports in ten minutes."
+    error_message = "sweep_minutes: must be between 1 and 5. EventBridge doesn't allow less, and the alarm needs two reports in ten minutes."
   }
 }
 
 variable "oldest_event_seconds" {
-  description = "Alarm when an event has been pending for longer."
+  description = "The age of a pending event, in seconds, that sets off the alarm."
   type        = number
   default     = 900
   nullable    = false
 
   validation {
     condition     = var.oldest_event_seconds > 60 * var.sweep_minutes && floor(var.oldest_event_seconds) == var.oldest_event_seconds
-    error_message = "oldest_event_seconds: longer than the time between two sweeps, sweep_minutes. What the stream has not reported waits for so long."
+    error_message = "oldest_event_seconds: must be longer than sweep_minutes. Events that the stream hasn't reported wait that long."
   }
 }
 
@@ -92,7 +92,7 @@ variable "alarm_topic_arns" {
 }
 
 variable "deletion_protection" {
-  description = "Keeps the table from being destroyed, with the stack or by hand."
+  description = "Whether the table is protected from deletion, with the stack or by hand."
   type        = bool
   default     = true
 }

@@ -56,11 +56,11 @@ output "table_name" {
 }
 
 output "stream_name" {
-  description = "Where the readings go. The partition key is the meter, so that its readings stay in order."
+  description = "The stream for the readings. Use the meter as the partition key, so that its readings stay in order."
   value       = aws_kinesis_stream.readings.name
 }
 
 output "meters" {
-  description = "The function, its role and the dead letters."
+  description = "The function, its role, and its dead-letter queue."
   value       = module.meters
 }

@@ -1,11 +1,11 @@
 variable "name" {
-  description = "The name of the table and of the function."
+  description = "The name of the table and the function."
   type        = string
   default     = "meters"
 }
 
 variable "package" {
-  description = "The zip that infra/package.py writes."
+  description = "The zip file that infra/package.py writes."
   type        = string
   default     = "../../../dist/function.zip"
 }
@@ -17,7 +17,7 @@ variable "alarm_topic_arns" {
 }
 
 variable "deletion_protection" {
-  description = "Keeps the table from being destroyed, with the stack or by hand."
+  description = "Whether the table is protected from deletion, with the stack or by hand."
   type        = bool
   default     = true
 }
