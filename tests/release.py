@@ -88,7 +88,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
         "Makefile",
         "pyproject.toml",
         "tests/conftest.py",
-        "docs/index.md",
+        "docs/tutorial.md",
     } <= held
     print(f"{wheel.name}: {len(names)} files, {wheel.stat().st_size // 1024} KB; {sdist.name}: {len(held)} files")
 

@@ -1,7 +1,7 @@
 """Copy the site's pages into .site-pages/, from which MkDocs or a successor builds the site.
 
-Besides docs/, the site shows the changelog, the READMEs of the examples and of infra, and one page per module, whose content is
-generated from docstrings. A link to a file that isn't a page of the site becomes a link to the repository.
+The README is the first page. Besides docs/, the site shows the changelog, the READMEs of the examples and of infra, and one page per
+module, whose content is generated from docstrings. A link to a file that isn't a page of the site becomes a link to the repository.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / ".site-pages"
 REPOSITORY = "https://github.com/onewrite/onewrite"
+README_ADDRESS = re.compile(r"(?<=\]\()https://(?:github|raw\.githubusercontent)\.com/onewrite/onewrite/(?:blob/)?main/")
+BADGE = re.compile(r"^\[!\[.*\n", re.MULTILINE)
 REPOSITORY_ONLY = {"architecture.md", "benchmarks.md", "proof.md", "CONTRIBUTING.md", "SECURITY.md"}
 MODULES = ["dynamodb", "mongodb", "identity", "aws_lambda", "brokers", "sqs", "outbox", "metrics", "testing"]
 EXPLORE = """
@@ -51,7 +53,13 @@ def source_pages() -> dict[str, str]:
         f"examples/{path.parent.name}/README.md": f"examples/{path.parent.name}.md"
         for path in ROOT.glob("examples/*/README.md")
     }
-    return {**pages, **examples, "CHANGELOG.md": "changelog.md", "infra/README.md": "infra.md"}
+    return {"README.md": "index.md", **pages, **examples, "CHANGELOG.md": "changelog.md", "infra/README.md": "infra.md"}
+
+
+def read_page(source: str) -> str:
+    """Return the page's text. The README's absolute links, which PyPI needs, become relative, and its badges are left out."""
+    text = (ROOT / source).read_text()
+    return README_ADDRESS.sub("", BADGE.sub("", text)) if source == "README.md" else text
 
 
 def module_pages() -> dict[str, str]:
@@ -83,7 +91,7 @@ def rewrite_links(text: str, source: str, pages: dict[str, str]) -> str:
 def main() -> None:
     shutil.rmtree(TARGET, ignore_errors=True)
     pages = source_pages()
-    texts = {page: rewrite_links((ROOT / source).read_text(), source, pages) for source, page in pages.items()}
+    texts = {page: rewrite_links(read_page(source), source, pages) for source, page in pages.items()}
     for page, text in {**texts, **module_pages()}.items():
         path = TARGET / page
         path.parent.mkdir(parents=True, exist_ok=True)

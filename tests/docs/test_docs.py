@@ -40,7 +40,7 @@ def test_every_python_block_of_a_page_runs(page: Path) -> None:
     namespace_of(page)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
 def test_a_first_page_shows_what_its_code_prints(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     namespace_of(ROOT / page)
     shown = [block["text"] for block in FENCED.finditer((ROOT / page).read_text()) if block["language"] == "text"]
