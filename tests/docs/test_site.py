@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import re
 import subprocess
@@ -17,6 +18,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from onewrite import Begun, Inbox, Message, SeenIds
+from onewrite.aws_lambda import Report
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Relay
+from onewrite.sqs import Worker
 from tests.support.ci import in_ci
 from tests.support.pages import ROOT
 
@@ -48,9 +55,11 @@ def test_reference_shows_each_method_that_a_page_names() -> None:
     hidden = re.search(r'"!(\^\(.+\)\$)"', SETTINGS)
     assert hidden is not None
     named = {
-        name for page in DOCS.glob("*.md") for name in re.findall(r"`(?:Relay|relay|orders|store)\.(\w+)", page.read_text())
+        name
+        for page in DOCS.glob("*.md")
+        for name in re.findall(r"`(?:Relay|relay|orders|store|step|report|result)\.(\w+)", page.read_text())
     }
-    assert "look" in named
+    assert {"look", "key"} <= named
     assert [name for name in named if re.match(hidden[1], name)] == []
 
 
@@ -117,6 +126,14 @@ def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
     pages = [*site.rglob("*.html")]
     assert len(pages) >= len(IN_NAVIGATION)
     assert [problem for page in pages for problem in broken(page)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shown", [Begun, GuardedCollection, GuardedTable, Inbox, Message, Relay, Report, SeenIds, Worker])
+def test_reference_shows_every_option_of_a_constructor(site: Path, shown: type) -> None:
+    texts = [re.sub(r"<[^>]+>", "", page.read_text()) for page in site.glob("reference/*.html")]
+    calls = [part[:2000] for text in texts for part in re.split(rf"\b{shown.__name__}\(", text)[1:]]
+    assert any(all(f"{option}:" in call for option in inspect.signature(shown).parameters) for call in calls)
 
 
 @pytest.mark.slow

@@ -135,12 +135,12 @@ class Prepared(PreparedWrite[Flows]):
         return key
 
     @property
-    def size(self) -> int:
+    def value_bytes(self) -> int:
         """The size of the write's values in bytes."""
         parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
         return sum([measure_value(value) for part in parts for value in part.values()])
 
-    def key(self, names: Iterable[str]) -> dict[str, Any] | None:
+    def select_key(self, names: Iterable[str]) -> dict[str, Any] | None:
         """Return the key with these attribute names, or None if the item lacks one of them."""
         attributes: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
         return {name: attributes[name] for name in names} if attributes.keys() >= {*names} else None
@@ -359,14 +359,14 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     if count > _MAX_ACTIONS:
         raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MAX_ACTIONS}: split it.")
     # An item has 400 KB at most, so ten of them are within the limit.
-    size = sum([write.size for write in participants]) if count > _MAX_UNMEASURED_WRITES else 0
+    size = sum([write.value_bytes for write in participants]) if count > _MAX_UNMEASURED_WRITES else 0
     if size > _MAX_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MAX_BYTES}: split it.")
     key_names = {write.store.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
     items: set[Hashable] = set()
     for write in participants:
         table = write.store.full_name
-        key = write.key(key_names.get(table, ()))
+        key = write.select_key(key_names.get(table, ()))
         if key:
             item = (table, canonical(key))
             if item in items:
