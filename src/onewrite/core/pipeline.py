@@ -160,7 +160,9 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
     if isinstance(outcome, Duplicate) and attempt.write.entry.also:
         unsettled = yield from pass_over(attempt, image)
         return outcome if unsettled is None else unsettled
-    return (yield from remember_refusal(attempt, outcome))
+    if isinstance(outcome, Rejected) and outcome.settled:
+        return (yield from remember_refusal(attempt, outcome))
+    return outcome
 
 
 def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
@@ -190,10 +192,8 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
     return None if verdict.settled or isinstance(verdict, Missing) else verdict
 
 
-def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
+def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
     """Move the mark over a message that the caller's condition refused, because later messages wait for that."""
-    if not isinstance(outcome, Rejected) or not outcome.settled:
-        return outcome
     step = attempt.write.step
     if not attempt.write.entry.own.requires_predecessor:
         if isinstance(step, Finishes):

@@ -373,11 +373,14 @@ def add_step(write: Write, draft: Draft) -> None:
             _add_unsent_steps(step, draft)
             return
         for ledger in write.entry.terms.attributes:
-            places = range(1 + len(write.other_messages))
-            hashes = [draft.value(partial(_read_checked_step, ledger, place)) for place in places]
-            draft.exclude(STEPS, hashes)
-            if ledger == _UNNAMED:
-                draft.message_hash = hashes[0]
+            if ledger == _UNNAMED and type(write.entry.own.mark) is bytes:
+                first_hash = draft.message_hash = draft.value(_read_own_mark)  # a mark of bytes is the message's hash
+            else:
+                first_hash = draft.value(partial(_read_checked_step, ledger, 0))
+            places = range(1, 1 + len(write.other_messages))
+            draft.exclude(
+                STEPS, [first_hash, *[draft.value(partial(_read_checked_step, ledger, place)) for place in places]]
+            )
         if isinstance(step, Begins):
             draft.set(_read_step_name, _read_step, draft.value(_read_step, STEP_VALUE))
             draft.add(STEPS, _read_step_members)
@@ -399,6 +402,9 @@ def _add_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
         draft.ask(f"{name}={draft.constant(stored_step)}")
         draft.removes.append(name)
     draft.remove(STEPS)
+
+
+_read_own_mark: Read = attrgetter("entry.own.mark")
 
 
 def _read_checked_step(ledger: str, place: int, write: Write) -> bytes:
@@ -469,8 +475,9 @@ def add_ledger(write: Write, draft: Draft) -> None:
 
 def _name_mark(write: Write, place: int, draft: Draft) -> str:
     """Return the placeholder of a mark. A mark of bytes is the message's hash, which can have a placeholder already."""
-    if place == 0 and draft.message_hash and type(write.entry.own.mark) is bytes:
-        return draft.message_hash
+    if place == 0:
+        is_hash = draft.message_hash and type(write.entry.own.mark) is bytes
+        return draft.message_hash if is_hash else draft.value(_read_own_mark)
     return draft.value(partial(_read_mark, place))
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 from bson.regex import Regex
 
 from onewrite.core.event import Emission
-from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
+from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE, make_label_name
 from onewrite.core.ledgers.entry import Advance, Entry, Remember, SetMark, Sets, Terms
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
@@ -29,6 +29,7 @@ from onewrite.mongodb.indexes import check_collation, has_text_marks
 from onewrite.mongodb.layout import Document, locate_slot
 
 _MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
+_UNNAMED = make_label_name("")  # under this ledger, a step has the hash of its message
 _ABSENT: Document = {"$exists": False}
 _NONE_OPEN: Document = {"$in": [None, {}]}  # finishing the last step leaves an empty document
 
@@ -187,8 +188,13 @@ def add_step(write: Write, draft: Draft) -> None:
             draft.asks[STEPS] = dict(step.unsent) if step.unsent else _NONE_OPEN
             draft.removes |= {f"{STEPS}.{step_hash}": "" for step_hash, _ in step.unsent}
             return
-        for message in (write.message, *write.other_messages):
-            for ledger in write.entry.terms.attributes:
+        mark = write.entry.own.mark
+        for ledger in write.entry.terms.attributes:
+            if ledger == _UNNAMED and type(mark) is bytes:  # a mark of bytes is the message's hash
+                draft.asks[f"{STEPS}.{mark.hex()}"] = _ABSENT
+            else:
+                draft.asks[locate_step(ledger, write.message)] = _ABSENT
+            for message in write.other_messages:
                 draft.asks[locate_step(ledger, message)] = _ABSENT
         if isinstance(step, Begins):
             _check_number(write.message.sequence)  # the step stores the sequence even if the ledger ignores it
