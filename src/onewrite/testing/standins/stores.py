@@ -13,13 +13,13 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from json import dumps
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
-from onewrite.testing.schema import boto3_session, check_name, table_request
+from onewrite.testing.schema import check_name, make_boto3_session, table_request
 
 _REGION = "eu-west-1"
 _CREDENTIALS = {
@@ -81,6 +81,10 @@ def moto_tables() -> Generator[MakeTable, None, None]:
             account.remove(names)
 
 
+# moto mocks only the sessions that are created after its import, so the engines' session can't be used here.
+_find_session = cache(make_boto3_session)
+
+
 class _Account:
     """moto's DynamoDB in one region, while it is mocked."""
 
@@ -93,7 +97,7 @@ class _Account:
         self.closed = False
         self._region = region
         self._tables: dict[str, Any] = dynamodb_backends[DEFAULT_ACCOUNT_ID][region].tables
-        self._resource = boto3_session(region).resource("dynamodb")
+        self._resource = _find_session(region).resource("dynamodb")
         self._client = self._resource.meta.client
         self._client.meta.events.register("before-parameter-build.dynamodb", self._check_open)
         self._table_class: Any = None
