@@ -13,6 +13,8 @@ from tests.benchmarks import (
     decorator,
     events,
     explorer,
+    hot_entity,
+    imports,
     lean,
     processor,
     speed_dynamodb,
@@ -26,7 +28,7 @@ from tests.benchmarks.peers import run as peers
 from tests.benchmarks.sections import PAGE, Section, write
 from tests.support.engines import dynoxide_binary, mongod_binary
 
-GROUPS: dict[str, Callable[[Plan], Iterator[Row] | Iterator[Row | Section]]] = {
+GROUPS: dict[str, Callable[[Plan], Iterator[Row] | Iterator[Section] | Iterator[Row | Section]]] = {
     "speed_dynamodb": speed_dynamodb.rows,
     "lean": lean.rows,
     "speed_mongodb": speed_mongodb.rows,
@@ -34,6 +36,8 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row] | Iterator[Row | Section]]] = {
     "decorator": decorator.rows,
     "explorer": explorer.rows,
     "worker": worker.rows,
+    "hot_entity": hot_entity.rows,
+    "imports": imports.rows,
     "events": events.rows,
     "transactions": transactions.rows,
     "steps": steps.rows,
