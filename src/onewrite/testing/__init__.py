@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from onewrite.testing.events import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
     from onewrite.testing.explorer.exploration import ExplorationWarning
     from onewrite.testing.explorer.explore import explore
-    from onewrite.testing.servers.engines import dynamodb_local, dynoxide, mongod
+    from onewrite.testing.servers.engines import dynoxide, mongod
     from onewrite.testing.standins.stores import mongomock_collection, moto_table
     from onewrite.testing.taps.faults import Crash, Faults
 
@@ -22,7 +22,6 @@ __all__ = [
     "Faults",
     "ProgramMissing",
     "UnsupportedByStandIn",
-    "dynamodb_local",
     "dynamodb_stream_event",
     "dynoxide",
     "explore",
@@ -42,7 +41,6 @@ _HOMES = {
     "Faults": "taps.faults",
     "ProgramMissing": "errors",
     "UnsupportedByStandIn": "errors",
-    "dynamodb_local": "servers.engines",
     "dynamodb_stream_event": "events",
     "dynoxide": "servers.engines",
     "explore": "explorer.explore",

@@ -13,7 +13,7 @@ from onewrite.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from onewrite.testing.explorer.explore import Explore
-    from onewrite.testing.servers.engines import DynamoDBLocal, Dynoxide, Mongod
+    from onewrite.testing.servers.engines import Dynoxide, Mongod
     from onewrite.testing.session import Session
     from onewrite.testing.standins.stores import MakeCollection, MakeTable
     from onewrite.testing.taps.faults import Faults
@@ -62,15 +62,6 @@ def dynoxide() -> Iterator[Dynoxide]:
     from onewrite.testing.servers import engines
 
     with engines.dynoxide() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def dynamodb_local() -> Iterator[DynamoDBLocal]:
-    """Start Amazon's DynamoDB Local for the whole run, or skip the test. `dynamodb_local.table("orders")` is empty."""
-    from onewrite.testing.servers import engines
-
-    with engines.dynamodb_local() as server:
         yield server
 
 

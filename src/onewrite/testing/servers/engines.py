@@ -1,8 +1,8 @@
 """Real engines for tests that a stand-in can't serve, such as those of threads, lost responses, and failovers.
 
-`with mongod() as server:` starts MongoDB; `dynoxide()` and `dynamodb_local()` start an engine that behaves like DynamoDB. If the
-program isn't installed, they raise `ProgramMissing`, and pytest and unittest skip the test. The error explains how to get the
-program. Nothing is downloaded.
+`with mongod() as server:` starts MongoDB, and `dynoxide()` starts an engine that behaves like DynamoDB. If the program isn't
+installed, they raise `ProgramMissing`, and pytest and unittest skip the test. The error explains how to get the program. Nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from onewrite.testing.errors import needed_by
 from onewrite.testing.schema import make_boto3_session, table_request
-from onewrite.testing.servers.process import START_SECONDS, ServerProcess, find_dynamodb_local, find_dynoxide, find_mongod
+from onewrite.testing.servers.process import START_SECONDS, ServerProcess, find_dynoxide, find_mongod
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
@@ -36,11 +36,6 @@ def mongod() -> Mongod:
 def dynoxide() -> Dynoxide:
     """Return a DynamoDB engine for this test alone, for a `with` block."""
     return Dynoxide()
-
-
-def dynamodb_local() -> DynamoDBLocal:
-    """Return Amazon's DynamoDB Local, for a `with` block."""
-    return DynamoDBLocal()
 
 
 class Mongod(ServerProcess):
@@ -120,13 +115,16 @@ class Mongod(ServerProcess):
         return False
 
 
-class DynamoDBServer(ServerProcess):
-    """A program that behaves like DynamoDB over HTTP. Its data survives kill() and restart()."""
+class Dynoxide(ServerProcess):
+    """An engine that behaves like DynamoDB over HTTP. It starts in milliseconds, and its data survives kill() and restart()."""
+
+    name: ClassVar[str] = "dynoxide"
 
     def __init__(self) -> None:
         with needed_by(self.name, "dynamodb"):
             import_module("boto3")
         super().__init__()
+        self._binary = find_dynoxide()
 
     @property
     def endpoint(self) -> str:
@@ -156,14 +154,14 @@ class DynamoDBServer(ServerProcess):
             resource.Table(request["TableName"]).delete()
         return resource.create_table(**request)
 
-    def _greeting(self) -> str:
-        """Return the line that this server logs when it listens, or an empty string."""
-        return ""
+    def _command(self, folder: Path) -> list[str]:
+        command = [str(self._binary), "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        return [*command, "--db-path", str(folder / "data.sqlite")]
 
     def _ready(self) -> bool:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if self._greeting() not in self.log_tail():
+        if f"listening on {self.endpoint}" not in self.log_tail():
             return False  # another server responds on this port
         client = self.client(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
         try:
@@ -173,38 +171,6 @@ class DynamoDBServer(ServerProcess):
         finally:
             client.close()
         return True
-
-
-class Dynoxide(DynamoDBServer):
-    """A DynamoDB engine that starts in milliseconds."""
-
-    name: ClassVar[str] = "dynoxide"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._binary = find_dynoxide()
-
-    def _command(self, folder: Path) -> list[str]:
-        command = [str(self._binary), "serve", "--host", "127.0.0.1", "--port", str(self.port)]
-        return [*command, "--db-path", str(folder / "data.sqlite")]
-
-    def _greeting(self) -> str:
-        return f"listening on {self.endpoint}"
-
-
-class DynamoDBLocal(DynamoDBServer):
-    """Amazon's own engine for tests."""
-
-    name: ClassVar[str] = "dynamodb-local"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._java, self._jar = find_dynamodb_local()
-
-    def _command(self, folder: Path) -> list[str]:
-        libraries = self._jar.parent / "DynamoDBLocal_lib"
-        command = [str(self._java), f"-Djava.library.path={libraries}", "-jar", str(self._jar)]
-        return [*command, "-port", str(self.port), "-dbPath", str(folder), "-sharedDb"]
 
 
 _session_lock = threading.Lock()

