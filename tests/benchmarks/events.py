@@ -1,23 +1,20 @@
-"""What it costs to emit an event with a write, against the same write without, and what a relay takes for an event.
+"""What it costs to emit an event with a write, against the same write without.
 
-Each write of a contender goes to an entity of its own, so one event is pending at a time, as where a relay keeps up.
+Each write of a contender goes to an entity of its own, so one event is pending at a time, as if a relay kept up.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pymongo import MongoClient
 
-from onewrite import Event, Message, Outbox, SeenIds
+from onewrite import Event, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import typed_values
 from onewrite.mongodb import GuardedCollection
-from onewrite.outbox import Relay
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.benchmarks.measure import Contender, Plan, Row, fresh_messages, ratio, take_turns
 from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
@@ -33,26 +30,13 @@ PLAIN = Outbox("shop/orders")
 TABLE = "orders-of-the-benchmarks"
 INDEXED = "orders-with-an-index"  # the same request writes to the index too, if the table has one
 AGAINST_NONE = 1.10
-_ENTITIES, _EVENTS = 100, 10  # that have something pending when relays begin, and how much
-_TURNS = 5
-
-Emit = Callable[[str, int], object]  # to the entity of this name, by the message of this number
 
 
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as dynoxide, _tables(dynoxide) as client:
         yield from _on_dynamodb(plan, client)
-        table = GuardedTable(client, SeenIds(), table_name=INDEXED, outbox=WITH_INDEX)
-        yield _relay("dynoxide", table, lambda entity, n: _add_item(table, entity, n))
     with Mongod() as mongod, MongoClient[dict[str, Any]](mongod.uri) as mongo:
         yield from _on_mongodb(plan, mongo)
-        collection = mongo.shop.relayed
-        collection.create_index("ow_due", sparse=True)
-        documents = GuardedCollection(collection, SeenIds(), outbox=PLAIN)
-        yield _relay("mongod", documents, lambda entity, n: _add_document(documents, entity, n))
-
-
-# ---------------------------------------------------------------- emits
 
 
 @contextmanager
@@ -105,28 +89,3 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
 def _duel(plan: Plan, what: str, ours: Contender, rival: str, theirs: Contender) -> Row:
     took = take_turns({"ours": ours, "theirs": theirs}, plan.rounds, warmup=plan.warmup, seed=plan.seed)
     return ratio(what, rival, took["ours"], took["theirs"], target=AGAINST_NONE)
-
-
-# ---------------------------------------------------------------- relays
-
-
-def _add_item(table: GuardedTable, entity: str, n: int) -> object:
-    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
-    return table.update_item(Message(f"m{n}"), Key={"id": entity}, emit=[PAYMENT] * _EVENTS, **update)
-
-
-def _add_document(documents: GuardedCollection, entity: str, n: int) -> object:
-    return documents.update_one(Message(f"m{n}"), {"_id": entity}, {"$inc": {"n": 1}}, upsert=True, emit=[PAYMENT] * _EVENTS)
-
-
-def _relay(engine: str, store: Any, emit: Emit) -> Row:
-    """An event, where nobody has published for a while."""
-    microseconds: list[float] = []
-    for turn in range(_TURNS):
-        for entity in range(_ENTITIES):
-            emit(f"{turn}-{entity}", entity)
-        relay = Relay(store, lambda events: None)
-        began = time.perf_counter()
-        relay.sweep()
-        microseconds.append((time.perf_counter() - began) * 1e6 / (_ENTITIES * _EVENTS))
-    return Row(f"a relay, {engine}", "an event", statistics.median(microseconds), min(microseconds), max(microseconds), "us")
