@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -76,6 +78,21 @@ BOTH = {
 ON_AWS = {
     "a removal from an item that is not there": Case((NOT_MET, "no item"), "REMOVE v"),
 }
+
+
+AFTER_AN_ENGINE = """
+from onewrite.testing import moto_table
+from onewrite.testing.servers.engines import dynamo_client
+
+dynamo_client("http://127.0.0.1:9").close()
+with moto_table() as table:
+    table.put_item(Item={"orderId": "o"})
+"""
+
+
+def test_moto_table_works_after_a_client_of_an_engine() -> None:
+    """Both have one session, which moto must see although it was imported later."""
+    subprocess.run([sys.executable, "-c", AFTER_AN_ENGINE], check=True, timeout=60)
 
 
 @pytest.fixture

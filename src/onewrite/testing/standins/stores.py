@@ -91,7 +91,7 @@ class _Account:
     _empty: dict[str, Any] = {}  # noqa: RUF012  # empty tables by definition, to be copied: moto is slow to make a table
 
     def __init__(self, region: str) -> None:
-        from moto.core.models import DEFAULT_ACCOUNT_ID
+        from moto.core.models import DEFAULT_ACCOUNT_ID, patch_client  # pyright: ignore[reportUnknownVariableType]  # its argument has no type
         from moto.dynamodb.models import dynamodb_backends
 
         self.closed = False
@@ -99,6 +99,8 @@ class _Account:
         self._tables: dict[str, Any] = dynamodb_backends[DEFAULT_ACCOUNT_ID][region].tables
         self._resource = _find_session(region).resource("dynamodb")
         self._client = self._resource.meta.client
+        # An engine's client may have created the session before moto was imported. Then moto wouldn't see the requests, and AWS would.
+        patch_client(self._client)
         self._client.meta.events.register("before-parameter-build.dynamodb", self._check_open)
         self._table_class: Any = None
 
