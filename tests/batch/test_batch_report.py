@@ -412,6 +412,3 @@ def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
 def test_a_hook_that_fails_is_logged_and_fails_no_record(lines: list[logging.LogRecord]) -> None:
     assert identifiers(sqs_handler(by_name, on_outcome=fails)(outcomes)(sqs(["a1"]))) == []
     assert "outcomes: on_outcome raised ValueError at test_batch_report.py:" in lines[0].getMessage()
-
-
-# ---------------------------------------------------------------- the report

@@ -316,9 +316,7 @@ def test_returned_outcome_stays_the_word_of_the_function(orders: Orders) -> None
     assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 
 
-# --- an outcome that is overtaken by a later one --------------------------------------------------------------------------
-
-"""A store whose only entity is "here", and the arguments of a write that creates nothing."""
+# --- several deliveries at a time -----------------------------------------------------------------------------------------
 
 
 def test_each_delivery_answers_for_its_own_writes(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:

@@ -113,12 +113,6 @@ def test_requested_entity_is_returned_without_its_ledger(shop: Shop) -> None:
     assert second.entity == shop.get("o-1")
 
 
-def test_a_duplicate_shows_the_entity_without_its_ledger(shop: Shop) -> None:
-    shop.add(message(1), "o-1", 5)
-    outcome = shop.add(message(1), "o-1", 5)
-    assert outcome == Duplicate(message(1), shop.get("o-1"))
-
-
 @not_counted
 def test_message_refused_by_its_condition_can_apply_later(shop: Shop) -> None:
     shop.put_raw("o-1", n=0, closed=True)
@@ -156,12 +150,6 @@ def test_create_does_not_replace_an_existing_entity(shop: Shop) -> None:
     outcome = shop.create(message(1), "o-1", 7)
     assert isinstance(outcome, Rejected)
     assert outcome.entity == shop.get("o-1")
-    assert n_of(shop) == 3
-
-
-def test_creating_after_other_messages_is_rejected(shop: Shop) -> None:
-    shop.add(message(1), "o-1", 3)
-    assert isinstance(shop.create(message(2), "o-1", 7), Rejected)
     assert n_of(shop) == 3
 
 

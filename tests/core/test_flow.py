@@ -70,27 +70,6 @@ def two_calls(log: list[Any]) -> Flow[str]:
     return "done"
 
 
-def test_exception_is_thrown_into_the_flow(twin: Twin) -> None:
-    error = Lost("no answer")
-
-    def flow() -> Flow[Any]:
-        try:
-            yield Call("update_item")
-        except Lost as caught:
-            return caught, (yield Call("update_item"))
-
-    assert twin.run(flow(), twin.client(error, "second")) == (error, "second")
-
-
-def test_unhandled_exception_is_raised_unchanged(twin: Twin) -> None:
-    error = Lost("no answer")
-    with pytest.raises(Lost) as raised:
-        twin.run(two_calls([]), twin.client(error))
-    assert raised.value is error
-    assert raised.value.__cause__ is None
-    assert raised.value.__context__ is None
-
-
 def noting(seen: list[str]) -> Flow[None]:
     """Notes how it ends."""
     try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from onewrite import (
-    Answer,
     Applied,
     Begun,
     Busy,
@@ -17,7 +16,6 @@ from onewrite import (
     Gone,
     Message,
     Missing,
-    Outcome,
     Rejected,
     Stale,
     Superseded,
@@ -30,11 +28,6 @@ ANSWERS: list[Any] = [
     *[Stale(MESSAGE, 3), Deferred(MESSAGE, 2), Busy(MESSAGE, 7.0), Uncertain(MESSAGE, 7.0, "f")],
 ]
 UNSETTLED = (Deferred, Missing, Busy, Uncertain, Superseded)
-
-
-def test_there_are_ten_outcomes_and_begun() -> None:
-    assert get_args(Outcome) == (Applied, Duplicate, Stale, Deferred, Rejected, Missing, Gone, Busy, Uncertain, Superseded)
-    assert get_args(Answer) == (*get_args(Outcome), Begun)
 
 
 def test_begun_step_is_unsettled_and_shows_its_time() -> None:

@@ -70,11 +70,3 @@ def test_failing_log_filter_does_not_affect_the_write(monkeypatch: pytest.Monkey
     finally:
         logger.removeFilter(fails)
     assert is_closed or stderr.getvalue() == "onewrite: a line of the log is lost: ValueError\n"
-
-
-def test_wrong_clock_is_logged_once_per_store(said: pytest.LogCaptureFixture) -> None:
-    watch = Watch(SKEW)
-    for apart in (7 * HOURS, -8 * HOURS):
-        watch.clock(NOW, NOW + apart)
-    Watch(SKEW).clock(NOW, NOW + 9 * HOURS)
-    assert len(said.messages) == 2

@@ -84,9 +84,6 @@ def without_times(lines: list[str]) -> str:
     return "".join(f"{SECONDS.sub('0', line.rstrip())}\n" for line in lines)
 
 
-READMES = [page for page in PAGES if page.parent in (ROOT, *ROOT.glob("examples/*"))]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_of_a_page_to_a_file_leads_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text())

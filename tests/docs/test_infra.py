@@ -174,18 +174,6 @@ def test_the_filter_counts_batches_with_unsettled_messages(
         assert (known["returned"], known["failed"]) == (9, 0)
 
 
-HANDLERS = """
-from onewrite import Applied, Deferred, Message
-from onewrite.aws_lambda import sqs_handler
-
-@sqs_handler(lambda record: Message(record["body"]))
-def handler(message):
-    if message.id == "fails":
-        raise ValueError(message.id)
-    return Applied(message)
-"""
-
-
 # ---------------------------------------------------------------- the modules' pages
 
 
@@ -193,6 +181,3 @@ def test_tables_of_the_modules_are_those_of_their_files() -> None:
     check = [sys.executable, str(ROOT / "infra" / "tables.py"), "--check"]
     checked = subprocess.run(check, capture_output=True, text=True, check=False)
     assert (checked.stdout, checked.returncode) == ("", 0)
-
-
-# ---------------------------------------------------------------- for laptops

@@ -290,7 +290,6 @@ def test_a_publisher_takes_the_client_first(make: Callable[[], object], said: st
 
 # --- options that go together only in failing -------------------------------------------------------------------------
 
-DELETES = Tombstones(timedelta(days=1))
 WIDE = SeenIds(also=tuple(HighWaterMark(name=f"marks-{n}") for n in range(40)))
 
 

@@ -341,37 +341,12 @@ def test_inspect_predicts_outcome_of_a_delivery(
     assert f"  {expected[0]} from " in capsys.readouterr().out
 
 
-def test_predicted_outcome_matches_the_store(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = SeenIds(also=HighWaterMark())
-    place.apply(HighWaterMark(), Message("m1", source="s", sequence=5))
-    place.apply(ledger, Message("m2", source="s", sequence=6))
-    for message in (
-        Message("m1", source="s", sequence=5),
-        Message("m2", source="s", sequence=6),
-        Message("m9", source="s", sequence=7),
-    ):
-        options = (message.id, "--source", "s", "--sequence", str(message.sequence))
-        ((_, told),) = answers(place, capsys, *options)
-        assert place.apply(ledger, message) == [told]
-
-
 def test_in_sequence_is_omitted_if_no_store_can_have_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), Message("m1", "s"))
     place.apply(HighWaterMark(also=SeenIds()), Message("m2", "s", sequence=5))
     asked = ("m1", "--source", "s", "--sequence", "6")
     assert answers(place, capsys, *asked) == [("HighWaterMark()", "Duplicate")]
     assert answers(place, capsys, *asked, "--in-sequence", "5") == [("InSequence(first=5)", "Duplicate")]
-
-
-def test_inspect_predicts_busy_or_uncertain_for_open_step(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = place.store(SeenIds(), clock=lambda: NOW)
-    place.write(store, M2)
-    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
-    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Busy")]
-    monkeypatch.setattr("time.time", lambda: NOW + 61)
-    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Uncertain")]
 
 
 MOVED = MessageIds("handled", also=SeenIds())
@@ -773,20 +748,6 @@ def test_key_option_accepts_every_key_type(place: Place, capsys: pytest.CaptureF
             capsys.readouterr()
             assert main([*arguments, key, "--json"]) == 0
             assert json.loads(capsys.readouterr().out)["bytes"] > 40
-
-
-def test_error_is_reported_in_one_sentence(
-    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert main(["inspect", "--key", "{}"]) == 2
-    assert "Pass either --table" in capsys.readouterr().err
-
-    def fails(*_: object) -> None:
-        raise OSError("no route")
-
-    monkeypatch.setattr("onewrite.operate.repair.store_of", fails)
-    assert place.run("clear") == 1
-    assert "The database or the network fails: OSError: no route" in capsys.readouterr().err
 
 
 def test_long_lists_are_truncated_in_text_output(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

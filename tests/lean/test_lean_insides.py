@@ -1,4 +1,4 @@
-"""The private attributes of botocore that a lean client asks for are there."""
+"""A boto3 client as it is made by default has nothing that a lean client would bypass."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.httpsession import URLLib3Session
 
 from onewrite.dynamodb.lean import DYNAMODB
-from onewrite.lean import insides
 from onewrite.lean.refusals import find_obstacle, find_unknown_event_handlers
 from onewrite.lean.service import Service
 from onewrite.sqs.queue import SQS
@@ -34,21 +32,6 @@ def _client(service: Service, **config: Any) -> Any:
     sdk: Any = boto3  # the type of a client depends on the service's name
     keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     return sdk.client(service.name, region_name="eu-west-1", **keys, config=Config(**config))
-
-
-def test_required_private_attributes_exist(client: Any, service: Service) -> None:
-    frozen = insides.read_credentials(client).get_frozen_credentials()
-    assert (frozen.access_key, frozen.secret_key, frozen.token) == ("key", "secret", None)
-    session = insides.read_session(client)
-    assert type(session) is URLLib3Session
-    assert isinstance(insides.read_verify(session), bool | str)
-    assert insides.read_socket_options(session)
-    assert insides.find_proxy(session, client.meta.endpoint_url) is None
-    for operation in service.methods:
-        url, headers, _ = insides.find_endpoint(client, operation, {service.place: "orders"}, {})
-        assert (url, headers) == (client.meta.endpoint_url, {})
-        assert insides.read_event_handlers(client, f"request-created.{service.name}.{operation}")
-    assert len(insides.read_functions(client, service.methods.values())) == 12
 
 
 def test_default_boto3_client_has_no_bypassed_settings(client: Any, service: Service) -> None:

@@ -29,7 +29,7 @@ OPEN_ONLY: dict[str, Any] = {"_id": "o-1", "closed": OTHER}
 ENTITY: dict[str, Any] = {"_id": "o-1", "n": 1}
 IN_TRANSACTION: Any = SimpleNamespace(in_transaction=True)
 BY_ID: dict[str, Any] = {"_id_": {"key": [("_id", 1)]}}
-M4, M5, M6 = (Message(f"m{n}", source="s", sequence=n) for n in (4, 5, 6))
+M4, M5 = (Message(f"m{n}", source="s", sequence=n) for n in (4, 5))
 
 
 LANDED, CREATED, NOTHING = reply(1), reply(1, upserted="o-1"), reply()

@@ -39,7 +39,6 @@ FUNCTION = Function("ship", timeout=10)
 FEED = EventSourceMapping(ARN, window=0, reports_failures=True)
 TABLE = TableDescription("orders", ("id",))
 DENIED = Unread("the thing", "no", "service:Action")
-FAILED = Unread("the thing", "timed out")
 
 
 def bare(name: str = "b", own: str = "total", *, keys: tuple[str, ...] = ("id",), **fields: Any) -> EntityImage:

@@ -13,7 +13,7 @@ import pytest
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
 from onewrite.core.event import Event, make_emission, make_emitter, moment, seconds
 from onewrite.core.flow import Do, drive
-from onewrite.core.pending import Box, Broken, PendingEvent, Search, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.outbox import Outgoing, SweepReport
 from onewrite.outbox.passes import MAX_UNCLEARED, Passes
 from onewrite.outbox.relay import pause, report_pass
@@ -440,11 +440,6 @@ def test_events_from_a_clock_ahead_are_listed() -> None:
     assert play(passes(boxes).waiting(1.0, 3), takes_all)[0] == []
 
 
-def test_box_is_not_postponed_if_writers_clock_is_ahead() -> None:
-    ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
-    assert not ahead.is_postponed(NOW)
-
-
 @pytest.mark.parametrize(
     "reply",
     [True, {"Failed": []}, [1], 0, [box("b", "X").outgoing(0)]],
@@ -465,17 +460,6 @@ def test_a_cloudevent_has_the_emitted_body_and_the_sequence() -> None:
     plain = {"specversion": "1.0", "datacontenttype": "application/json", "data": {"price": 1.5}}
     named = {"id": event.id, "source": "o/1/life", "type": "Paid", "time": "2026-09-21T14:13:20.000Z"}
     assert json.loads(text) == plain | named | {"sequence": "7", "sequencetype": "Integer", "causationid": "cause"}
-
-
-NO_EVENTS = [{"ow_events": "text"}, {"ow_events": ["text"]}, {"ow_events": [{"id": "1"}]}]
-NO_COUNT = [{"ow_sent": "1", "ow_life": "a"}, {"ow_sent": 1}, {"ow_life": "a"}, {"ow_sent": -1, "ow_life": "a"}]
-NO_TIME = [{"ow_due": 1}, {"ow_due": "2026-09-21T14:13:20.000Z"}]
-
-
-@pytest.mark.parametrize("fields", [*NO_EVENTS, *NO_COUNT, *NO_TIME], ids=repr)
-def test_other_fields_are_never_read_as_an_outbox(fields: dict[str, Any]) -> None:
-    with pytest.raises(LedgerMismatch, match=r"something other than events|another writer uses this attribute"):
-        read_box(OUTBOX.label, {}, "o", {"ow_o": OUTBOX.label, **fields})
 
 
 def test_relays_wait_longer_with_each_failure() -> None:

@@ -20,7 +20,7 @@ from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, 
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction, handler_of
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
-from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
 from tests.support.in_sequence import InOrder, identity, shuffle
 from tests.support.seams import worker_in
 
@@ -140,15 +140,6 @@ def test_messages_are_received_with_all_attributes_by_long_polling(
         "MessageSystemAttributeNames": ["All"],
         "MessageAttributeNames": ["All"],
     }
-
-
-def test_the_handler_gets_records_as_from_lambda(sqs: FakeSqs) -> None:
-    sqs.send("m", kind={"StringValue": "order", "DataType": "String"})
-    records: list[Any] = []
-    worker(sqs, lambda message: records.append(message.body)).run()
-    assert records[0]["eventSourceARN"] == ARN
-    assert records[0]["attributes"]["ApproximateReceiveCount"] == "1"
-    assert records[0]["messageAttributes"]["kind"]["stringValue"] == "order"
 
 
 def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, time: VirtualTime) -> None:
