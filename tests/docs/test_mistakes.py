@@ -264,10 +264,10 @@ def test_wrong_call_of_a_collection_is_refused_unsent(mistake: str, collection: 
 def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
     orders = GuardedTable(table, SeenIds(), **MORE)
     wrong: list[tuple[Any, Any, str]] = [
-        (print, orders, "give the guarded store first"),
-        (GuardedTable, print, "give the guarded store first"),
-        (orders, None, "give a function of a list of events"),
-        (orders, "https://queue", r"such as to_sqs\(client, queue_url\)"),
+        (print, orders, "expected a guarded store"),
+        (GuardedTable, print, "expected a guarded store"),
+        (orders, None, "expected a function of a list of events"),
+        (orders, "https://queue", r"for example to_sqs\(client, queue_url\)"),
         (GuardedTable(table, SeenIds()), print, "has no outbox"),
     ]
     for store, publish, said in wrong:
@@ -278,9 +278,9 @@ def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: untyped.to_sqs("https://sqs/1/queue", SQS), "takes a client that has send_message_batch"),
-        (lambda: untyped.to_eventbridge("bus", SQS, source="shop"), "takes a client that has put_events"),
-        (lambda: untyped.stream_handler(Relay), "give a Relay"),
+        (lambda: untyped.to_sqs("https://sqs/1/queue", SQS), r"expected a client with send_message_batch\(\)"),
+        (lambda: untyped.to_eventbridge("bus", SQS, source="shop"), r"expected a client with put_events\(\)"),
+        (lambda: untyped.stream_handler(Relay), "expected a Relay"),
     ],
 )
 def test_a_publisher_takes_the_client_first(make: Callable[[], object], said: str) -> None:

@@ -81,7 +81,7 @@ def test_exit_code_of_one_pass_shows_remaining_events(module: Any, capsys: pytes
     assert module.told == ["A", "B"]
     err = capsys.readouterr().err
     assert "2 published, 1 pending, 1 refused, the oldest for 0:00:0" in err
-    assert "was refused: its entity stops here" in err
+    assert "Its entity publishes no later event until" in err
     assert err.endswith("the relay has stopped\n")
     assert main(["relay", NAME, "--once"]) == 0
 

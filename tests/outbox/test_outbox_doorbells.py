@@ -98,7 +98,7 @@ def test_records_ring_and_other_events_sweep(collection: Any, kind: str) -> None
 
 def test_events_of_a_queue_are_refused(collection: Any, kind: str) -> None:
     handler = stream_handler(Broker(collection).relay_of(kind))
-    with pytest.raises(ConfigurationError, match="an event of aws:sqs: map the function to the stream"):
+    with pytest.raises(ConfigurationError, match="an event of aws:sqs: expected records"):
         handler({"Records": [{"eventSource": "aws:sqs", "messageId": "1", "body": "{}"}]}, None)
 
 
@@ -133,7 +133,7 @@ def test_only_a_failing_sweep_is_raised(
     monkeypatch.setattr("onewrite.mongodb.outboxes.Outboxes.read", fails)
     monkeypatch.setattr("onewrite.mongodb.outboxes.Outboxes.finder", fails)
     assert handler({"Records": [record("a")]}, None) == {"batchItemFailures": []}
-    assert "a sweep will find" in caplog.text
+    assert "A sweep will publish" in caplog.text
     with pytest.raises(ConnectionError):
         handler(SCHEDULE, None)
 
@@ -141,5 +141,5 @@ def test_only_a_failing_sweep_is_raised(
 def test_a_function_makes_an_asynchronous_relay_and_nothing_else(collection: Any) -> None:
     blocking: Any = partial(Broker(collection).relay_of, "blocking")
     for event in ({"Records": [record("a")]}, SCHEDULE):
-        with pytest.raises(ConfigurationError, match="has made a Relay"):
+        with pytest.raises(ConfigurationError, match="returned a Relay"):
             stream_handler(blocking)(event, None)

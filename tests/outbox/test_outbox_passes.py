@@ -241,7 +241,9 @@ def test_an_entity_that_cannot_be_cleared_is_tried_every_minute(caplog: pytest.L
     assert (calls, boxes.cleared, swept.error) == ([["a1", "b1"], ["a2"]], [("b", 1)], boxes.failing["a"])
     assert [(event.sequence, error) for event, error in swept.failed] == [(1, boxes.failing["a"])]
     assert (swept.pending, swept.oldest, swept.overtaken) == (2, 9.0, 0)
-    assert caplog.messages[0].startswith("Events of {'id': 'a'} were published or refused, and that could not be noted")
+    assert caplog.messages[0].startswith(
+        "Relay: the database refused to record the published or refused events of {'id': 'a'}"
+    )
     boxes.boxes = boxes.boxes[:1]
     swept, calls = play(relay.sweep(), takes_all)
     assert (calls, swept.pending, swept.oldest) == ([], 2, 9.0)
@@ -331,7 +333,7 @@ def test_an_entity_that_cannot_be_read_blocks_no_other(caplog: pytest.LogCapture
     boxes = Boxes(throttled, box("b", "X"))
     swept, calls = play(passes(boxes).ring([{"id": name} for name in "ab"]), takes_all)
     assert (calls, swept.error) == ([["b1"]], None)
-    assert caplog.messages == ["The outbox of {'id': 'a'} cannot be read: throttled"]
+    assert caplog.messages == ["Relay: the outbox of {'id': 'a'} can't be read, so its events aren't published: throttled"]
     for names in ("ba", "aaab", "a" * 50 + "b" + "a" * 50):
         swept, calls = play(passes(boxes).ring([{"id": name} for name in names]), takes_all)
         assert (calls, swept.error, swept.complete) == ([["b1"]], None, False)
@@ -410,7 +412,10 @@ def test_an_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureF
         clock.now = NOW + after
         play(relay.sweep(), takes_all)
         assert len(caplog.records) == lines
-    assert caplog.messages[0] == "The outbox of {'id': 'a'} cannot be read: something else"
+    assert (
+        caplog.messages[0]
+        == "Relay: the outbox of {'id': 'a'} can't be read, so its events aren't published: something else"
+    )
 
 
 def test_a_sweep_is_complete_and_a_doorbells_pass_is_not() -> None:
@@ -475,7 +480,7 @@ def test_a_pass_is_reported_to_log_and_hook(caplog: pytest.LogCaptureFixture) ->
     swept = SweepReport(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
     assert report_pass(swept, 2, told.append) == 3
     assert told == [swept]
-    assert all(words in caplog.text for words in ("was refused", "has failed"))
+    assert all(words in caplog.text for words in ("the broker refused", "a pass failed"))
     assert report_pass(SweepReport(), 2, None) == 0
 
 
@@ -487,7 +492,7 @@ def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> N
 
     assert report_pass(SweepReport(), 0, hook) == 0
     assert report_pass(SweepReport(error=ValueError("w")), 1, hook) == 2
-    assert caplog.messages[0] == f"A hook has failed after a pass of the relay, which goes on: {error!r}"
+    assert caplog.messages[0] == f"Relay: on_pass raised {error!r}. The relay continues, but its metrics are incomplete"
 
 
 def test_a_flush_raises_the_publishers_error_first() -> None:

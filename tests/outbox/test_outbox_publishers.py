@@ -112,7 +112,7 @@ def test_failed_entries_are_logged_and_not_accepted(caplog: pytest.LogCaptureFix
     failed = {"ErrorCode": "ThrottlingException", "ErrorMessage": "too fast"}
     answer = {"FailedEntryCount": 1, "Entries": [{"EventId": "e"}, failed, {"EventId": "f"}]}
     assert to_eventbridge(Client(answer), "b", source="s")(events) == [events[1]]
-    said = f"Event {events[1].id} of {events[1].source} was not accepted: "
+    said = f"Publisher: event {events[1].id} of {events[1].source} wasn't accepted: "
     assert caplog.messages == [f"{said}InternalError: try later", f"{said}ThrottlingException: too fast"]
 
 
@@ -140,7 +140,7 @@ def test_too_long_eventbridge_type_does_not_block_other_events(caplog: pytest.Lo
     assert to_eventbridge(client, "b", source="s")(events) == [events[1]]
     assert [len(entry["DetailType"]) for entry in client.requests[0]["Entries"]] == [128, 1]
     assert caplog.messages == [
-        f"Event {events[1].id} of {events[1].source} was not accepted: its type has 129 characters, and at most 128 are taken"
+        f"Publisher: event {events[1].id} of {events[1].source} wasn't accepted: its type has 129 characters, but the broker accepts at most 128"
     ]
     assert to_sqs(Client(), "q")(events) == []
 

@@ -1,6 +1,6 @@
-"""From the outbox in an entity to a broker: relays and publishers.
+"""Relays and publishers, which move events from an entity's outbox to a broker.
 
-A write with `emit=` puts events into its entity; a relay publishes them, in order within each entity, and clears them.
+A write with `emit=` adds events to its entity. A relay publishes them, in order within each entity, and clears them.
 """
 
 from onewrite.core.pending import Broken, Outgoing

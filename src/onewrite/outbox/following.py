@@ -1,7 +1,7 @@
-"""The steps of following a MongoDB change stream, without a client. A change is only a doorbell; the entity is read.
+"""Following a MongoDB change stream, without a client. A change only rings the doorbell; the relay reads the entity.
 
-The stream's place is a token that is kept outside. If the server's log no longer reaches back to it, the stream is
-opened from now on, and a sweep finds the events that it has missed.
+The position in the stream is a token that the caller stores. If the server's log no longer reaches back to the token, the relay opens
+the stream from now on, and a sweep finds the missed events.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.outbox.passes import FOR_EVER, Passes, SweepReport
 
-# ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token no longer leads to a place.
+# ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the server can't resume from the token.
 _LOST_CODES = frozenset({286, 280, 260})
-# TypeMismatch and similar codes, by which the server refuses a value that isn't a token. Everything else in that request is always the same.
+# TypeMismatch and similar codes: the value isn't a token. Nothing else can cause them, because the rest of the request never changes.
 _UNREADABLE_CODES = frozenset({9, 14, 15, 40647, 40648, 40649})
-_KEPT_EVERY = 100  # changes, after which the token is kept although the stream is not quiet: later changes ring twice
+_KEPT_EVERY = (
+    100  # changes after which the token is saved even if the stream is busy. After a crash, later changes ring twice.
+)
 
 Token: TypeAlias = Mapping[str, Any]
 
 
 class Tokens(Protocol):
-    """Keeps the place in a change stream."""
+    """Stores the position in a change stream."""
 
     def load(self) -> Token | None:
         """Return the token that was saved last."""
         ...
 
     def save(self, token: Token | None) -> None:
-        """Keep the token; None forgets the one that is there."""
+        """Save the token, or remove the saved token if it is None."""
         ...
 
 
 class TokenFile:
-    """Keeps the place in a change stream in a file. Each relay needs its own file."""
+    """Stores the position in a change stream in a file. Each relay needs its own file."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
 
     def load(self) -> Token | None:
-        """Return the token that was kept last, if it can be read."""
+        """Return the token that was saved last, or None if the file can't be read."""
         extended_json, unreadable = _extended_json()
         try:
             token: object = extended_json.loads(self._path.read_text())
@@ -59,12 +61,12 @@ class TokenFile:
         return cast("Token", token) if isinstance(token, dict) and "_data" in token else None
 
     def save(self, token: Token | None) -> None:
-        """Keep the token; None forgets the one that is there."""
+        """Save the token, or remove the file if it is None."""
         if token is None:
             self._path.unlink(missing_ok=True)
             return
         draft = self._path.with_name(f"{self._path.name}.new")
-        draft.write_text(_extended_json()[0].dumps(token))  # a token of some documents has bytes in it
+        draft.write_text(_extended_json()[0].dumps(token))  # some tokens contain bytes, which plain JSON can't encode
         draft.replace(self._path)
 
 
@@ -76,48 +78,49 @@ def _extended_json() -> tuple[Any, type[Exception]]:
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Raise unless this can be the time between two passes."""
+    """Raise unless the value is a valid time between two passes."""
     if not isinstance(value, int | float) or not value >= 0:
-        raise ConfigurationError(f"{name}={value!r}: must be a number of seconds, not below zero.")
+        raise ConfigurationError(f"{name}={value!r}: expected a number of seconds, 0 or more.")
 
 
 class _EndedError(Exception):
-    """The server has ended the stream, as it does if the collection is dropped or renamed."""
+    """The server has ended the stream, because the collection was dropped or renamed."""
 
     code = 260
 
 
 class FollowedPasses(Passes):
-    """The passes that a change stream calls for."""
+    """The passes of a relay that follows a change stream."""
 
-    _last_sweep = -inf  # its time, also of a stream that was open before
+    _last_sweep = -inf  # the time of the last sweep, which also counts for the next stream
 
     def _check_following(self, tokens: object, sweep_every: object) -> None:
-        """Raise an error for arguments with which every attempt would fail."""
+        """Raise if the arguments would make every attempt fail."""
         if not callable(getattr(getattr(self._boxes, "watched", None), "watch", None)):
             raise ConfigurationError(
-                "follow is for a collection. For a table use stream_handler(relay) in Lambda, or relay.run()."
+                "follow() needs a relay of a collection, but this relay's store is a table, which has no change stream. Use "
+                "stream_handler(relay) in Lambda, or relay.run()."
             )
         check_seconds("sweep_every", sweep_every)
         for name in ("load", "save"):
             method = getattr(tokens, name, None)
             if not callable(method) or iscoroutinefunction(method):
                 raise ConfigurationError(
-                    f"follow({tokens!r}): pass an object that keeps the place in the stream, such as TokenFile('relay.token'). Its {name} must be "
-                    "a plain function, because it isn't awaited."
+                    f"follow({tokens!r}): expected an object whose {name}() is a plain function, because it isn't awaited. Pass "
+                    "TokenFile('relay.token'), or your own Tokens."
                 )
 
     def _follow(self, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]) -> Flow[None]:
-        """Open the stream and follow it until the relay is stopped, or the place in it is lost."""
+        """Open the stream, and follow it until the relay is stopped or the server can't resume it."""
         token, stream, is_open = tokens.load(), cast("Any", None), False
         failure: Exception | None = None
         try:
             stream = yield Do(
                 cast("Any", self._boxes).watched.watch, (changes(OUTBOX.events),), {"resume_after": token}, sends=True
             )
-            change = yield Do(stream.try_next)  # Motor opens it no earlier
+            change = yield Do(stream.try_next)  # Motor opens the stream only now
             is_open = True
-            # No change is lost between the stream and the sweep.
+            # The stream must be open before the first sweep, so that no change falls between the two.
             yield from self._listen(stream, change, tokens, sweep_every, report)
         except Exception as error:
             failure = error
@@ -127,18 +130,22 @@ class FollowedPasses(Passes):
             return
         code = getattr(failure, "code", None)
         if code in _LOST_CODES or (code in _UNREADABLE_CODES and token is not None and not is_open):
-            text = "The change stream cannot go on where the relay was, and a sweep finds what it missed: %s"
+            text = "Relay: the change stream can't resume from the saved token. Reopening it from now on; a sweep will publish missed events: %s"
             log(WARNING, text, failure)
             tokens.save(None)
             self._last_sweep = -inf
             return
         if not is_open and not isinstance(failure, OnewriteError):
             try:
-                yield from self._sweep_now(report)  # events that no stream reports must go out all the same
+                yield from self._sweep_now(report)  # without a stream, only a sweep finds events
             except OnewriteError:
                 raise
             except Exception as error:
-                log(WARNING, "The sweep in place of a change stream has failed too: %r", error)
+                log(
+                    WARNING,
+                    "Relay: the change stream can't be opened, and the sweep instead of it failed too. Retrying both: %r",
+                    error,
+                )
         raise failure
 
     def _listen(
@@ -150,10 +157,10 @@ class FollowedPasses(Passes):
             if change is None:
                 change = yield Do(stream.try_next)
             if change is not None:
-                # As the relay itself reads it: the caller's client may have no type for this _id, or another one.
+                # Pass the _id as the relay's own client decoded it. Your client might decode it to a different type, or not at all.
                 report((yield from self._ring([{"_id": change["documentKey"]["_id"]}], FOR_EVER)))
             elif not stream.alive:
-                raise _EndedError("It was ended by the server, because its collection was dropped or renamed.")
+                raise _EndedError("The server ended the change stream, because its collection was dropped or renamed.")
             if change is None or count % _KEPT_EVERY == 0 or self._is_stopped:
                 tokens.save(stream.resume_token)
             if self._is_stopped:
@@ -163,12 +170,12 @@ class FollowedPasses(Passes):
     def _sweep_now(self, report: Callable[[SweepReport], object]) -> Flow[None]:
         now = self._clock()
         report((yield from self._sweep(timedelta())))
-        self._last_sweep = now  # a sweep that failed is made again with the next stream
+        self._last_sweep = now  # only after success, so that a failed sweep is repeated with the next stream
 
 
 def changes(events: str) -> list[dict[str, Any]]:
-    """Return the stages that select the changes that may have added an event."""
-    is_of_outbox = {"$eq": [{"$first": {"$split": ["$$field.k", "."]}}, events]}  # a regex fails at a name that isn't UTF-8
+    """Return the pipeline stages that select the changes that can have added an event."""
+    is_of_outbox = {"$eq": [{"$first": {"$split": ["$$field.k", "."]}}, events]}  # a regex fails on a name that isn't UTF-8
     no_fields: dict[str, Any] = {}
     fields = {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", no_fields]}}
     is_update = {"$anyElementTrue": [{"$map": {"input": fields, "as": "field", "in": is_of_outbox}}]}

@@ -1,6 +1,6 @@
-"""Hooks for a relay's `on_pass` that count the outcomes of events, and measure for how long they had been pending.
+"""Hooks for a relay's `on_pass` that count the outcomes of events, and measure how long events were pending.
 
-They have the names of those in `onewrite.metrics`, which are for `on_outcome`. Nothing of an event's content is in a metric.
+The hooks in `onewrite.metrics` have the same names, but are for `on_outcome`. No metric contains an event's content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onewrite.outbox.relay import OnPass
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-# In seconds: from an event that goes out at once to one that has been pending for a day.
+# Seconds: from an event that is published at once to an event that was pending for a day.
 _AGES = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
 
 
@@ -28,10 +28,10 @@ def emf(
     clock: Callable[[], float] = time.time,
     write: Callable[[str], object] = print_line,
 ) -> OnPass:
-    """Return a hook that writes a line in CloudWatch's Embedded Metric Format for each pass, even if it has found nothing.
+    """Return a hook that writes a line in CloudWatch's Embedded Metric Format for each pass, even if the pass found no event.
 
-    So an alarm can tell a relay that has nothing to do from one that does not run. `OldestEvent` is in the lines of sweeps alone. The arguments are those of
-    `onewrite.metrics.emf`.
+    An alarm can therefore distinguish an idle relay from a relay that doesn't run. Only the lines of sweeps contain `OldestEvent`. For the
+    arguments, see `onewrite.metrics.emf`.
     """
     put = emf_writer(namespace, function, checked_clock(clock), write)
 
@@ -53,18 +53,19 @@ def emf(
 
 
 def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
-    """Return a hook that counts on OpenTelemetry's `meter`.
+    """Return a hook that counts with OpenTelemetry's `meter`.
 
-    - `onewrite.relay.events`: events by `outcome`, which is published, refused or failed.
-    - `onewrite.relay.entities`: entities by `outcome`, which is overtaken or broken.
-    - `onewrite.relay.passes`: passes; one that failed has the `error.type`.
-    - `onewrite.relay.pending` and `onewrite.relay.oldest`: histograms, of what each pass left and of the oldest event that a sweep met.
+    - `onewrite.relay.events`: events by `outcome`: published, refused, or failed.
+    - `onewrite.relay.entities`: skipped entities by `outcome`: overtaken or broken.
+    - `onewrite.relay.passes`: passes. A failed pass has the attribute `error.type`.
+    - `onewrite.relay.pending`: a histogram of the events that each pass left pending.
+    - `onewrite.relay.oldest`: a histogram of the age of the oldest event that each sweep found, in seconds.
     """
     events = meter.create_counter("onewrite.relay.events", unit="{event}", description="Outcomes of events.")
-    entities = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
-    passes = meter.create_counter("onewrite.relay.passes", unit="{pass}", description="Passes of a relay.")
-    pending = meter.create_histogram("onewrite.relay.pending", unit="{event}", description="Events that a pass left.")
-    about = "For how long the oldest event of a pass was pending."
+    entities = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Skipped entities.")
+    passes = meter.create_counter("onewrite.relay.passes", unit="{pass}", description="Relay passes.")
+    pending = meter.create_histogram("onewrite.relay.pending", unit="{event}", description="Pending events after a pass.")
+    about = "Age of the oldest event of a pass."
     oldest = meter.create_histogram(
         "onewrite.relay.oldest", unit="s", description=about, explicit_bucket_boundaries_advisory=_AGES
     )
@@ -87,5 +88,5 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
 
 
 def _oldest(report: SweepReport) -> float:
-    """Return the age of the oldest event that the pass found, published or not: a relay that is too slow shows in it too."""
+    """Return the age of the oldest event of the pass. Published events count too, so that a slow relay shows."""
     return max(report.oldest, report.waited)

@@ -1,16 +1,16 @@
-"""The steps of a relay, without a client and without a broker: the flows that both of its classes run.
+"""The flows of a relay, without a client or a broker. Both relay classes run them.
 
-The rules, each of which keeps an event from being lost, invented or overtaken:
+These rules keep each event from being lost, invented, or overtaken:
 
-- The entity is the truth: published events were read there, consistently, and never taken from a doorbell.
-- Publish first, clear after, and only accepted events, only from the front.
-- At most one event of an entity is in a call to the broker, because a broker may accept the second and refuse the first.
-- An event that is refused stops its entity and nothing else. The relay never gives it up: an operator may skip it.
-- A clear demands that the outbox is as it was read: the count, the incarnation, and the nonce of the last event that goes.
-  A relay whose clear fails leaves the entity: another relay has published the same events, and at worst some went out twice.
+- A relay publishes only events that it has read from the entity, consistently, and never an event from a doorbell.
+- A relay publishes first and clears afterwards. It clears only accepted events, and only from the front of the outbox.
+- A call to the broker contains at most one event of an entity, because a broker can accept the second event and refuse the first.
+- A refused event stops its own entity only. The relay never drops the event, but an operator can skip it.
+- A clear requires an unchanged outbox: the same count, incarnation, and nonce of the last cleared event. If a clear fails, the relay
+  leaves the entity, because another relay has published the same events. At worst, some events are published twice.
 
 A pass finds entities until one call to the broker is full, publishes the next event of each, writes the results to the
-database, notes the entities that it is done with, and begins again with the rest.
+database, reports the finished entities, and begins again with the rest.
 """
 
 from __future__ import annotations
@@ -33,31 +33,32 @@ from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 
 Entity: TypeAlias = Mapping[str, Any]
 
-# A relay that crashes has published at most so many events of an entity that it has not cleared: they go out twice.
-MAX_UNCLEARED = 25
-MAX_ATTEMPTS = 3  # at a change to an entity that others write too
-# Seconds until an event is tried again, at most. After a refusal the wait is as long as the event has been waiting, so it
-# doubles each time. Where the call failed, the event may be as good as any, and the broker back in a moment.
+MAX_UNCLEARED = 25  # published but uncleared events of one entity: a crash publishes at most this many twice
+MAX_ATTEMPTS = 3  # to change an entity that other writers change too
+# Seconds until an event is retried. After a refusal, the wait is as long as the event has been pending, so the wait doubles each time.
+# After a failed call, the wait is shorter, because the broker might recover soon and nothing is known against the event.
 _MAX_WAIT_AFTER_REFUSAL = 300.0
 _MAX_WAIT_AFTER_FAILURE = 60.0
-_QUIET = 60.0  # seconds until an entity is tried again that the database would not change, and until the log names one again
-_MAX_SILENCE = 30.0  # seconds without a response, after which a pass ends: enough to get past many unpublishable events
+_QUIET = (
+    60.0  # seconds until a relay retries an entity that the database didn't change, and until the log names an entity again
+)
+_MAX_SILENCE = 30.0  # seconds without a response until a pass ends: enough to get past many unpublishable events
 _MAX_SEARCH = 1.0  # seconds that found entities wait for more
 
 
-# Finds the next entity that has something pending. None: there is none.
+# Finds the next entity with pending events. None means that there are no more.
 Find: TypeAlias = Callable[[], Flow[Box | Broken | Search | None]]
 FOR_EVER = timedelta.max
 
 
 class EntityFinder(Protocol):
-    """Goes through the entities that have something pending."""
+    """Finds the entities with pending events, one after the other."""
 
     def next(self) -> Flow[Box | Broken | Search | None]: ...
 
 
 class StoredOutboxes(Protocol):
-    """The part of a store that a relay uses. A change returns None, or the outbox as it is now if that is not the one that was read."""
+    """The part of a store that a relay uses. A change returns None, or the current outbox if it differs from the given one."""
 
     @property
     def target(self) -> Any: ...
@@ -75,9 +76,9 @@ class StoredOutboxes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FlushReport:
-    """One pass over one entity: the events that the broker has accepted, and the remaining ones.
+    """The result of a pass over one entity: the events that the broker accepted, and the remaining events.
 
-    `cleared`: False if another relay was faster. It has published the same events, and the remaining ones are not known.
+    `cleared` is False if another relay cleared the same events first. The remaining events are then unknown.
     """
 
     published: tuple[Outgoing, ...]
@@ -88,13 +89,15 @@ class FlushReport:
 
 @dataclass(slots=True)
 class SweepReport:
-    """One pass over all due events. `pending` and `oldest`, in seconds, are of the events that it found and could not publish.
+    """The result of a pass over all due events.
 
-    `waited`: for how many seconds the oldest of the published events had been pending.
-    `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised,
-    or that were published and could not be cleared. `error`: at the end of the pass the broker or the database took no call at all.
-    `complete`: it has looked for all due events, so no event has been pending for longer than those it found. It is False for a
-    doorbell's pass, which looks only at the entities that it was given, and for one whose search has not come to its end.
+    - `pending`: the number of events that the pass found but couldn't publish.
+    - `oldest`: the age of the oldest pending event, in seconds.
+    - `waited`: how long the oldest published event had been pending, in seconds.
+    - `overtaken`: the number of entities whose events another relay cleared first.
+    - `failed`: events whose call raised, or that were published but couldn't be cleared.
+    - `error`: set if the broker or the database rejected every call at the end of the pass.
+    - `complete`: whether the pass searched for all due events, so no pending event is older than `oldest`. A doorbell's pass never does.
     """
 
     entities: int = 0
@@ -112,7 +115,7 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An entity with pending events: the oldest one, its age in seconds, and how many there are."""
+    """An entity with pending events: the oldest event, its age in seconds, and the number of pending events."""
 
     event: Outgoing
     age: float
@@ -125,7 +128,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """The contents of an entity's outbox: the source of its events, how many of them were sent, and the pending ones."""
+    """The contents of an entity's outbox: the source of its events, the number of sent events, and the pending events."""
 
     source: str
     sent: int
@@ -134,15 +137,15 @@ class OutboxState:
 
 @dataclass(slots=True)
 class EntityLane:
-    """One entity in a pass: its events go out one after the other."""
+    """One entity in a pass, whose events are published one after the other."""
 
     box: Box
     accepted_count: int = 0  # of the events in the box, from the front
     published_events: list[Outgoing] = field(default_factory=list[Outgoing])
     refusal: Outgoing | None = None
     error: Exception | None = None
-    is_overtaken: bool = False  # another relay was faster, so the contents of the box are no longer known
-    is_broken: bool = False  # something else is in the outbox by now
+    is_overtaken: bool = False  # another relay was faster, so the current outbox is unknown
+    is_broken: bool = False  # the outbox has become unreadable
     settle_error: Exception | None = None  # the database refused to clear accepted events, or to postpone a refused one
 
     @property
@@ -163,30 +166,30 @@ class _Progress:
     until: float
     report: SweepReport = field(default_factory=SweepReport)
     lanes: list[EntityLane] = field(default_factory=list[EntityLane])
-    is_last: bool = False  # the time is up, or there are no responses
-    silent_since: float = 0.0  # since when the broker, or the database, has accepted nothing
-    has_more: bool = True  # the search may find more
-    has_read: bool = False  # something that was found could be read
-    failure: Exception | None = None  # the error that has ended the search, or why nothing could be read
+    is_last: bool = False  # the time is up, or every call fails
+    silent_since: float = 0.0  # the time since when the broker or the database has rejected every call
+    has_more: bool = True  # the search can still find entities
+    has_read: bool = False  # at least one found entity could be read
+    failure: Exception | None = None  # the error that ended the search, or that kept every entity from being read
 
 
 class Passes:
-    """The flows of a relay, which both of its classes run."""
+    """The flows of a relay."""
 
     def __init__(
         self, boxes: StoredOutboxes, publish: Callable[[list[Outgoing]], Any], batch: int, clock: Callable[[], float]
     ) -> None:
         if type(batch) is not int or batch < 1:
-            raise ConfigurationError(f"batch={batch!r}: must be a whole number of events, from 1 up.")
+            raise ConfigurationError(f"batch={batch!r}: expected an int of 1 or more.")
         self._boxes, self._publish, self._batch, self._clock = boxes, publish, batch, checked_clock(clock)
-        self._share = random_share  # from 0 to 1, which keeps relays apart
+        self._share = random_share  # from 0 to 1, so that relays don't retry at the same time
         self._is_stopped = False
-        # Entities by their canonical names, and until when: the log has named the ones, and the others are passed over.
+        # End times by the entity's canonical name: until then, the log doesn't repeat the entity, or the relay skips it.
         self._logged, self._passed_over = dict[Hashable, float](), dict[Hashable, float]()
 
     def _flush(self, entity: Entity) -> Flow[FlushReport]:
-        """Make one pass over one entity, even if it waits after a refusal."""
-        self._clock()  # a wrong one must not be noticed between the broker and the clear
+        """Make one pass over one entity, even if the entity is postponed after a refusal."""
+        self._clock()  # a faulty clock must raise now, not between publishing and clearing
         lane = EntityLane((yield from self._boxes.read(entity)))
         try:
             while lane.has_next:
@@ -201,21 +204,21 @@ class Passes:
         return FlushReport(tuple(lane.published_events), remaining, lane.refusal, not lane.is_overtaken)
 
     def _sweep(self, older_than: timedelta, within: timedelta = FOR_EVER) -> Flow[SweepReport]:
-        """Make one pass over all due events. It ends after `within`, and after half a minute without a response."""
+        """Make one pass over all due events. End it after `within`, or after half a minute in which every call failed."""
         before = moment(self._clock() - read_seconds("older_than", older_than))
         return (yield from self._pass(self._boxes.finder(before).next, within))
 
     def _entities_of(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
-        """Return the entities that a doorbell names. An iterator has them once."""
-        named = [*entities]
+        """Return the entities that a doorbell names."""
+        named = [*entities]  # an iterator can be read only once
         if not all(isinstance(entity, Mapping) for entity in cast("list[object]", named)):
             raise ConfigurationError(
-                f"ring({entities!r}): give a list of the keys or filters of entities, as in ring([{{...}}])."
+                f"ring({entities!r}): expected a list of keys or filters, for example ring([{{'orderId': 'o-1'}}])."
             )
         return [self._boxes.read_doorbell(entity) for entity in named]
 
     def _ring(self, entities: Sequence[Entity], within: timedelta) -> Flow[SweepReport]:
-        """Make one pass over these entities. Those that wait after a refusal are left alone."""
+        """Make one pass over these entities. Skip postponed entities."""
         left, now = deque(entities), self._clock()
 
         def find() -> Flow[Box | Broken | Search | None]:
@@ -252,9 +255,9 @@ class Passes:
         return report
 
     def _find(self, progress: _Progress) -> Flow[bool]:
-        """Take entities into the pass until a call to the broker is full, and return whether a call is to be made.
+        """Take entities into the pass until a call to the broker is full, and return whether the pass has an entity.
 
-        Found entities wait a second at most for others. If the search fails, their events go out all the same.
+        Found entities wait for others for at most a second. If the search fails, the found entities' events are still published.
         """
         report, lanes = progress.report, progress.lanes
         longest = min(progress.until, self._clock() + _MAX_SEARCH)
@@ -282,7 +285,7 @@ class Passes:
         return bool(lanes)
 
     def _take(self, progress: _Progress, box: Box) -> None:
-        """Take the entity into the pass, unless it is there already, or is passed over because the database refused to change it."""
+        """Take the entity into the pass, unless the pass has it already, or the database recently refused to change it."""
         name = self._boxes.canonical(box.entity)
         if name in self._passed_over:
             self._note_pending(progress.report, box.events)
@@ -290,7 +293,7 @@ class Passes:
             progress.lanes.append(EntityLane(box))
 
     def _pass_over(self, progress: _Progress, broken: Broken) -> None:
-        """Note an entity that cannot be read, which doesn't block the others. If no entity can be read, the database or permissions fail."""
+        """Report an unreadable entity, which doesn't block the others. If no entity is readable, the pass fails."""
         self._note_broken(progress.report, broken)
         if isinstance(broken.error, LedgerMismatch):
             progress.has_read, progress.failure = True, None
@@ -300,7 +303,7 @@ class Passes:
 
     def _publish_next(self, progress: _Progress) -> Flow[None]:
         """Publish the next event of each entity, unless the time is up."""
-        if progress.report.error is None:  # the last call had a response, or this is the first one
+        if progress.report.error is None:  # the last call succeeded, or this is the first call
             progress.silent_since = self._clock()
         if not self._is_over(progress.until):
             until = min(progress.until, progress.silent_since + _MAX_SILENCE)
@@ -308,10 +311,10 @@ class Passes:
         progress.is_last = self._is_over(progress.until)
 
     def _try_publishing(self, lanes: Sequence[EntityLane], until: float) -> Flow[Exception | None]:
-        """Publish the next event of each entity. Return the error if the broker has accepted no call.
+        """Publish the next event of each entity. Return the error if every call failed.
 
-        If a call of several fails, nothing is known about any. Then each is published alone, so one that cannot be published
-        doesn't block the others.
+        If a call with several events fails, any of them might be the cause. Each event is then published alone, so that an
+        unpublishable event doesn't block the others.
         """
         events = [lane.event for lane in lanes]
         try:
@@ -337,7 +340,7 @@ class Passes:
         return None
 
     def _settle_all(self, progress: _Progress) -> Flow[None]:
-        """Settle each entity. An entity that the database refuses doesn't block the others. If it refuses all, that is the error of the pass."""
+        """Settle each entity. A database error on one entity doesn't stop the others. If all of them fail, the pass fails."""
         report, lanes = progress.report, progress.lanes
         for lane in lanes:
             try:
@@ -348,7 +351,7 @@ class Passes:
             except Exception as error:
                 lane.settle_error, lane.accepted_count = error, 0
                 self._passed_over[self._boxes.canonical(lane.box.entity)] = self._clock() + _QUIET
-                text = "Events of %r were published or refused, and that could not be noted. They go out again after %g seconds: %r"
+                text = "Relay: the database refused to record the published or refused events of %r. Publishing them again in %g s: %r"
                 log(ERROR, text, dict(lane.box.entity), _QUIET, error)
         if report.error is None and all(lane.settle_error is not None for lane in lanes):
             report.error = lanes[-1].settle_error
@@ -356,16 +359,16 @@ class Passes:
             progress.is_last = True
 
     def _settle(self, lane: EntityLane, *, is_last: bool = False) -> Flow[None]:
-        """Clear accepted events if that is due, and let a failing entity wait."""
+        """Clear accepted events if that is due, and postpone a failing entity."""
         if lane.accepted_count and (is_last or not lane.has_next or lane.accepted_count == MAX_UNCLEARED):
             box, count, is_cleared = lane.box, lane.accepted_count, False
             for _ in range(MAX_ATTEMPTS):
                 stored_box = yield from self._boxes.clear(box, count, self._clock())
-                # After a lost response, the outbox shows a clear that has landed already.
+                # If the response to a successful clear was lost, the stored outbox shows that the clear is done.
                 is_cleared = stored_box is None or stored_box.is_after(box, count)
                 if stored_box is None or is_cleared or not stored_box.follows(box, count):
                     break
-                box = stored_box  # more was emitted meanwhile, or the entity was deleted
+                box = stored_box  # the entity emitted more events in the meantime, or was deleted
             lane.is_overtaken = not is_cleared
             if is_cleared:
                 lane.box, lane.accepted_count = lane.box.after(count), 0
@@ -376,24 +379,29 @@ class Passes:
             yield from self._boxes.postpone(lane.box, moment(due))
 
     def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Flow[None]:
-        """Clear published events before an error ends the pass, so they don't go out again."""
+        """Clear published events before an error ends the pass, so that they aren't published again."""
         for lane in lanes:
-            with suppress(Exception):  # the first error is the one to report
+            with suppress(Exception):  # the caller raises the first error
                 yield from self._settle(lane, is_last=True)
 
     def _is_over(self, until: float) -> bool:
         return self._is_stopped or self._clock() >= until
 
     def _note_broken(self, report: SweepReport, broken: Broken) -> None:
-        """Note a broken entity. Each pass finds it again, so the log has a line about it every minute at most."""
+        """Report a broken entity. Each pass finds it again, so log it at most once a minute."""
         report.broken.append(broken)
         name = self._boxes.canonical(broken.entity)
         if name not in self._logged:
             self._logged[name] = self._clock() + _QUIET
-            log(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
+            log(
+                ERROR,
+                "Relay: the outbox of %r can't be read, so its events aren't published: %s",
+                dict(broken.entity),
+                broken.error,
+            )
 
     def _note(self, report: SweepReport, lane: EntityLane) -> None:
-        """Add an entity that the pass is done with to the report."""
+        """Add a finished entity to the report."""
         report.entities += 1
         report.published += len(lane.published_events)
         if lane.published_events:
@@ -403,7 +411,7 @@ class Passes:
             report.refused.append(lane.refusal)
         if (error := lane.error or lane.settle_error) is not None:
             report.failed.append((lane.event, error))
-        if not lane.is_overtaken and not lane.is_broken:  # else the pending events are not known
+        if not lane.is_overtaken and not lane.is_broken:  # otherwise the pending events are unknown
             self._note_pending(report, lane.box.events[lane.accepted_count :])
 
     def _note_pending(self, report: SweepReport, events: Sequence[PendingEvent]) -> None:
@@ -412,53 +420,61 @@ class Passes:
             report.oldest = max(report.oldest, self._clock() - seconds(events[0].time))
 
     def _skip(self, entity: Entity, published_id: str) -> Flow[Outgoing | None]:
-        """Replace one pending event by one that says that it was skipped. None: there is no such event, or no longer."""
+        """Replace a pending event by one of type onewrite.skipped. Return None if the event isn't pending."""
         box = yield from self._boxes.read(entity)
         place = next((n for n in range(len(box.events)) if box.outgoing(n).id == published_id), None)
         if place is None or box.events[place].type == SKIPPED_TYPE:
             return None if place is None else box.outgoing(place)
         replacement = box.events[place].replacement(box.entity)
         if (yield from self._boxes.replace(box, place, replacement)) is not None:
-            raise ConfigurationError("The entity changed while the event was skipped: try again.")
+            raise ConfigurationError(
+                f"Event {published_id} wasn't skipped, because another writer changed its entity. Try again."
+            )
         return box.with_event(place, replacement).outgoing(place)
 
     def _look(self, entity: Entity) -> Flow[OutboxState | None]:
-        """Return the contents of the entity's outbox. None: it has none."""
+        """Return the contents of the entity's outbox, or None if it has none."""
         box = yield from self._boxes.read(entity)
         return None if box.is_unused else OutboxState(box.source, box.base, box.list_outgoing())
 
     def _restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Flow[str | None]:
-        """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
+        """Give the entity a new source, whose events are numbered from 1. Return the source, or None if the entity has no outbox.
 
-        With `source` only if that is its source, so a repeated command is done once.
+        Pass `source` to restart only from this source, so that a repeated command has no second effect.
         """
         box = yield from self._boxes.read(entity)
         if box.is_unused:
             return None
         if source is not None and source not in (box.source, box.origin):
-            raise ConfigurationError(f"{source} no longer exists: the entity's source is now {box.source}. Name that one.")
+            raise ConfigurationError(
+                f"The source {source} no longer exists, because the entity was restarted. Its source is now {box.source}."
+            )
         changed_box = yield from self._boxes.restart(box, incarnation)
-        if changed_box is not None and changed_box.incarnation != incarnation:  # otherwise the answer was lost
-            raise ConfigurationError("The entity changed while it was restarted: stop its relays, and try again.")
+        if (
+            changed_box is not None and changed_box.incarnation != incarnation
+        ):  # if it is the same, only the response was lost
+            raise ConfigurationError(
+                f"{box.source} wasn't restarted, because another writer changed its entity. Stop its relays, and try again."
+            )
         return f"{box.origin}/{incarnation}"
 
     def _waiting(self, older_than: timedelta, most: int) -> Flow[list[Waiting]]:
-        """Return the entities whose oldest event has waited for longest."""
+        """Return the entities whose oldest event has been pending the longest."""
         least, now = read_seconds("older_than", older_than), self._clock()
         finder, rows, names = self._boxes.finder(None), list[Waiting](), set[Hashable]()
         while (box := (yield from finder.next())) is not None:
             if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in names:
-                continue  # an entity that is written meanwhile may come up twice
+                continue  # the finder can return an entity twice if it is written in the meantime
             names.add(name)
             age = now - seconds(box.events[0].time)
-            if least <= 0 or age >= least:  # the clock of its writer may be ahead, so its age is below zero
+            if least <= 0 or age >= least:  # the age is negative if the writer's clock is ahead
                 rows.append(Waiting(box.outgoing(0), age, len(box.events)))
             if len(rows) == 2 * most:
                 rows = sorted(rows, key=lambda row: -row.age)[:most]
         return sorted(rows, key=lambda row: -row.age)[:most]
 
     def _broken(self, most: int) -> Flow[list[Broken]]:
-        """Return the entities whose outbox cannot be read."""
+        """Return the entities whose outbox can't be read."""
         finder, rows = self._boxes.finder(None), list[Broken]()
         while len(rows) < most and (box := (yield from finder.next())) is not None:
             rows += [box] if isinstance(box, Broken) else []
@@ -468,12 +484,12 @@ class Passes:
 def read_seconds(name: str, time: object) -> float:
     """Return the seconds of a user's timedelta."""
     if not isinstance(time, timedelta):
-        raise ConfigurationError(f"{name}={time!r}: give a timedelta, for example timedelta(seconds=5).")
+        raise ConfigurationError(f"{name}={time!r}: expected a timedelta, for example timedelta(seconds=5).")
     return time.total_seconds()
 
 
 def _refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
-    """Return the ids of the events that the broker did not accept. Nothing is cleared if the reply is not understood."""
+    """Return the IDs of the events that the broker refused. Raise if the reply isn't valid, so that no event is cleared."""
     if reply is None:
         return frozenset()
     event_ids = {event.id for event in events}
@@ -481,7 +497,6 @@ def _refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
     ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in event_ids]
     if not isinstance(reply, list) or len(ids) < len(members):
         raise ConfigurationError(
-            f"publish returned {reply!r}: return None if all events were accepted, or the list of those that were not. Nothing of "
-            "this call was cleared."
+            f"publish returned {reply!r}: expected None, or the list of events that the broker refused. No event of this call was cleared."
         )
     return frozenset(ids)

@@ -89,7 +89,7 @@ class Publisher:
     ) -> None:
         if not callable(getattr(client, method, None)) or not isinstance(address, str):
             raise ConfigurationError(
-                f"A publisher takes a client that has {method}, and an address as a string: got {client!r} and {address!r}."
+                f"A publisher expected a client with {method}() and an address as a str, got {client!r} and {address!r}."
             )
         self._client, self._compile, self._read_response = client, compile_request, read_response
         self._largest, self._longest_type = largest, longest_type
@@ -109,10 +109,10 @@ class Publisher:
         for event in events:
             size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY_OVERHEAD
             if len(event.type) > self._longest_type:
-                reason = f"its type has {len(event.type)} characters, and at most {self._longest_type} are taken"
+                reason = f"its type has {len(event.type)} characters, but the broker accepts at most {self._longest_type}"
                 refused_events.append(_log_refusal(event, reason))
             elif size > self._largest:
-                reason = f"it has {size} bytes with its attributes, and a request takes {self._largest}"
+                reason = f"it has {size} bytes with its attributes, but a request can have at most {self._largest}"
                 refused_events.append(_log_refusal(event, reason))
             else:
                 if size > room or len(chunks[-1]) == MAX_ENTRIES:
@@ -128,7 +128,7 @@ class Publisher:
 def _order_fields(event: Outgoing, address: str) -> dict[str, str]:
     if not address.endswith(".fifo"):
         return {}
-    # A long key can make the source too long for a group's name. The name is then a hash of it.
+    # A long key can make the source too long for a group's name, so the name is then a hash of the source.
     fits = _GROUP.fullmatch(event.source)
     group = event.source if fits else blake2b(event.source.encode(), digest_size=32).hexdigest()
     return {"MessageGroupId": group, "MessageDeduplicationId": event.id}
@@ -163,11 +163,11 @@ def _check_known(count: int, *, is_known: bool) -> None:
     """Raise unless the response names exactly these events. A proxy or a wrong address can respond to any request with success."""
     if not is_known:
         raise ConnectionError(
-            f"The response does not name each of the {count} events, so all of them will be published again. Check that the "
-            "address is the broker's."
+            f"The broker's response doesn't name each of the {count} events, so all of them will be published again. Check that the "
+            "address belongs to the broker."
         )
 
 
 def _log_refusal(event: Outgoing, reason: str) -> Outgoing:
-    log(WARNING, "Event %s of %s was not accepted: %s", event.id, event.source, reason)
+    log(WARNING, "Publisher: event %s of %s wasn't accepted: %s", event.id, event.source, reason)
     return event

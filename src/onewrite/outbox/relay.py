@@ -4,7 +4,7 @@ A doorbell wakes a relay when events are emitted. The relay reads the events fro
 harm: a sweep finds the events that no doorbell has reported.
 """
 
-# ruff: noqa: N803  # `Key`, as natively
+# ruff: noqa: N803  # `Key` is boto3's own spelling
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OnPass: TypeAlias = Callable[[SweepReport], object]
 StreamHandler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
 _AT_ONCE = timedelta(0)
-_MIN_PAUSE = 0.1  # seconds after the first failure; each further one doubles the pause
+_MIN_PAUSE = 0.1  # seconds after the first failure. Each failure in a row doubles the pause.
 _MAX_PAUSE = 60.0  # seconds between two passes while the broker or the database fails
 _MAX_DOUBLINGS = 6
 # Seconds before the end of an invocation: enough for the call in progress and the clears after it.
@@ -59,7 +59,7 @@ class _RelayFlows(FollowedPasses):
         if source is None:
             return self._boxes.entity(filter, key)
         if filter is not None or key is not None:
-            raise ConfigurationError("The source of an entity's events names the entity: leave out its key or filter.")
+            raise ConfigurationError(f"source={source!r} already names the entity, so remove the key or filter.")
         return self._boxes.read_source(source)
 
     def _poll(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Flow[None]:
@@ -261,7 +261,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
     """
     if isinstance(relay, type) or not (isinstance(relay, Relay | AsyncRelay) or callable(relay)):
         raise ConfigurationError(
-            f"stream_handler({relay!r}): give a Relay, an AsyncRelay, or an asynchronous function that makes one."
+            f"stream_handler({relay!r}): expected a Relay, an AsyncRelay, or an async function that returns an AsyncRelay."
         )
     relays = [relay] if isinstance(relay, AsyncRelay) else []
 
@@ -271,7 +271,8 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
             made = await answer if isawaitable(answer) else answer
             if not isinstance(made, AsyncRelay):
                 raise ConfigurationError(
-                    f"The function that stream_handler was given has made a {type(made).__name__}, and no AsyncRelay: give a Relay itself."
+                    f"The function of stream_handler returned a {type(made).__name__}: expected an AsyncRelay. To use a Relay, pass it itself "
+                    "instead of a function."
                 )
             relays.append(made)
         return await _pass_of(relays[0], event, within)
@@ -289,7 +290,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
         except Exception as error:
             if "Records" not in event:
                 raise
-            log(WARNING, "A doorbell was not followed, and a sweep will find what it told of: %r", error)
+            log(WARNING, "Relay: a pass over stream records failed. A sweep will publish their events: %r", error)
         else:
             report_pass(report, 0, on_pass)
         return {"batchItemFailures": []}
@@ -313,7 +314,8 @@ def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for record in records:
         if (source := record.get("eventSource", "aws:dynamodb")) != "aws:dynamodb":
             raise ConfigurationError(
-                f"stream_handler got an event of {source}: map the function to the stream of the relay's table. A queue is consumed by @sqs_handler."
+                f"stream_handler got an event of {source}: expected records of a DynamoDB stream. Map the function to the stream of the relay's "
+                "table. For a queue, use @sqs_handler."
             )
         change = cast("Mapping[str, Any]", record.get("dynamodb") or {})
         image = change.get("NewImage")
@@ -326,12 +328,12 @@ def outboxes_of(store: object, publish: object) -> StoredOutboxes:
     """Return the outboxes of the relay's store."""
     if isinstance(store, type) or not hasattr(type(store), "outboxes"):
         raise ConfigurationError(
-            f"Relay({store!r}, ...): give the guarded store first, as in Relay(GuardedTable(table, SeenIds(), outbox=Outbox('shop/orders')), "
-            "publish), and then the function that publishes."
+            f"Relay({store!r}, ...): expected a guarded store, for example Relay(GuardedTable(table, SeenIds(), outbox=Outbox('shop/orders')), "
+            "publish)."
         )
     if not callable(publish):
         raise ConfigurationError(
-            f"Relay(store, {publish!r}): give a function of a list of events, such as to_sqs(client, queue_url)."
+            f"Relay(store, {publish!r}): expected a function of a list of events, for example to_sqs(client, queue_url)."
         )
     return cast("EmittingStore", store).outboxes
 
@@ -339,19 +341,19 @@ def outboxes_of(store: object, publish: object) -> StoredOutboxes:
 def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> int:
     """Log a pass, and return the number of failures in a row. A failing hook doesn't stop the relay."""
     for event in report.refused:
-        text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."
+        text = "Relay: the broker refused event %s of %s. Its entity publishes no later event until the broker accepts it or you skip it"
         log(WARNING, text, event.id, event.source)
     if report.error is not None:
-        text = "A pass of the relay has failed, and the next one tries again: %r. Failed events: %d."
+        text = "Relay: a pass failed, and the next one retries: %r. Failed events: %d"
         log(WARNING, text, report.error, len(report.failed))
     else:
         for event, error in report.failed:
-            log(WARNING, "Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)
+            log(WARNING, "Relay: event %s of %s failed, and is retried later: %r", event.id, event.source, error)
     try:
         if on_pass is not None:
             on_pass(report)
     except Exception as error:
-        log(ERROR, "A hook has failed after a pass of the relay, which goes on: %r", error)
+        log(ERROR, "Relay: on_pass raised %r. The relay continues, but its metrics are incomplete", error)
     return 0 if report.error is None else failures + 1
 
 
