@@ -56,11 +56,6 @@ def shop() -> Shop:
 # ---------------------------------------------------------------- the answer
 
 
-@SOURCES
-def test_settled_batch_returns_an_empty_list(decorator: Any, event: Any) -> None:
-    assert decorator(by_name)(apply)(event(["a", "b"]), None) == {"batchItemFailures": []}
-
-
 def test_a_group_on_a_standard_queue_is_for_fairness_only(shop: Shop) -> None:
     event = {"Records": [sqs_record(name, arn=STANDARD, group="g") for name in ("a!", "b")]}
     assert identifiers(sqs_handler(by_name)(shop)(event)) == ["id-a!"]
@@ -160,14 +155,6 @@ def test_event_of_another_source_is_refused(decorator: Any, event: Any, other: A
     """An empty answer would mean that all is done."""
     with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
         decorator(by_name)(apply)(other)
-
-
-@SOURCES
-@pytest.mark.parametrize("foreign", EVENTS)
-def test_the_batch_of_another_source_is_refused(decorator: Any, event: Any, foreign: Any) -> None:
-    if foreign is not event:
-        with pytest.raises(ConfigurationError, match="This event isn't a batch of"):
-            decorator(by_name)(apply)(foreign(["a"]))
 
 
 def test_a_mix_of_sources_is_refused_before_anything_is_taken(shop: Shop) -> None:

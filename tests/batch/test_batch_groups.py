@@ -79,12 +79,6 @@ def shop() -> Shop:
 # ---------------------------------------------------------------- which messages one call has
 
 
-def test_group_of_an_unordered_batch_is_one_ordered_call(shop: Shop) -> None:
-    handler = sqs_handler(by_name, group_by=letter)(shop)
-    assert identifiers(handler(sqs(["a1", "b1", "a3", "c1", "b2", "a2"]))) == []
-    assert shop.calls == ["a1 a3 a2", "b1 b2", "c1"]
-
-
 @pytest.mark.parametrize(
     ("decorator", "event"),
     [
@@ -133,13 +127,6 @@ def test_the_function_is_given_a_list_of_its_own() -> None:
 # ---------------------------------------------------------------- what becomes of the records
 
 
-def test_only_unsettled_messages_of_an_unordered_group_come_again(shop: Shop) -> None:
-    report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a2?", "a3", "b1"]))
-    assert identifiers(report.response) == ["id-a2?"]
-    assert [result.message and result.message.id for result in report.results] == ["a1", "a2?", "a3", "b1"]
-    assert report.size == 4
-
-
 @pytest.mark.parametrize(
     ("decorator", "event", "named"),
     [
@@ -156,12 +143,6 @@ def test_ordered_messages_behind_an_unsettled_one_come_again(decorator: Any, eve
     assert "b1" not in shop.calls or decorator is sqs_handler
     assert [result.message.id for result in report.failed] == ["a2?"]
     assert report.size == len(event["Records"]) if "Records" in event else 5
-
-
-def test_none_settles_the_whole_group() -> None:
-    report = sqs_handler(by_name, group_by=letter)(lambda _: None).run(sqs(["a1", "a2"]))
-    assert [result.outcomes for result in report.results] == [(), ()]
-    assert identifiers(report.response) == []
 
 
 def other(message: Message) -> Outcome:
@@ -353,25 +334,7 @@ def test_failed_group_is_tried_one_by_one_in_time() -> None:
     assert [type(result.error).__name__ for result in report.results] == ["NoneType", "NoneType", "ValueError", "ValueError"]
 
 
-def test_record_partly_done_in_time_goes_back() -> None:
-    clock, calls = Clock(), list[str]()
-    handler = measure_by(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock)
-    report = handler.run(sqs(["a1+b1"]), clock.until(6.0))
-    assert (calls, identifiers(report.response), len(report.returned)) == (["a1"], ["id-a1+b1"], 1)
-
-
 # ---------------------------------------------------------------- workers, second tries, hooks
-
-
-def test_threads_process_groups_each_by_one_at_a_time() -> None:
-    barrier = threading.Barrier(3, timeout=TIMEOUT)
-
-    def each(messages: list[Message]) -> list[Outcome]:
-        barrier.wait()
-        return [Applied(message) for message in messages]
-
-    report = sqs_handler(by_name, group_by=letter, max_workers=8)(each).run(sqs(["a1", "b1", "c1", "a2", "b2", "c2"]))
-    assert identifiers(report.response) == []
 
 
 def test_an_asynchronous_function_takes_groups_too() -> None:

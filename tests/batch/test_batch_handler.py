@@ -28,7 +28,7 @@ from onewrite import (
 )
 from onewrite.aws_lambda import EveryRecordFailed, kinesis_handler, sqs_handler
 from onewrite.identity import Skip
-from tests.support.batches import Shop, apply, by_name, fifo, identifiers, kinesis, refuse, sqs
+from tests.support.batches import Shop, apply, by_name, fifo, identifiers, kinesis, sqs
 
 
 @pytest.fixture
@@ -118,14 +118,6 @@ def test_unusable_handmade_outcome_fails_its_record_alone(answer: Any, what: str
 
 
 # ---------------------------------------------------------------- poison
-
-
-def test_an_identity_that_fails_fails_its_record_alone(shop: Shop) -> None:
-    handler = sqs_handler(lambda record: refuse(record) if record["body"] == "b" else by_name(record))(shop)
-    report = handler.run(sqs(["a", "b", "c"]))
-    assert identifiers(report.response) == ["id-b"]
-    assert shop.names == ["a", "c"]
-    assert report.results[1].message is None
 
 
 async def later() -> Message:

@@ -50,19 +50,6 @@ def test_records_of_a_standard_queue_are_processed_in_threads() -> None:
     assert names(report) == list("abcdefgh")  # the results are in the batch's order
 
 
-def test_threads_process_fifo_groups_each_in_order() -> None:
-    started: list[str] = []
-    barrier = Barrier(3)
-
-    def each(message: Message) -> Outcome:
-        started.append(message.id)
-        return barrier(message)
-
-    report = sqs_handler(by_name, max_workers=8)(each).run(fifo("a1", "a2", "b1", "b2", "c1", "c2"))
-    assert identifiers(report.response) == []
-    assert all([name for name in started if name[0] == group] == [f"{group}1", f"{group}2"] for group in "abc")
-
-
 def test_no_more_threads_are_at_work_than_were_allowed() -> None:
     lock, under_way, most = threading.Lock(), [0], [0]
 
@@ -377,12 +364,6 @@ def test_the_margin_of_one_batch_is_none_of_the_next() -> None:
     handler = measure_by(sqs_handler(by_name)(taking(clock, 10.0, 0.1)), clock)
     assert names(handler.run(sqs("a"), clock.until(12.0))) == ["a"]
     assert names(handler.run(sqs("b"), clock.until(clock.now + 12.0))) == ["b"]
-
-
-def test_the_rest_of_every_group_is_returned_at_the_deadline() -> None:
-    clock = Clock()
-    handler = measure_by(sqs_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
-    assert identifiers(handler(fifo("a1", "b1", "a2", "b2"), clock.until(3.1))) == ["id-a2", "id-b2"]
 
 
 @pytest.mark.parametrize("workers", [1, 4])

@@ -278,17 +278,6 @@ def test_a_refused_deletion_is_logged_and_not_repeated(sqs: FakeSqs, caplog: pyt
     assert [stored.body for stored in sqs.messages] == ["m"]
 
 
-def test_a_message_that_was_not_deleted_is_a_duplicate(sqs: FakeSqs) -> None:
-    sqs.send("m")
-    refusals = [False] * 5
-    sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
-    ledger = Ledger()
-    worker(sqs, ledger, wait=20, visibility_timeout=10).run()
-    assert ledger.seen == ["m", "m"]
-    assert ledger.effects == {"m": 1}
-    assert sqs.messages == []
-
-
 @pytest.mark.parametrize("error", [client_error("RequestThrottled"), client_error("Any", 503), lost_connection()], ids=str)
 @pytest.mark.parametrize("lost", ["request", "answer"])
 def test_a_lost_deletion_is_sent_again(sqs: FakeSqs, error: Exception, lost: str) -> None:
@@ -341,30 +330,6 @@ def test_each_fifo_receive_has_a_name_for_its_retries(fifo: FakeSqs) -> None:
     worker(fifo, Ledger()).run()
     names = [request["ReceiveRequestAttemptId"] for request in fifo.requests_of("receive_message")]
     assert len({*names}) == len(names) > 1
-
-
-@pytest.mark.parametrize("ends", ["failed", "deferred"])
-def test_no_message_of_a_fifo_group_overtakes_another(fifo: FakeSqs, ends: str) -> None:
-    """Whether one fails or is deferred, alone or often: the effects of a group come in the order of the group."""
-    trouble = Counter({"a2": 3, "b1": 1, "a3": 1})
-
-    def act(message: Message) -> Outcome:
-        if trouble[message.id] > 0:
-            trouble[message.id] -= 1
-            if ends == "failed":
-                raise ValueError
-            return Deferred(message, 1)
-        return ledger(message)
-
-    ledger = Ledger()
-    for body in ("a1", "b1", "a2", "c1", "a3", "b2"):
-        fifo.send(body, group=body[0])
-    worker(fifo, act, wait=20, visibility_timeout=15).run()
-    assert fifo.messages == []
-    for group in "abc":
-        of_group = [body for body in ledger.seen if body[0] == group]
-        assert of_group == sorted(of_group)
-    assert set(ledger.effects.values()) == {1}
 
 
 def test_a_deferred_fifo_message_waits_for_no_visibility_timeout(fifo: FakeSqs, time: VirtualTime) -> None:
