@@ -192,7 +192,7 @@ def test_a_minted_id_is_named_for_runs_that_differ(explore: Any, worlds: Worlds)
         world=worlds("dynamodb", ("customers",)),
         observe=balances,
     )
-    assert "ids from the message, as message.child(name) gives them" in report.nondeterministic
+    assert "IDs from the message with message.child(name)" in report.nondeterministic
 
 
 def test_a_set_of_ids_in_a_module_is_found(explore: Any, worlds: Worlds) -> None:
@@ -208,4 +208,4 @@ def test_a_set_of_ids_in_a_module_is_found(explore: Any, worlds: Worlds) -> None
 
     report = explore(build, messages=[deposit(1)], world=worlds("dynamodb", ("customers",)), observe=balances)
     assert not report.ok
-    assert "what a module keeps from one build(store) to the next" in report.nondeterministic
+    assert "state that a module keeps" in report.nondeterministic

@@ -109,7 +109,7 @@ def test_state_without_reset_is_reported() -> None:
 
     report = on_mongodb(build, observe=lambda _: len(sent))
     assert not report.ok
-    assert "must be made in world(), or be emptied in build()" in str(report)
+    assert "in world(), or clear it in build()" in str(report)
 
 
 def test_invariant_is_checked_after_every_schedule() -> None:
@@ -144,7 +144,7 @@ def test_a_message_that_never_settles_is_a_finding() -> None:
     report = on_mongodb(inserting_first)
     assert len(words(report)) == 1
     assert "m1 never settled: DuplicateKeyError" in str(report)
-    assert "a lease or a circuit breaker of its own" in str(report)
+    assert "its own lease or circuit breaker" in str(report)
 
 
 def test_handler_that_never_settles_is_a_finding() -> None:
@@ -156,7 +156,7 @@ def test_handler_that_never_settles_is_a_finding() -> None:
         return handle
 
     report = on_mongodb(build, MESSAGES[:1])
-    assert "m1 never settled: the handler never says that it is done. The last answer" in str(report)
+    assert "m1 never settled: the handler never settles the message. The guarded store's last outcome" in str(report)
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -247,7 +247,10 @@ def test_report_states_that_not_all_orders_were_tried(monkeypatch: pytest.Monkey
     monkeypatch.setattr("onewrite.testing.explorer.judge.MOST_ORDERS", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
     report = on_mongodb(increment, messages)
-    assert "The messages and their tasks have more than 2 orders: not all were tried for what is expected." in str(report)
+    assert (
+        "The messages and their tasks have more than 2 orders, so the expected states come from only some of them."
+        in str(report)
+    )
     assert "orders" not in str(on_mongodb(increment, MESSAGES))
     right = on_mongodb(guarded_by(SeenIds()), messages, deliveries=1, faults=0)
     assert right.ok  # after one order, so it is no matter how many there are
@@ -331,12 +334,12 @@ def test_a_handler_that_fails_undisturbed_stops_the_exploration() -> None:
 
         return handle
 
-    with pytest.raises(ConfigurationError, match="fails even undisturbed: m1, m2 never settled: KeyError: 'm"):
+    with pytest.raises(ConfigurationError, match="fails even without faults: m1, m2 never settled: KeyError: 'm"):
         on_mongodb(build)
 
 
 def test_observe_that_fails_undisturbed_stops_the_exploration() -> None:
-    with pytest.raises(ConfigurationError, match=r"observe\(store\) fails after undisturbed processing: KeyError"):
+    with pytest.raises(ConfigurationError, match=r"observe\(store\) fails after processing without faults: KeyError"):
         on_mongodb(increment, observe=lambda collection: credit(collection)["debit"])
 
 
@@ -344,8 +347,8 @@ def test_observe_that_fails_undisturbed_stops_the_exploration() -> None:
     ("wrong", "match"),
     [
         ({"messages": []}, "expected at least one message"),
-        ({"messages": [MESSAGES[0], MESSAGES[0]]}, "Two messages have the id 'm1'.*an id of its own, as in sqs_event"),
-        ({"messages": [{"amount": 1}], "reorder": "within_source"}, "asks each message for its source"),
+        ({"messages": [MESSAGES[0], MESSAGES[0]]}, "Two messages have the ID 'm1'.*its own ID, for example sqs_event"),
+        ({"messages": [{"amount": 1}], "reorder": "within_source"}, "needs the source of each message"),
         ({"build": lambda store: None}, "returned None: expected the handler"),
         ({"world": customers()}, "world="),
         ({"observe": 3}, "observe=3"),

@@ -222,7 +222,7 @@ def test_a_plain_lambda_handler_gets_events_and_a_context() -> None:
     ).assert_effectively_once()
     report = explored(lambda collection: naming_failures(add(collection)), [sqs("ab")], replay=FIRST_ANSWER_LOST)
     assert words(report) == [
-        "id-a and 1 more, delivery 1: update_one customers c1: applied, but the answer is lost",
+        "id-a and 1 more, delivery 1: update_one customers c1: applied, but the response is lost",
         "id-a and 1 more, delivery 1: update_one customers c1: applied, fails id-a",
     ]
 
@@ -339,7 +339,10 @@ def test_batch_fails_if_response_is_not_json() -> None:
     def build(collection: Any) -> Any:
         return lambda event, _: once(collection)(by_name(event["Records"][0]))
 
-    with pytest.raises(ConfigurationError, match=r"id-a never settled: TypeError: Lambda makes JSON of what .*: Duplicate"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"id-a never settled: TypeError: Lambda can't convert the handler's result to JSON: .*Duplicate",
+    ):
         explored(build, [sqs("a")])
 
 
@@ -367,7 +370,7 @@ def test_within_source_explores_events_in_their_order() -> None:
 
 
 def test_records_processed_in_threads_by_a_decorator_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="was sent by a thread that the handler has started"):
+    with pytest.raises(ConfigurationError, match="was sent by a thread that the handler started"):
         explored(lambda collection: sqs_handler(by_name, max_workers=2)(once(collection)), [sqs("abc")])
 
 
@@ -390,7 +393,7 @@ def test_records_processed_in_tasks_by_a_decorator_are_explored() -> None:
 
 
 def test_record_in_two_events_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="Two messages have the id 'id-b'"):
+    with pytest.raises(ConfigurationError, match="Two messages have the ID 'id-b'"):
         deliverables_of([sqs("ab"), sqs("bc")])
 
 
@@ -450,5 +453,5 @@ def test_exception_of_a_decorated_handler_is_shown_with_its_line() -> None:
 
 
 def test_response_that_lists_successes_as_failures_is_shown() -> None:
-    with pytest.raises(ConfigurationError, match=r"Its last answer was \{'batchItemFailures': .*'id-a'"):
+    with pytest.raises(ConfigurationError, match=r"Its last result was \{'batchItemFailures': .*'id-a'"):
         explored(lambda _: lambda event: named(event["Records"][0]["messageId"]), [sqs("a")])

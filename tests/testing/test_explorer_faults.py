@@ -70,7 +70,7 @@ def deposit(table: Any) -> Handler:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(ClientError, "throttled"), (BotoCoreError, "not sent, because no server is reached")]
+    ("error", "told"), [(ClientError, "throttled"), (BotoCoreError, "not sent, because no server is reachable")]
 )
 def test_suppressed_dynamodb_errors_are_found(customers: Any, error: type[Exception], told: str) -> None:
     """The handler takes whatever goes wrong for a duplicate, and says that the message is done."""
@@ -109,7 +109,7 @@ def test_handler_that_raises_or_retries_passes(customers: Any) -> None:
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(OperationFailure, "throttled"), (ServerSelectionTimeoutError, "not sent, because no server is reached")],
+    [(OperationFailure, "throttled"), (ServerSelectionTimeoutError, "not sent, because no server is reachable")],
 )
 def test_suppressed_mongodb_errors_are_found(error: type[Exception], told: str) -> None:
     def build(collection: Any) -> Handler:
@@ -140,7 +140,7 @@ def test_a_write_concern_error_taken_for_a_failure_is_found() -> None:
         return collection
 
     report = explored(build, world, lambda c: c.find_one({"_id": "c1"})["n"], deliveries=1)
-    assert words(report)[0].endswith("applied, but too few members have confirmed it in time")
+    assert words(report)[0].endswith("applied, but too few members confirm it in time")
 
 
 def test_suppressed_request_limit_error_is_found(customers: Any) -> None:
@@ -280,7 +280,7 @@ def test_batch_can_leave_its_first_element_unprocessed(customers: Any) -> None:
         return handle
 
     report = explored(build, customers, count)
-    assert words(report) == ["BatchWriteItem customers a b: applied, but the first part is left, which the answer says"]
+    assert words(report) == ["BatchWriteItem customers a b: applied, but the first part is left, as the response says"]
 
 
 # --- stale reads ----------------------------------------------------------------------------------------------------------

@@ -100,8 +100,8 @@ def test_message_taken_for_a_duplicate_of_another_is_reported(name_of: Callable[
     (remark,) = report.remarks
     assert remark.kind == "idle"
     assert remark.text.startswith(
-        "m2 changes nothing when it is processed undisturbed after m1, because the guarded store takes it for a duplicate. If it "
-        "should, check by what the handler tells messages apart"
+        "m2 changes nothing when it's processed without faults after m1, because the guarded store considers it a duplicate. If it "
+        "should, check how the handler distinguishes messages"
     )
     assert report.ok
     with pytest.raises(AssertionError, match="m2 changes nothing"):
@@ -115,7 +115,7 @@ def test_first_message_without_effect_is_reported() -> None:
 
     idle, unobserved = explored(build, TWO[:1]).remarks
     assert (idle.kind, unobserved.kind) == ("idle", "unobserved")
-    assert "If it should, check the condition of its write, and what world() puts into the store." in idle.text
+    assert "If it should, check the condition of its write, and the data that world() creates." in idle.text
 
 
 def test_each_record_is_named_by_its_own_id() -> None:
@@ -127,7 +127,7 @@ def test_each_record_is_named_by_its_own_id() -> None:
 
     (remark,) = explored(build, [sqs(["a1", "a2"])]).remarks
     assert remark.text.startswith(
-        "id-a2 changes nothing when it is processed undisturbed after id-a1, because the guarded store"
+        "id-a2 changes nothing when it's processed without faults after id-a1, because the guarded store"
     )
 
 
@@ -153,7 +153,7 @@ def raising_at_first(collection: Any) -> Handler:
 
 def test_message_that_raises_undisturbed_is_reported_with_its_error() -> None:
     (remark,) = explored(raising_at_first, TWO[:1]).remarks
-    assert remark.text.startswith("m1 raises ValueError: not prepared although nothing disturbs it, and is done only when")
+    assert remark.text.startswith("m1 raises ValueError: not prepared without any fault, and settles only after")
 
 
 def test_handler_that_raises_if_order_differs_gets_no_remark() -> None:
@@ -355,7 +355,7 @@ def _yields(customers: Any) -> Any:
 
 @pytest.mark.parametrize("always_true", [_yields, lambda customers: (customers.count_documents({}) < 1, "too many")])
 def test_invariant_that_is_always_true_is_refused(always_true: Callable[[Any], Any]) -> None:
-    with pytest.raises(ConfigurationError, match="counts as true whatever is in it"):
+    with pytest.raises(ConfigurationError, match="is true regardless of its content"):
         explored(once, invariant=always_true)
 
 
@@ -455,9 +455,7 @@ def test_message_without_effect_if_early_is_reported(is_there: Callable[[Any], A
     assert report.ok
     (remark,) = report.remarks
     assert remark.kind == "early"
-    assert remark.text.startswith(
-        "pay finds nothing and does nothing where it comes before place, and never is redelivered."
-    )
+    assert remark.text.startswith("pay finds nothing and does nothing if it comes before place, and is never redelivered.")
 
 
 def test_missing_entity_accepted_as_done_gets_an_early_remark() -> None:
@@ -481,7 +479,7 @@ def test_creation_refused_after_an_upsert_is_reported(
 
     (remark,) = explored(guarding(handle), messages, observe=items_of).remarks
     assert remark.kind == "early"
-    assert "place is refused for good where it comes after pay, which has created its entity" in remark.text
+    assert "place is refused for good if it comes after pay, which creates its entity" in remark.text
 
 
 def plainly(create: Callable[[Any], Any], change: Callable[[Any], Any]) -> Callable[[Any], Handler]:
@@ -516,7 +514,7 @@ def test_early_plain_write_is_reported(change: Callable[[Any], Any]) -> None:
     report = explored(plainly(placed, change), (PAY, PLACE), observe=lambda orders: [*orders.find()])
     (remark,) = report.remarks
     assert remark.kind == "early"
-    assert remark.text.startswith("pay finds nothing and does nothing where it comes before place")
+    assert remark.text.startswith("pay finds nothing and does nothing if it comes before place")
 
 
 @pytest.mark.parametrize(
@@ -526,7 +524,7 @@ def test_plain_creation_after_an_upsert_is_reported(create: Callable[[Any], Any]
     paid = plainly(create, lambda orders: orders.update_one(C1, PAID, upsert=True))
     (remark,) = explored(paid, (PAY, PLACE), observe=lambda orders: [*orders.find()]).remarks
     assert remark.kind == "early"
-    assert "place is refused for good where it comes after pay, which has created its entity" in remark.text
+    assert "place is refused for good if it comes after pay, which creates its entity" in remark.text
 
 
 ON_INSERT = {"$setOnInsert": {"items": 3}}
@@ -550,7 +548,7 @@ def test_guarded_creation_after_an_upsert_is_reported(ledger: Any) -> None:
     assert report.ok
     (remark,) = report.remarks
     assert remark.kind == "early"
-    assert "place is Applied and writes nothing but its mark where it comes after pay, which has created" in remark.text
+    assert "place is Applied and writes nothing but its mark if it comes after pay, which creates" in remark.text
 
 
 @pytest.mark.parametrize(
@@ -628,5 +626,5 @@ def test_hash_of_a_string_is_reported_with_its_line() -> None:
         return handle
 
     report = explored(build, observe=lambda customers: sorted(each["_id"] for each in customers.find()))
-    with pytest.warns(ExplorationWarning, match=r"hash\(\) of a text at test_explorer_remarks.py:\d+"):
+    with pytest.warns(ExplorationWarning, match=r"hash\(\) of a string at test_explorer_remarks.py:\d+"):
         report.assert_effectively_once()

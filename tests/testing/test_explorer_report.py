@@ -52,10 +52,10 @@ def trial_step(
         (trial_step(WRITE, REFUSAL, end=Reply(Duplicate(MESSAGE))), "UpdateItem orders o-1: refused, duplicate"),
         (trial_step(WRITE, REFUSAL, end=REFUSAL), "UpdateItem orders o-1: refused, raises ClientError"),
         (trial_step(WRITE, fault=Fault.CRASH_BEFORE, end=Reply(error=Crash())), "CRASH before UpdateItem orders o-1"),
-        (trial_step(WRITE, DONE, fault=Fault.LOST), "UpdateItem orders o-1: applied, but the answer is lost"),
+        (trial_step(WRITE, DONE, fault=Fault.LOST), "UpdateItem orders o-1: applied, but the response is lost"),
         (
             trial_step(WRITE, DONE, REFUSAL, fault=Fault.RETRIED, end=Reply()),
-            "UpdateItem orders o-1: applied, the answer is lost, sent again by the driver: refused",
+            "UpdateItem orders o-1: applied, the response is lost, sent again by the driver: refused",
         ),
         (trial_step(None, end=Reply(error=KeyError("a"))), "sends nothing, raises KeyError"),
     ],
@@ -87,7 +87,7 @@ def test_each_delivery_has_a_column_and_each_step_a_row() -> None:
         "  2                                   GetItem orders o-1: read,\n"
         "                                      nothing there\n"
         "  3                                                                    UpdateItem orders o-1: applied,\n"
-        "                                                                       but the answer is lost\n"
+        "                                                                       but the response is lost\n"
         "     then redelivered until settled:\n"
         "     m3, delivery 1: UpdateItem orders o-1: applied\n"
         "\n"
@@ -99,7 +99,7 @@ def test_each_delivery_has_a_column_and_each_step_a_row() -> None:
 
 def test_an_undisturbed_failure_is_shown_as_plain_deliveries() -> None:
     text = shown(trial_step(WRITE, DONE, settling=True)).text
-    assert "     delivered one at a time, undisturbed:\n     m1, delivery 1: UpdateItem orders o-1: applied\n" in text
+    assert "     delivered one at a time, without faults:\n     m1, delivery 1: UpdateItem orders o-1: applied\n" in text
 
 
 def test_long_redelivery_list_is_truncated() -> None:
@@ -122,7 +122,7 @@ def test_a_report_counts_schedules_and_shows_remarks() -> None:
     assert str(report) == (
         "No counterexample so far.\n"
         "12 schedules run, 3 branches pruned, 0.5 s; deliveries=2, faults=1, reorder=True, concurrency=2\n"
-        "These were not all: raise schedules=, lower the bounds, or look further with explore.random().\n"
+        "Not all schedules were run: pass a higher schedules=, lower the bounds, or continue with explore.random().\n"
         "Slow, because of this."
     )
 
@@ -182,17 +182,17 @@ def sent(**arguments: Any) -> Request:
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        (sent(document={"at": 1}), sent(document={"at": 2}), "in insert_one orders it gave document.at as 1, and then as 2"),
-        (sent(x=[{"a": 1}]), sent(x=[{"a": "1"}]), "it gave x.0.a as 1, and then as '1'"),
-        (sent(document={"_id": 1, "at": 1}), sent(document={"at": 2}), "it gave document.at as 1, and then as 2"),
-        (sent(document={"_id": 1}), sent(document={}), "in insert_one orders its arguments were not the same"),
-        (WRITE, None, "it sent UpdateItem orders o-1 the first time, and nothing the second"),
-        (None, WRITE, "it sent UpdateItem orders o-1 the second time, and nothing the first"),
+        (sent(document={"at": 1}), sent(document={"at": 2}), "document.at of insert_one orders was 1, and then 2"),
+        (sent(x=[{"a": 1}]), sent(x=[{"a": "1"}]), "x.0.a of insert_one orders was 1, and then '1'"),
+        (sent(document={"_id": 1, "at": 1}), sent(document={"at": 2}), "document.at of insert_one orders was 1, and then 2"),
+        (sent(document={"_id": 1}), sent(document={}), "the arguments of insert_one orders differed"),
+        (WRITE, None, "it sent UpdateItem orders o-1 in the first run, and nothing in the second"),
+        (None, WRITE, "it sent UpdateItem orders o-1 in the second run, and nothing in the first"),
     ],
 )
 def test_the_first_difference_is_named(before: Request | None, after: Request | None, told: str) -> None:
     text = difference("m1, delivery 1", before, after)
-    assert text.startswith("m1, delivery 1 is not the same each time that the same schedule is run: ")
+    assert text.startswith("m1, delivery 1 differs between two runs of the same schedule: ")
     assert told in text
     assert "message.child(name)" in text
-    assert "make that in build(store)" in text
+    assert "create that state in build(store)" in text

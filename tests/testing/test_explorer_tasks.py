@@ -150,7 +150,7 @@ def test_a_dependence_on_task_order_gets_a_remark() -> None:
 
     report = explored(handle, deliveries=1, faults=0)
     report.assert_effectively_once(accept="tasks")
-    assert any("It makes a difference which task of a delivery comes first" in remark.text for remark in report.remarks)
+    assert any("The end depends on which task of a delivery comes first" in remark.text for remark in report.remarks)
     assert "['b', 'a']" in str(report)
 
 
@@ -189,7 +189,7 @@ def test_lock_shared_by_two_processes_is_refused_with_the_remedy() -> None:
         with lock:
             await put(collection, "a")
 
-    with pytest.raises(ConfigurationError, match=r"Make locks in build\(store\)"):
+    with pytest.raises(ConfigurationError, match=r"create them in build\(store\)"):
         ends_of(handle)
 
 
@@ -209,13 +209,13 @@ def test_request_in_an_executor_thread_is_refused(in_a_thread: Callable[[Any], A
 
         return handle
 
-    with pytest.raises(ConfigurationError, match=r"update_one t c1 was sent by a thread that the handler has started"):
+    with pytest.raises(ConfigurationError, match=r"update_one t c1 was sent by a thread that the handler started"):
         explore(build, [M1], lambda: mongomock_collection("t"), lambda collection: collection.find_one({}))
 
 
 def test_unsupported_event_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WatchedLoop, "can_watch", lambda _: False)
     with pytest.raises(
-        ConfigurationError, match=r"in an event loop of the kind asyncio.*, in which the explorer cannot tell"
+        ConfigurationError, match=r"in an event loop of the kind asyncio.*, in which the explorer can't control"
     ):
         explore(lambda collection: lambda _: asyncio.run(put(collection, "a")), [M1], world, everything)

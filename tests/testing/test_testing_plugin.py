@@ -169,7 +169,7 @@ def test_test_with_a_blind_observe_fails(run: Run, options: tuple[str, ...]) -> 
     result.stdout.fnmatch_lines(
         [
             "E*AssertionError: No counterexample, but:",
-            "E*No message changes what observe() sees, which is None*",
+            "E*No message changes what observe() sees. It returns None*",
             "E*If that is meant: assert_effectively_once(accept='unobserved')",
             "onewrite: test_it.py::test_right: [[]unobserved] No message changes what observe() sees*",
         ]
@@ -182,8 +182,8 @@ def test_a_doubtful_remark_is_in_the_summary_once(run: Run) -> None:
     result.assert_outcomes(passed=2, warnings=2)
     result.stdout.fnmatch_lines(
         [
-            "*ExplorationWarning: In the end, observe() sees what it saw before the first message*",
-            "onewrite: test_it.py::test_cancelling and 1 more: [[]cancelled] In the end, observe() sees what it saw*",
+            "*ExplorationWarning: In the end, observe() returns the same as before the first message*",
+            "onewrite: test_it.py::test_cancelling and 1 more: [[]cancelled] In the end, observe() returns the same*",
         ]
     )
     run(CANCELLING, "-W", "error").assert_outcomes(failed=1)

@@ -519,8 +519,8 @@ class HandlerCall:
             self._refuse(
                 ConfigurationError(
                     f"{request} was sent in an event loop of the kind {type(loop).__module__}.{type(loop).__qualname__}, in which the "
-                    "explorer cannot tell which request comes first. Let the handler be a coroutine function, or use asyncio.run() while "
-                    "it is explored."
+                    "explorer can't control the order of requests. Make the handler a coroutine function, or use asyncio.run() in the "
+                    "exploration."
                 )
             )
         future = loop.create_future()
@@ -557,7 +557,7 @@ class HandlerCall:
 
     def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
         if self.is_dead:
-            raise Crash(f"The process is dead, and does not send {request}.")
+            raise Crash(f"The process is dead, so {request} isn't sent.")
         waiter = _Waiter(request, asyncio.current_task() if in_an_event_loop() else None, future)
         if self._has_returned and not self._may_go_on:
             self._refuse_left_behind(waiter.task, f"is about to send {request}")
@@ -571,8 +571,8 @@ class HandlerCall:
             task = next(waiter.task for waiter in self._waiters if not waiter.cancelled)
             self._refuse(
                 ConfigurationError(
-                    f"{self.name} has failed and left behind {_description(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel "
-                    "it when the handler fails, or create it in an asyncio.TaskGroup, which does that."
+                    f"{self.name} has failed and left behind {_description(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests "
+                    "since then. Cancel the task when the handler fails, or create it in an asyncio.TaskGroup, which cancels it."
                 )
             )
         self._stand(timers=timers)
@@ -661,8 +661,8 @@ class HandlerCall:
         """Refuse a handler that returned before its work was done. `state` describes the leftover task's state."""
         self._refuse(
             ConfigurationError(
-                f"{self.name} has returned and left behind {_description(task)}, which {state}. The message counts as done by then, so what "
-                "is not done yet is lost if the process ends. Wait for it before the handler returns: await the task or create it in an "
+                f"{self.name} has returned and left behind {_description(task)}, which {state}. The message counts as done by then, so "
+                "unfinished work is lost if the process ends. Before the handler returns, await the task, or create it in an "
                 "asyncio.TaskGroup, and close async generators with contextlib.aclosing."
             )
         )
@@ -765,14 +765,14 @@ class _CallThread:
             self.is_lost = waited >= self.timeout or looks_alike == _MAX_LOOKS_ALIKE or waits_often
             if waited < self.timeout and self.is_lost:
                 raise BlockedError(
-                    f"{name} waits for a lock, a queue or the like, and nothing can let go of that: probably another delivery holds it, which "
-                    "stands still. Make locks in build(store), as each process does. Two processes share no lock. If there is one process and "
-                    "its deliveries never overlap, explore with concurrency=1."
+                    f"{name} waits for a lock or a queue forever: probably a paused delivery holds it. Two processes don't share locks, "
+                    "so create them in build(store). If your service is one process whose deliveries never overlap, explore with "
+                    "concurrency=1."
                 )
             if self.is_lost:
                 raise ConfigurationError(
-                    f"{name} has neither sent a request nor returned for {self.timeout:g} seconds. It probably waits for another thread. If "
-                    "it is only slow, raise timeout=."
+                    f"{name} has neither sent a request nor returned for {self.timeout:g} seconds. It probably waits for another "
+                    "thread. If it's only slow, pass a longer timeout=."
                 )
 
     def _place(self) -> object:

@@ -54,7 +54,7 @@ class PlainMessage:
     def sources(self) -> frozenset[Hashable]:
         if not hasattr(self.message, "source"):
             raise ConfigurationError(
-                f'reorder="within_source" asks each message for its source, and {self.message!r} has none.'
+                f'reorder="within_source" needs the source of each message, but {self.message!r} has none.'
             )
         return frozenset([self.message.source])
 
@@ -153,8 +153,8 @@ def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     for name in ids:
         if ids.count(name) > 1:
             raise ConfigurationError(
-                f"Two messages have the id {name!r}: the explorer itself delivers each more than once, so leave the copy out. If it is another "
-                "message, give it an id of its own, as in sqs_event(body, ids=['m-2']) or kinesis_event(body, sequence=2)."
+                f"Two messages have the ID {name!r}. The explorer redelivers each message itself, so remove the copy. If it's another "
+                "message, give it its own ID, for example sqs_event(body, ids=['m-2']) or kinesis_event(body, sequence=2)."
             )
     return deliverables
 
@@ -232,9 +232,8 @@ def _check_copies(message: Any, place: str) -> None:
         copy.deepcopy(message)
     except Exception as error:
         raise ConfigurationError(
-            f"{place} cannot be copied ({type(error).__name__}: {error}), but each delivery "
-            "is given a copy of its message. Give messages that a queue could carry: let build(store) make what the handler needs "
-            "beside them."
+            f"{place} cannot be copied ({type(error).__name__}: {error}), but each delivery gets a copy of its message. Pass messages "
+            "that a queue could carry, and create everything else that the handler needs in build(store)."
         ) from error
 
 

@@ -34,32 +34,38 @@ def why_incomparable(value: object) -> str | None:
         if value == copy.deepcopy(value):
             return None
     except Exception as error:
-        return f"it is of type {kind}, which cannot be copied and compared ({type(error).__name__}: {error}): let observe() return a list, a dict or a dataclass"
-    return f"it is of type {kind}, which does not equal a copy of itself: let observe() return what is in it, as a list, a dict or a dataclass"
+        return (
+            f"it is of type {kind}, which can't be copied and compared ({type(error).__name__}: {error}). Return a list, a dict, or a "
+            "dataclass from observe()"
+        )
+    return (
+        f"it is of type {kind}, which doesn't equal a copy of itself. Return its content from observe(), as a list, a dict, or a "
+        "dataclass"
+    )
 
 
 # --- differences ------------------------------------------------------------------------------------------------------
 
 _REDELIVERY = "A redelivery must send what the first delivery sent."
 _CLOCK = (
-    "That is the time, which the handler takes from the clock of the machine, as datetime.now() and time.time() do. Take it from the "
-    "message, or freeze it around explore(), with freezegun or with time-machine (tick=False). A lease of your own needs a clock that moves "
-    f"on with each delivery: make it in build(store), as itertools.count(1_800_000_000, 60). {_REDELIVERY}"
+    "That is the time, from the machine's clock. Take the time from the message, or freeze it around explore() with freezegun, or with "
+    "time-machine and tick=False. A lease of your own needs a clock that advances with each delivery: create one in build(store), for "
+    f"example itertools.count(1_800_000_000, 60). {_REDELIVERY}"
 )
-_RANDOM = f"That looks random. Take ids from the message, as message.child(name) gives them. {_REDELIVERY}"
+_RANDOM = f"That looks random. Derive IDs from the message with message.child(name). {_REDELIVERY}"
 _MEMORY = (
-    "From the second time on it does the same, so it goes by what a module keeps from one build(store) to the next: a global, a cache, "
-    "functools.cache, an attribute of a class. build(store) is called before each schedule, as a new process would begin: make there what "
-    "the handler remembers, or empty it there."
+    "It's the same from the second run on, so the handler depends on state that a module keeps: a global, a cache, functools.cache, or "
+    "an attribute of a class. build(store) is called before each schedule, like the start of a new process: create that state there, "
+    "or clear it."
 )
 _UNKNOWN = (
-    "Either the handler makes that up: take ids from the message, as message.child(name) gives them, and take the time from an argument "
-    f"that the test sets. {_REDELIVERY} Or it goes by what a module keeps from one build(store) to the next, such as a counter or a "
-    "cache: make that in build(store), which is called before each schedule."
+    "Either the handler generates it: derive IDs from the message with message.child(name), and pass the time as an argument that the "
+    f"test sets. {_REDELIVERY} Or the handler depends on state that a module keeps, such as a counter or a cache: create that state in "
+    "build(store), which is called before each schedule."
 )
 _MADE_UP = (
-    "Let observe() leave out what the database, the driver or observe() itself makes up, such as the time or an _id. What it sees beside the "
-    "store must be made in world(), or be emptied in build()."
+    "Leave generated values out of observe(), such as the time or an _id. Create everything that observe() reads outside the store in "
+    "world(), or clear it in build()."
 )
 _BEFORE_SECOND_VALUE = frozenset({"AND", "BETWEEN", "IN"})  # in an expression, between an attribute and a placeholder
 _OURS = ("ow_", ":ow_", "outbox_")  # prefixes of onewrite's own names, whose values contain times
@@ -80,7 +86,7 @@ def difference(delivery: str, before: Request | None, after: Request | None, *, 
     remedy = _MEMORY if lasting else _UNKNOWN
     if before is None or after is None:
         sending, silent = ("first", "second") if after is None else ("second", "first")
-        description = f"it sent {before or after} the {sending} time, and nothing the {silent}"
+        description = f"it sent {before or after} in the {sending} run, and nothing in the {silent}"
     else:
         path, *values = _first(dict(before.arguments), dict(after.arguments)) or ("its arguments", before, after)
         if all(is_time(value, _FAR) for value in values):
@@ -88,12 +94,12 @@ def difference(delivery: str, before: Request | None, after: Request | None, *, 
         elif all(map(_is_random, values)) and not lasting:
             remedy = _RANDOM
         if str(before) != str(after):
-            description = f"it sent {before} the first time, and {after} the second"
+            description = f"it sent {before} in the first run, and {after} in the second"
         elif path == "its arguments":
-            description = f"in {before} its arguments were not the same"
+            description = f"the arguments of {before} differed"
         else:
-            description = f"in {before} it gave {_field_at(path, before)} as {values[0]!r}, and then as {values[1]!r}"
-    return f"{delivery} is not the same each time that the same schedule is run: {description}. {remedy}"
+            description = f"{_field_at(path, before)} of {before} was {values[0]!r}, and then {values[1]!r}"
+    return f"{delivery} differs between two runs of the same schedule: {description}. {remedy}"
 
 
 def _field_at(path: str, request: Request) -> str:
@@ -114,7 +120,7 @@ def difference_of_states(one: object, other: object) -> str:
     """Return how two states differ although the same requests led to them, and the remedy."""
     path, *values = _first(one, other) or ("", one, other)
     location = f" at {path}" if path else ""
-    return f"the same requests end in {values[0]!r}{location} one time and in {values[1]!r} another. {_MADE_UP}"
+    return f"the same requests end in {values[0]!r}{location} in one run, and in {values[1]!r} in another. {_MADE_UP}"
 
 
 def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
@@ -122,11 +128,11 @@ def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
     business_state = _without_ledgers(observed)
     if any(business_state == _without_ledgers(state) for state in expected):
         return (
-            "They differ only in what onewrite keeps in the entity, which is not the same after each schedule: let observe() leave that "
-            "out, as get_item(...), find_one(...) and without_ledger(...) of a guarded store do"
+            "They differ only in onewrite's fields, which depend on the schedule. Leave these out of observe(), with get_item(...), "
+            "find_one(...), or without_ledger(...) of a guarded store"
         )
     if any(_sort_lists(observed) == _sort_lists(state) for state in expected):
-        return "They differ only in the order of a list. If the order does not matter, let observe() sort it"
+        return "They differ only in the order of a list. If the order doesn't matter, sort the list in observe()"
     return None
 
 

@@ -188,7 +188,7 @@ class Exploration:
         )
         if self.ok and not self.exhausted and not self.sampled:
             paragraphs.append(
-                "These were not all: raise schedules=, lower the bounds, or look further with explore.random()."
+                "Not all schedules were run: pass a higher schedules=, lower the bounds, or continue with explore.random()."
             )
         return "\n".join([*paragraphs, *map(str, self.remarks)])
 
@@ -220,7 +220,7 @@ def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
     lines += _rows(steps)
     if redeliveries := [f"{step}{step.values}" for step in all_steps if step.settling]:
         # If the schedule doesn't have steps of its own, these are first deliveries, not redeliveries.
-        lines.append(f"     {'then redelivered until settled' if steps else 'delivered one at a time, undisturbed'}:")
+        lines.append(f"     {'then redelivered until settled' if steps else 'delivered one at a time, without faults'}:")
         for line in redeliveries[:_REDELIVERIES_SHOWN]:
             lines += textwrap.wrap(line, _WIDTH, initial_indent="     ", subsequent_indent="       ")
         if len(redeliveries) > _REDELIVERIES_SHOWN:
@@ -243,9 +243,11 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     if step.taken_step.cancelled:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
     if fault is Fault.RACED:
-        return f"{request}: at once with the write before, so it finds no document: {answers[0]}{_ending(step, part_titles)}"
+        return (
+            f"{request}: together with the previous write, so it finds no document: {answers[0]}{_ending(step, part_titles)}"
+        )
     if fault is Fault.RETRIED:
-        return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step, part_titles)}"
+        return f"{request}: {answers[0]}, the response is lost, sent again by the driver: {answers[1]}{_ending(step, part_titles)}"
     return f"{request}: {answers[0]}{fault.words}{_ending(step, part_titles)}"
 
 

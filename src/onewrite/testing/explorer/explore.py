@@ -306,8 +306,7 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
 
 _UNTRIED = Remark(
     "untried",
-    "The one schedule within these bounds was run, in which nothing goes wrong and nothing comes twice: any handler would pass. Leave out "
-    "deliveries=1 or faults=0.",
+    "These bounds allow only one schedule, without faults or redeliveries, so any handler would pass. Omit deliveries=1 or faults=0.",
 )
 
 

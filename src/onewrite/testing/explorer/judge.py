@@ -100,7 +100,7 @@ T = TypeVar("T")
 # In seconds. gmtime() and datetime.now() might read a clock some milliseconds behind the clock of time.time().
 _CLOCKS_APART = 0.02
 _OWN_LEASE = (
-    "If the handler waits for a lease or a circuit breaker of its own to end, give that a clock that moves on with each delivery: make it in "
+    "If the handler waits for its own lease or circuit breaker, give that a clock that advances with each delivery: create one in "
     "build(store), for example itertools.count(1_800_000_000, 60)"
 )
 MOST_ORDERS = 5040  # tried to find the expected states: all orders of seven messages or records
@@ -191,9 +191,7 @@ class Judge:
     def find_remarks(self, *, passes: bool) -> Iterator[Remark]:
         """Yield the report's remarks. If no schedule ends wrongly, process the messages undisturbed once more to find them."""
         if self._some_untried:
-            text = (
-                f"The messages and their tasks have more than {MOST_ORDERS} orders: not all were tried for what is expected."
-            )
+            text = f"The messages and their tasks have more than {MOST_ORDERS} orders, so the expected states come from only some of them."
             yield Remark(NOTE, text)
         if not passes:
             return
@@ -203,14 +201,15 @@ class Judge:
         if self.subject.hashes_at is not None:
             yield Remark(
                 "hash",
-                f"The handler asks for the hash() of a text at {place_in_words(self.subject.hashes_at)}, and another process answers something "
-                "else, so a redelivery may go elsewhere. Use zlib.crc32 or hashlib, which answer the same everywhere.",
+                f"The handler uses the hash() of a string at {place_in_words(self.subject.hashes_at)}. It differs between processes, so "
+                "a redelivery can write somewhere else. Use zlib.crc32 or hashlib instead.",
             )
         if self._depends_on_tasks:
+            ends = " and ".join(map(repr, self._depends_on_tasks))
             yield Remark(
                 "tasks",
-                "It makes a difference which task of a delivery comes first, also where they run one after the other. All of that counts as "
-                f"right: {' and '.join(map(repr, self._depends_on_tasks))}. If it is not, let one task wait for the other.",
+                f"The end depends on which task of a delivery comes first, even without faults. All of these ends count as correct: {ends}. "
+                "If one is wrong, await one task before you start the other.",
             )
 
     @property
@@ -240,8 +239,8 @@ class Judge:
         if self._observes_memory():
             if subject.recovers:  # building the handler after a crash would reset the data that `observe` reads
                 raise ConfigurationError(
-                    "build(store) asks the store for data, and what observe() sees beside the store lasts no longer than the handler: make "
-                    "that in world()."
+                    "build(store) reads data from the store, so it runs again after a crash, and would reset what observe() reads "
+                    "outside the store. Create that in world()."
                 )
         elif not (subject.recovers and subject.bounds.faults):  # with both, a crash does more than end a delivery
             subject.recall = Recall(subject.key, lambda: subject.threads.names_used or subject.deliveries_differ)
@@ -383,7 +382,7 @@ class Judge:
             self.try_more(self._order)
         if not self.expected:
             failures = [reference.failure for reference in self._references.values() if reference.failure is not None]
-            raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Fix that first.")
+            raise ConfigurationError(f"The handler fails even without faults: {failures[0]}. Fix that first.")
 
     def differs(
         self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, *, lasting: bool = False
@@ -448,8 +447,9 @@ class Judge:
         new_reference = self._reference(order)
         if new_reference.observed != reference.observed:
             raise ConfigurationError(
-                f"world() must make the same each time: after undisturbed processing, observe() saw {reference.observed!r}, and after the "
-                f"same in a new world {new_reference.observed!r}. Let world() make anew or empty what observe() looks at, such as a queue."
+                f"world() must create the same state each time: after processing without faults, observe() returned "
+                f"{reference.observed!r}, and in a new world {new_reference.observed!r}. Create or clear everything that observe() "
+                "reads in world(), such as a queue."
             )
 
     def _compare(self, one: Reference, other: Reference, *, lasting: bool = False) -> None:
@@ -511,7 +511,7 @@ class Judge:
                 raise
             except Exception as error:
                 raise ConfigurationError(
-                    f"observe(store) fails after undisturbed processing: {error_in_words(error)}."
+                    f"observe(store) fails after processing without faults: {error_in_words(error)}."
                 ) from error
             return Reference(order, taken_steps, observation, trial.position, incomplete, None, tuple(trial.widths))
         finally:
@@ -562,7 +562,7 @@ class Judge:
             return f"the invariant is broken: {error_in_words(error)}"
         if isinstance(result, tuple) or is_read_once(result):
             raise ConfigurationError(
-                f"The invariant returned {result!r}, which counts as true whatever is in it: return True or False, or use assert."
+                f"The invariant returned {result!r}, which is true regardless of its content. Return True or False, or use assert."
             )
         self._invariant_says = self._invariant_says or result is not None
         self._invariant_asks = self._invariant_asks or bool(self.subject.look_requests)

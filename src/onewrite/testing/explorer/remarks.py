@@ -121,8 +121,8 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
     if errors and all(any(result.error is not None for result in part_results.values()) for part_results in others):
         for part, error in errors.items():
             text = (
-                f"{_name(subject, part)} raises {error_in_words(error)} although nothing disturbs it, and is done only when it is "
-                "delivered again. If that isn't intended, fix it: a queue gives up a message after some failures."
+                f"{_name(subject, part)} raises {error_in_words(error)} without any fault, and settles only after a redelivery. If that "
+                "isn't intended, fix it, because a queue gives up a message after some failures."
             )
             yield Remark("raises", text)
     yield from islice(_on_returns(subject, results), 1)
@@ -156,12 +156,12 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
     if all(order_result.end == first.start for order_result in in_each_order):
         yield Remark(
             "cancelled",
-            "In the end, observe() sees what it saw before the first message, so a handler that never does anything would pass. Give "
-            "messages that do not cancel each other out, or let observe() see more of what they do.",
+            "In the end, observe() returns the same as before the first message, so a handler that does nothing would pass. Pass "
+            "messages that don't cancel each other out, or return more from observe().",
         )
     for part, result in best_results.items():
         if result.has_changed and part not in seen_parts and not result.says_why:
-            text = f"{_name(subject, part)} changes nothing that observe() sees: if it takes effect twice, nobody notices."
+            text = f"{_name(subject, part)} changes nothing that observe() returns, so a second effect would go unnoticed."
             yield Remark("unseen", text)
 
 
@@ -171,9 +171,11 @@ def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterato
     code = getattr(inspect.unwrap(invariant), "__code__", None)
     names = [] if code is None else [name.opname for name in dis.get_instructions(code)]
     if any(name in _COMPARISONS and other == "POP_TOP" for name, other in pairwise(names)):
-        yield Remark("unchecked", "The invariant compares, and does nothing with the result: return it, or assert it.")
+        yield Remark(
+            "unchecked", "The invariant compares two values and discards the result. Return the result, or assert it."
+        )
     elif not asks:
-        yield Remark("unchecked", "The invariant returns None each time, and asks none of the stores: it checks nothing.")
+        yield Remark("unchecked", "The invariant checks nothing: it always returns None, and reads none of the stores.")
 
 
 def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
@@ -185,8 +187,9 @@ def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
                 check_return(result.returned)
             except WrongReturn:
                 text = (
-                    f"For {_name(subject, part)} the handler returns a {type(result.returned).__name__}, which counts as done here. sqs_handler "
-                    "and the other decorators refuse it, so the message would come again: return the outcome, a sequence of outcomes, or None."
+                    f"For {_name(subject, part)} the handler returns a {type(result.returned).__name__}, which counts as done here. "
+                    "sqs_handler and the other decorators refuse it, so the message would be redelivered. Return the outcome, a "
+                    "sequence of outcomes, or None."
                 )
                 yield Remark("returns", text)
 
@@ -215,15 +218,15 @@ def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
     if results[part].is_forestalled:
         is_applied = any(isinstance(outcome, Applied) for outcome in results[part].outcomes)
         text = (
-            f"{_name(subject, part)} {'is Applied and writes nothing but its mark' if is_applied else 'is refused for good'} where it comes "
-            f"after {earlier}, which has created its entity: what it writes elsewhere is lost. If that is not meant, let the others not "
-            "create the entity: without an upsert they are Missing, and come again."
+            f"{_name(subject, part)} {'is Applied and writes nothing but its mark' if is_applied else 'is refused for good'} if it "
+            f"comes after {earlier}, which creates its entity, so its other writes are lost. If that isn't intended, don't create the "
+            "entity by an upsert: the outcome is then Missing, and the message is redelivered."
         )
     else:
         position = f"before {later}" if later else f"after {earlier}"
         text = (
-            f"{_name(subject, part)} finds nothing and does nothing where it comes {position}, and never is redelivered. If its effect is lost "
-            "by that, raise there, or let a guarded write answer Missing: both bring it back."
+            f"{_name(subject, part)} finds nothing and does nothing if it comes {position}, and is never redelivered. If that loses its "
+            "effect, raise, or return the Missing of a guarded write: both cause a redelivery."
         )
     return Remark("early", text)
 
@@ -234,16 +237,16 @@ def _on_unobserved(subject: Subject, results: PartResults, observe: Callable[[],
     look_requests = subject.look_requests
     text = "No message changes what observe() sees"
     if value is None:
-        text += ", which is None: perhaps it lacks a return"
+        text += ". It returns None: a return might be missing"
     elif not look_requests:
-        text += ": it asks none of the stores"
+        text += ". It reads none of the stores"
     refusals = [type(outcome).__name__ for result in results.values() for outcome in result.outcomes if result.says_why]
     if refusals and all(result.says_why for result in results.values()):
         return f"{text}. Each message was {', '.join(dict.fromkeys(refusals))}: does world() put in what they need?"
     if look_requests and writes:
         asks, write_list = (list_in_words(list(dict.fromkeys(map(str, requests)))) for requests in (look_requests, writes))
         text += f". It asks {asks}; the handler writes {write_list}"
-    return f"{text}. A handler that does everything twice would pass. Let observe() return what the handler changes."
+    return f"{text}. A handler that does everything twice would pass. Return the handler's changes from observe()."
 
 
 def list_in_words(names: Sequence[str]) -> str:
@@ -252,14 +255,14 @@ def list_in_words(names: Sequence[str]) -> str:
 
 def _on_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -> str:
     names = ", ".join(_name(subject, other) for other in earlier)
-    text = f"{_name(subject, part)} changes nothing when it is processed undisturbed{f' after {names}' if names else ''}"
+    text = f"{_name(subject, part)} changes nothing when it's processed without faults{f' after {names}' if names else ''}"
     if any(isinstance(outcome, Duplicate) for outcome in result.outcomes):
-        text += ", because the guarded store takes it for a duplicate"
+        text += ", because the guarded store considers it a duplicate"
     if not earlier:
-        return f"{text}. If it should, check the condition of its write, and what world() puts into the store."
+        return f"{text}. If it should, check the condition of its write, and the data that world() creates."
     return (
-        f"{text}. If it should, check by what the handler tells messages apart: an order id or a digest of the payload may be "
-        "the same in two messages."
+        f"{text}. If it should, check how the handler distinguishes messages: two can have the same order ID, or the same digest of the "
+        "payload."
     )
 
 

@@ -404,8 +404,8 @@ class OneSchedule:
         schedule = run_again(judge, self._steps)
         if schedule.steps[: len(self._steps)] != self._steps:
             self.remark = (
-                "The handler or the bounds have changed since the replay code was made: only those of its steps were run "
-                "that are still possible."
+                "The handler or the bounds have changed since the replay code was created, so only the steps that are still possible "
+                "were run."
             )
         if schedule.finding is None:
             self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, legend_of(judge.subject))]))

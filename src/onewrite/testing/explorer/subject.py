@@ -127,7 +127,7 @@ def _check_answer(answer: Any, *, is_read: bool) -> Any:
         json.dumps(answer, default=_number)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"Lambda makes JSON of what the handler returns, and cannot: {error}. Return None, or a dict with batchItemFailures."
+            f"Lambda can't convert the handler's result to JSON: {error}. Return None, or a dict with batchItemFailures."
         ) from error
     return answer if is_read else None
 
@@ -236,8 +236,8 @@ class Senders:
     def _gate(self, request: Request, *, awaited: bool) -> Any:
         if request.arguments.get("session") is not None:
             raise ConfigurationError(
-                f"{request} was sent in a session that was started before the exploration, so its commit would not be seen: let "
-                "the handler start its session itself."
+                f"{request} was sent in a session that began before the exploration, which wouldn't see its commit. Start the session "
+                "in the handler."
             )
         return self._subject.answer(request, awaited=awaited)
 
@@ -369,9 +369,9 @@ class Subject:
         """Raise if the exploration couldn't test anything."""
         if self.misuse is not None or not self.has_written:
             raise self.misuse or ConfigurationError(
-                "No call of the handler has sent a write, so nothing was tested. Give messages that the handler acts on. What the "
-                "explorer sees are requests of boto3 and aiobotocore clients, and of pymongo and mongomock collections, which the "
-                "handler sends itself: not in a process or a thread that was there before, and not by another driver."
+                "No call of the handler sent a write, so nothing was tested. Pass messages that the handler acts on. The explorer sees "
+                "the requests of boto3 and aiobotocore clients, and of pymongo and mongomock collections, that the handler sends "
+                "itself: not in a process or a thread that existed before, and not by another driver."
             )
 
     def key(self, request: Request) -> Hashable:
@@ -386,8 +386,8 @@ class Subject:
         if request.writes and not is_dynamodb(request) and not self._is_acknowledged(request):
             self.refuse(
                 ConfigurationError(
-                    f"{request} was sent with WriteConcern(w=0): MongoDB does not say whether it was done, so it may be lost, and the handler "
-                    'cannot know. Leave out w=0, or use WriteConcern(w="majority").'
+                    f"{request} was sent with WriteConcern(w=0): MongoDB doesn't confirm such a write, so it can be lost without the "
+                    'handler noticing. Omit w=0, or use WriteConcern(w="majority").'
                 )
             )
         if self.recall is not None and not self.must_run and names_its_delivery(request):
@@ -522,8 +522,8 @@ class Subject:
         if call is None or not call.runs_in_this_thread:
             self.refuse(
                 ConfigurationError(
-                    f"{request} was sent by a thread that the handler has started, or after the handler had returned: the explorer cannot "
-                    "tell when it would come. Let the handler send its requests itself while it is explored."
+                    f"{request} was sent by a thread that the handler started, or after the handler returned, so the explorer can't "
+                    "control when it arrives. In the exploration, send requests in the handler itself."
                 )
             )
         # A store can send a lasting request, such as a request for the table's indexes, once and cache the response. The time of
@@ -549,8 +549,8 @@ class Subject:
             if self.machine.is_async and in_an_event_loop():
                 self.refuse(
                     ConfigurationError(
-                        f"{request} was sent by a blocking client in a coroutine, and the stores of world() are asynchronous: let build, "
-                        "observe and the invariant use the stores that they are given."
+                        f"{request} was sent by a blocking client in a coroutine, but the stores of world() are asynchronous. In build, "
+                        "observe, and the invariant, use the stores that are passed."
                     )
                 )
             return self.complete(self.machine.perform(request))

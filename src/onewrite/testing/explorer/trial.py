@@ -277,7 +277,7 @@ class Trial:
                     failure = failures[0]
                 elif error is not None:
                     failure = error_in_words(error)
-        return failure or f"the handler never says that it is done{_why_never_done(self.steps[-1])}"
+        return failure or f"the handler never settles the message{_why_never_done(self.steps[-1])}"
 
     def deliver(self, message: int, parts: tuple[int, ...]) -> Reply:
         """Deliver these parts of the message once more, from start to end, regardless of the bounds and any time later."""
@@ -446,13 +446,13 @@ def _why_never_done(last: TrialStep) -> str:
     """Explain why a message is never settled, based on its last delivery."""
     unsettled_outcomes = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
     if not unsettled_outcomes:
-        return f". Its last answer was {last.end.value!r}" if last.repeated_parts and last.end is not None else ""
-    text = f". The last answer of the guarded store was {type(unsettled_outcomes[-1]).__name__}"
+        return f". Its last result was {last.end.value!r}" if last.repeated_parts and last.end is not None else ""
+    text = f". The guarded store's last outcome was {type(unsettled_outcomes[-1]).__name__}"
     if not isinstance(unsettled_outcomes[-1], Busy):
         return text
     return (
-        f"{text}: the step is another delivery's until its lease ends. Give the store no clock=, so its time goes on with each delivery, and "
-        f"explore with a longer redelivered_after= if the lease does not end within {ROUNDS} redeliveries"
+        f"{text}: another delivery holds the step until its lease ends. Don't pass clock= to the store, so that its time advances with "
+        f"each delivery. If the lease doesn't end within {ROUNDS} redeliveries, pass a longer redelivered_after="
     )
 
 
