@@ -76,7 +76,8 @@ def test_worker_exits_and_names_line_if_slots_hang(sqs: HttpSqs, tmp_path: Path)
         command.process.kill()
         command.process.wait()
     assert re.search(
-        r"onewrite: \d of 4 slots are lost .*, such as record m-\d+, message m-\d+ at handlers.py:\d+ hang\.", command.log
+        r"onewrite: \d of 4 slots are lost .*, for example record m-\d+, message m-\d+ at handlers.py:\d+ hang\.",
+        command.log,
     ), command.log
     assert "Traceback" not in command.log
     assert sqs.counts("orders")["Left"] == 4

@@ -166,7 +166,7 @@ def test_second_signal_ends_startup_immediately(folder: Path) -> None:
 def test_signal_at_interpreter_exit_keeps_the_exit_code(folder: Path) -> None:
     process = run(folder, "the interpreter's last moment", signal.SIGTERM)
     assert process.returncode == 2
-    assert "cannot use the queue" in process.stderr
+    assert "can't use the queue" in process.stderr
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -183,7 +183,7 @@ def test_unusable_queue_returns_2_with_the_remedy(sqs: FakeSqs, capsys: pytest.C
 
     sqs.before = refuse
     assert run() == 2
-    assert f"onewrite: The worker cannot use the queue {URL}" in capsys.readouterr().err
+    assert f"onewrite: The worker can't use the queue {URL}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [["--queue-url", "http://127.0.0.1:1/0/orders"], ["--region", "eu west"]])

@@ -166,7 +166,7 @@ def test_an_overdue_group_is_given_back_as_a_whole(
     send(sqs, "a1", "a2", "a3")
     with caplog.at_level(logging.WARNING), pytest.raises(WorkerStuck, match="1 of 1 slots"):
         worker(sqs, lambda _: time.sleep(400), timeout=12).run()
-    assert re.search("not ended 12 seconds .* message a1 .* message a2 .* message a3", caplog.text)
+    assert re.search("not finished after 12 seconds.* message a1 .* message a2 .* message a3", caplog.text)
     assert {stored.visible_at <= time.now for stored in sqs.messages} == {True}
     assert len(sqs.messages) == 3
 

@@ -92,7 +92,7 @@ class Watcher(logging.Handler):
         self.answers: list[tuple[int, dict[str, Any]]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "not gone round" in record.getMessage():
+        if "hasn't responded" in record.getMessage():
             with closing(HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)) as connection:
                 connection.request("GET", "/health")
                 answer = connection.getresponse()
@@ -161,7 +161,7 @@ def test_a_blocked_event_loop_ends_the_worker_with_its_line(
     for number in range(30):
         sqs.send(f"m{number}")
     stuck = worker(sqs, handler, in_flight=in_flight, health_port=watched._port, **options)
-    with pytest.raises(WorkerStuck, match=rf"not gone round for \d+ seconds.*at {LINE}"):
+    with pytest.raises(WorkerStuck, match=rf"hasn't responded for \d+ seconds, at {LINE}"):
         run(stuck)
     assert TIMEOUT <= sqs.time.now <= TIMEOUT + 2 * SILENCE
     [(status, page)] = watched.answers
@@ -178,7 +178,7 @@ def noticed() -> Iterator[threading.Event]:
 
     class Noticed(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "not gone round" in record.getMessage():
+            if "hasn't responded" in record.getMessage():
                 event.set()
 
     log = Noticed()
@@ -210,7 +210,7 @@ def test_a_loop_that_goes_round_again_does_its_work(
     assert run(worker(sqs, stands_still_once(noticed, time, done), timeout=3600, stop_when_empty=True))
     assert sorted(done) == sorted(f"m{number}" for number in range(25))
     assert sqs.messages == []
-    assert "The event loop runs again." in caplog.text
+    assert "The event loop responds again." in caplog.text
 
 
 def test_fifo_groups_keep_their_order_after_a_blocked_loop(
@@ -233,7 +233,7 @@ def test_a_loop_ended_by_user_code_ends_the_worker(sqs: FakeSqs) -> None:
         await asyncio.Event().wait()
 
     sqs.send("m")
-    with pytest.raises(WorkerStuck, match="has ended the event loop"):
+    with pytest.raises(WorkerStuck, match="ended the event loop"):
         run(worker(sqs, sqs_handler(identity)(handle)))
     assert sqs.time.now <= TIMEOUT
 
@@ -285,7 +285,7 @@ def test_tasks_that_ignore_their_cancellation_end_the_worker(sqs: FakeSqs, block
 
     for number in range(20):
         sqs.send(str(number))
-    with pytest.raises(WorkerStuck, match="have not ended 100 seconds after they began"):
+    with pytest.raises(WorkerStuck, match="haven't finished 100 seconds after they began"):
         run(worker(sqs, sqs_handler(identity)(handle), in_flight=6))
     assert sqs.time.now <= 5 * TIMEOUT
 
@@ -310,7 +310,7 @@ def test_a_request_that_never_ends_ends_the_worker(method: str, sqs: FakeSqs, ti
     for number in range(3):
         sqs.send(f"m{number}")
     sqs.before = hang
-    with pytest.raises(WorkerStuck, match=rf"{method} has not ended for 9\d\d seconds"):
+    with pytest.raises(WorkerStuck, match=rf"{method} hasn't returned for 9\d\d seconds"):
         run(worker(sqs, sqs_handler(identity)(handle)))
 
 
@@ -322,7 +322,7 @@ def test_blocked_rounds_end_the_worker_with_their_line(
         block()
 
     monkeypatch.setattr(Journal, "sum_up", write_to_a_log_that_blocks)
-    with pytest.raises(WorkerStuck, match=r"no rounds for \d+ seconds: it is at test_sqs_stuck\.py:\d+ "):
+    with pytest.raises(WorkerStuck, match=r"hasn't begun a round for \d+ seconds, at test_sqs_stuck\.py:\d+ "):
         run(worker(sqs, sqs_handler(identity)(lambda _: None)))
 
 

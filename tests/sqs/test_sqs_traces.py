@@ -20,7 +20,7 @@ from tests.support.seams import worker_in
 EPOCH = 1_790_000_000.0
 MOST = 3
 NAMED = "message evt-1 of source order-7, sequence 2"
-LAST = f"This was delivery {MOST} of {MOST}, the last one: the queue moves it to orders-dead."
+LAST = f"This was the last delivery, {MOST} of {MOST}: the queue moves the message to orders-dead."
 
 
 def identity(record: Any) -> Message:
@@ -101,7 +101,7 @@ def test_a_dead_message_that_never_ended_has_a_line(mortal: FakeSqs, caplog: pyt
     with pytest.raises(WorkerStuck):
         worker(mortal, sqs_handler(identity)(lambda _: mortal.time.sleep(inf)), in_flight=5, wait=0).run()
     assert NAMED in last_words(caplog)
-    assert "did not end in time" in last_words(caplog)
+    assert "didn't finish in time" in last_words(caplog)
 
 
 def test_a_dead_message_that_never_began_has_a_line(time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,7 +125,7 @@ def test_a_dead_message_of_stopping_workers_has_a_line(mortal: FakeSqs, caplog: 
     for _ in range(MOST):
         workers.append(worker(mortal, sqs_handler(identity)(defer), wait=0))
         workers[-1].run()
-    told = [record for record in caplog.records if "because the worker stops" in record.getMessage()]
+    told = [record for record in caplog.records if "because the worker is stopping" in record.getMessage()]
     assert [record.levelname for record in told] == ["INFO", "INFO", "WARNING"]
     assert all(NAMED in record.getMessage() for record in told)
     assert told[-1].getMessage().endswith(LAST)
@@ -180,7 +180,7 @@ def test_messages_in_progress_at_the_deadline_are_named(sqs: FakeSqs, caplog: py
     over.set()
     for thread in {*threading.enumerate()} - before:
         thread.join(30)  # or it would write to the log of another test
-    assert f"not everything has ended in time: what has not is redelivered: record message-1, {NAMED}" in caplog.text
+    assert f"stopped before these messages finished, so they are redelivered: record message-1, {NAMED}" in caplog.text
 
 
 def test_a_failing_log_filter_costs_lines_only(

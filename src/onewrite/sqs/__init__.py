@@ -1,4 +1,4 @@
-"""Runs a decorated handler outside Lambda: `Worker` receives messages from SQS, and gives them to it one by one, or by groups."""
+"""`Worker` runs a decorated handler outside Lambda: it receives messages from SQS, and passes them on one by one, or in groups."""
 
 from onewrite.core.extras import name_extra
 

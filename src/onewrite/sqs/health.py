@@ -30,14 +30,14 @@ from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import Reason
 from onewrite.sqs.waiting import QueueMessage
 
-SUMMARY = 60.0  # seconds between two lines that sum up
+SUMMARY = 60.0  # seconds between two summaries in the log
 _MAX_NAMED = 20  # messages in one line
 
 _NOTABLE = (Reason.FAILED, Reason.DEFERRED, Reason.BUSY, Reason.UNCERTAIN, Reason.SUPERSEDED)
 
 
 def format_name(message: QueueMessage) -> str:
-    """Return the name of a message at hand. Its own id is known only after its identity was read."""
+    """Return the SQS ID of a record, followed by the names of its messages if the identity has read them."""
     names = [full_name(processed_message) for processed_message in message.messages[:_MAX_NAMED]]
     return ", ".join([f"record {printable(message.content['MessageId'])}", *names])
 
@@ -49,7 +49,7 @@ def format_names(members: Sequence[QueueMessage]) -> str:
 
 
 class Journal:
-    """The log and the counts of a worker. `hook` is called for each message that was processed, like a handler's `on_outcome`."""
+    """The log and the counts of a worker. It calls `hook` for each processed message, like a handler's `on_outcome`."""
 
     def __init__(self, handler: Handler[Any], queue: SqsQueue, hook: Hook | None, clock: Callable[[], float]) -> None:
         self._handler, self._name, self._queue = handler, handler.name, queue
@@ -62,46 +62,49 @@ class Journal:
         self.timeouts = 0
 
     def count(self, results: Iterable[Result | None]) -> None:
-        """Count the results, for the pages and the sums. The lock of the threads is held."""
+        """Count the results, for the pages and the summaries. The caller holds the threads' lock."""
         for result in filter(None, results):
             self.seconds += result.seconds
             for kind, _ in kinds_of(result.reported):
                 self.ends[kind] += 1
 
     def log_results(self, members: Sequence[QueueMessage], results: Iterable[Result | None]) -> None:
-        """Log the failures among the results, and call the hook. None was not processed."""
+        """Log the failures among the results, and call the hook. A result of None belongs to an unprocessed message."""
         for message, result in zip(members, results, strict=True):
             if result is not None:
                 self._log_result(message, result)
             message.messages = ()
 
     def _log_result(self, message: QueueMessage, result: Result) -> None:
-        """Log one result. No Exception is raised from here: a settled message stays settled, even if the user's hook fails."""
+        """Log one result. Never raise an Exception: a settled message stays settled, even if the user's hook fails."""
         try:
             if not result.settled:
                 message.failure = self._handler.failure(result)
-                # Most other attempts are followed by one that ends well. If none is, `log_return` reports the last one.
+                # After most other failures, a later attempt succeeds. If none does, `log_return` reports the last failure.
                 needs_help = message.is_returned or isinstance(result.unsettled, Missing)
                 self._log(WARNING if needs_help else DEBUG, str(message.failure), message.failure)
             if self._hook is not None:
                 self._hook(result.message, result.reported, result.seconds)
         except Exception as error:
-            log(WARNING, "%s: a hook raised %s", self._name, type(error).__name__)
+            log(
+                WARNING,
+                "%s: on_outcome raised %s. The message is unaffected, but its metrics are incomplete",
+                self._name,
+                type(error).__name__,
+            )
 
     def _ending(self, message: QueueMessage) -> str:
-        """Return the words for the last delivery that the queue makes, if the queue counts deliveries."""
+        """Return a sentence about the last delivery before the dead-letter queue, or an empty string."""
         queue = self._queue
         if queue.max_receives is None or message.receives < queue.max_receives:
             return ""
         target = printable(queue.dead_letter_queue)
-        return (
-            f" This was delivery {message.receives} of {queue.max_receives}, the last one: the queue moves it to {target}."
-        )
+        return f" This was the last delivery, {message.receives} of {queue.max_receives}: the queue moves the message to {target}."
 
     def log_return(self, message: QueueMessage, reason: Reason) -> None:
-        """Log that the message is no longer at hand, and not settled.
+        """Log that an unsettled message left the worker, so that the log names each message that ends in a dead-letter queue.
 
-        So each message that ends in a dead-letter queue has a line that names it. A message that was never processed has only SQS's own name.
+        A message that was never processed is named by its SQS ID only.
         """
         message.is_returned = True
         ending = self._ending(message)
@@ -110,9 +113,9 @@ class Journal:
         self._log(level, text, message.failure, last_delivery=bool(ending))
 
     def log_overdue(self, members: Sequence[QueueMessage], timeout: float, place: str | None) -> None:
-        """Log that a load has not ended in time."""
+        """Log that a load hasn't ended in time."""
         self.timeouts += len(members)
-        self.warn(f"not ended {timeout:g} seconds after the start, and given back, at {place}: {format_names(members)}")
+        self.warn(f"not finished after {timeout:g} seconds, and returned to the queue, at {place}: {format_names(members)}")
 
     def warn(self, text: str) -> None:
         self._log(WARNING, text)
@@ -123,7 +126,7 @@ class Journal:
             log(level, "%s: %s", self._name, text, details={"handler": self._name, **failures, **details})
 
     def sum_up(self, *, is_last: bool = False) -> None:
-        """Log one line with the outcomes since the last one, every minute."""
+        """Log the outcomes since the last summary, once a minute."""
         now = self._clock()
         if not is_last and now < self._summed_up + SUMMARY:
             return
@@ -181,7 +184,7 @@ class _Server(ThreadingTCPServer):
 def health_pages(
     host: str, port: int, journal: Journal, counts: Callable[[], Mapping[str, int]], trouble: Callable[[], str | None]
 ) -> Generator[int, None, None]:
-    """Serve the two pages at the port that is returned. `trouble` returns why the worker hangs, if it does."""
+    """Serve the two pages, and return their port. `trouble` returns why the worker hangs, or None."""
 
     def answer(path: str) -> tuple[HTTPStatus, str, str]:
         if path == "/health":
@@ -197,7 +200,7 @@ def health_pages(
         server = _Server(host, port, answer)
     except OSError as error:
         raise ConfigurationError(
-            f"The health endpoint cannot listen on {host}:{port}: {error}. Set another health_host or health_port."
+            f"The health endpoint can't listen on {host}:{port}: {error}. Set a different health_host or health_port."
         ) from error
     threading.Thread(target=server.serve_forever, args=(_CLOSES_WITHIN,), name="onewrite-health", daemon=True).start()
     with server, undo_in_children(server.socket.close):

@@ -1,11 +1,11 @@
-"""The requests to one queue. They are sent again if SQS fails for a moment, and explained if it refuses them.
+"""The requests to one queue. Passing failures are retried, and a refusal is explained.
 
-A worker sends three kinds of them, whose first attempt may do without boto3. All of them may be sent twice:
+A worker sends three kinds of requests, whose first attempt can bypass boto3. Each can safely be sent twice:
 
-- A message that is deleted already is deleted.
-- A message that is hidden already is hidden again, for as long from then on.
-- A ReceiveMessage whose response is lost has hidden its messages, and they come again when their visibility timeout ends. So it is with botocore's
-  own retries, which have the same ReceiveRequestAttemptId on a FIFO queue, and get the same messages at once.
+- Deleting a deleted message succeeds.
+- Hiding a hidden message hides it for the whole time again, counted from the second request.
+- A ReceiveMessage whose response is lost has hidden its messages, so SQS redelivers them when their visibility timeout ends. On a FIFO
+  queue, botocore's retries repeat the ReceiveRequestAttemptId, and get the same messages at once.
 """
 
 from __future__ import annotations
@@ -72,19 +72,19 @@ class LeanQueueClient(LeanClient):
         return self._send("ChangeMessageVisibilityBatch", request)
 
 
-_CONNECTIONS = 50  # botocore's own pool has 10, and opens and closes one for each further request in progress
-_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8)  # seconds before each attempt; botocore has retries of its own within one
+_CONNECTIONS = 50  # botocore's default of 10 opens and closes a connection for each additional concurrent request
+_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8)  # seconds before each attempt, within which botocore retries too
 MAX_ATTEMPTS = len(_PAUSES)
 _ATTRIBUTES = ["QueueArn", "VisibilityTimeout", "RedrivePolicy"]
-_PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility and sqs:GetQueueAttributes"
+_PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, and sqs:GetQueueAttributes"
 
 
 class QueueRefused(OnewriteError):
-    """A queue refuses a request that it has accepted before: a token has expired, a permission was removed, or the queue was deleted."""
+    """A queue refused a request that it accepted before: a token has expired, a permission was removed, or the queue was deleted."""
 
 
 class SqsQueue:
-    """One queue, used by several threads. `visibility`: the seconds for which a received message is hidden; None: the queue's own timeout."""
+    """One queue, used by several threads. `visibility` is how long a received message is hidden, or None for the queue's own timeout."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class SqsQueue:
     ) -> None:
         try:
             attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)["Attributes"]
-        except (BotoCoreError, ClientError) as error:  # also a lost connection: most likely the address is wrong
+        except (BotoCoreError, ClientError) as error:  # a lost connection counts too, because the address is probably wrong
             raise ConfigurationError(_describe_refusal(url, error)) from error
         self.url = url
         self.arn = attributes["QueueArn"]
@@ -105,19 +105,19 @@ class SqsQueue:
         self.visibility = int(attributes["VisibilityTimeout"]) if visibility is None else visibility
         if not self.visibility:
             raise ConfigurationError(
-                f"The visibility timeout of {url} is 0, so every message would come again while it is processed. "
-                "Set a longer one on the queue, or pass visibility_timeout to the worker."
+                f"The visibility timeout of {url} is 0, so every message would be redelivered while it is processed. "
+                "Set a longer timeout on the queue, or pass visibility_timeout= to the worker."
             )
         self._client = client
         self._name_attempt = name_attempt
         self._sleep = sleep
         policy = json.loads(attributes.get("RedrivePolicy") or "{}")
-        # None: the queue has no dead-letter queue.
+        # None means that the queue has no dead-letter queue.
         self.max_receives = int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None
         self.dead_letter_queue = str(policy.get("deadLetterTargetArn", "")).rpartition(":")[2]
 
     def receive(self, number: int, wait: int) -> Sequence[SqsMessage] | None:
-        """Return the messages that SQS has within `wait` seconds. None: the request failed, and another one may not."""
+        """Return the messages that SQS has within `wait` seconds, or None if the request failed but a later request can succeed."""
         options: dict[str, Any] = {
             "MaxNumberOfMessages": number,
             "WaitTimeSeconds": wait,
@@ -135,13 +135,14 @@ class SqsQueue:
         return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
-        """Delete the messages. One that SQS does not delete is redelivered, and is a Duplicate then."""
+        """Delete the messages. If SQS fails to delete a message, its redelivery is a Duplicate."""
         self._send_batch("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
 
     def hide(self, messages: Sequence[tuple[SqsMessage, int]], *, max_attempts: int) -> dict[str, bool]:
-        """Hide each message for its seconds from now. One that SQS does not hide is redelivered when its visibility timeout ends.
+        """Hide each message for its number of seconds from now.
 
-        Return the receipt handles of those, each with whether SQS no longer knows it as received.
+        Return the failed receipt handles, each with whether the receive has expired. SQS redelivers those messages when their visibility
+        timeout ends.
         """
         entries = [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]
         return self._send_batch("change_message_visibility_batch", entries, max_attempts)
@@ -149,9 +150,9 @@ class SqsQueue:
     def _send_batch(
         self, method: str, entries: Sequence[Mapping[str, Any]], max_attempts: int = MAX_ATTEMPTS
     ) -> dict[str, bool]:
-        """Send the entries until SQS has accepted them.
+        """Send the entries until SQS has accepted them. Log the number of failed entries.
 
-        Return the receipt handles of those that it has not, each with whether it never will. The log has their number.
+        Return the failed receipt handles, each with whether SQS refused it for good.
         """
         retries, refusals = [*entries], list[Mapping[str, Any]]()
         for pause in _PAUSES[:max_attempts]:
@@ -165,7 +166,8 @@ class SqsQueue:
                 break
         failures = {entry["ReceiptHandle"]: entry in refusals for entry in [*retries, *refusals]}
         if failures:
-            log(WARNING, "%s: %s: not done for %s of %s messages", self.url, method, len(failures), len(entries))
+            text = "%s: %s failed for %s of %s messages. SQS might redeliver them, which does no harm"
+            log(WARNING, text, self.url, method, len(failures), len(entries))
         return failures
 
     def _try_batch(self, method: str, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -178,7 +180,7 @@ class SqsQueue:
     def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
         if not is_passing(error):
             raise QueueRefused(_describe_refusal(self.url, error)) from error
-        log(WARNING, "%s: %s", self.url, error)
+        log(WARNING, "%s: a request failed. No action is needed unless this repeats: %s", self.url, error)
 
 
 # The region in a queue's host: sqs.eu-west-1.amazonaws.com, sqs-fips.us-east-1.amazonaws.com, vpce-1.sqs.eu-west-1.vpce.amazonaws.com,
@@ -188,30 +190,30 @@ _HOST_WITH_REGION = re.compile(rf"https?://(?:[^/]+\.)?(?:sqs(?:-fips)?\.({_REGI
 
 
 def region_of(url: str) -> str | None:
-    """Return the region that a queue's URL names. A stand-in's names none."""
+    """Return the region in a queue's URL, or None if it has none, for example a stand-in's."""
     match = _HOST_WITH_REGION.fullmatch(url)
     return None if match is None else match[1] or match[2]
 
 
 def default_client(url: str, *, region: str | None = None, endpoint_url: str | None = None) -> Any:
-    """Return a client with enough connections for its threads, in the given region, or the URL's, or the configured one.
+    """Return a client with enough connections for the worker's threads, in the given region, the URL's, or the configured one.
 
-    It does not validate our own requests, which would take a tenth of its time.
+    Parameter validation is off, because it would take a tenth of the client's time.
     """
     import boto3
 
-    sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
+    sdk: Any = boto3  # the type of boto3.client is unknown without boto3-stubs
     config = Config(max_pool_connections=_CONNECTIONS, parameter_validation=False)
     try:
         return sdk.client("sqs", region_name=region or region_of(url), endpoint_url=endpoint_url, config=config)
-    except (BotoCoreError, ValueError) as error:  # a region or an endpoint that is missing or malformed
+    except (BotoCoreError, ValueError) as error:  # the region or the endpoint is missing or malformed
         raise ConfigurationError(_describe_refusal(url, error)) from error
 
 
 def _describe_refusal(url: str, error: Exception) -> str:
     return (
-        f"The worker cannot use the queue {url}: {error} "
-        f"Check the URL, the region, the endpoint and the credentials. The worker needs {_PERMISSIONS}."
+        f"The worker can't use the queue {url}: {error} "
+        f"Check the URL, the region, the endpoint, and the credentials. The worker needs {_PERMISSIONS}."
     )
 
 

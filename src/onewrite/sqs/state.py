@@ -1,17 +1,18 @@
-"""The decisions of a worker about the messages at hand: pure, without a clock, a thread, or a client. The time is an argument.
+"""The decisions of a worker about its messages: pure, without a clock, a thread, or a client. The time is an argument.
 
-A message is received, perhaps waits, is in progress in a slot, and ends. With `group_by` a slot has the messages of a group:
+A received message may wait, and then occupies a slot while it is processed. With `group_by`, a slot has the messages of a group. The
+message ends as:
 
-- settled: it waits to be deleted, together with others. It is never deleted before it is settled.
-- failed: it is left alone, and is redelivered when its visibility timeout ends, with the rest of its FIFO group.
-- deferred, or busy with a step of another worker: it stays at hand without a slot, and is tried again: see `waiting`.
-- superseded: another worker has its step, so it goes back for a moment. Only its next attempt can tell until when.
-- uncertain: an operator must look up the result of its step's effect, so it goes back for longer each time.
-- overdue, if it has taken longer than the timeout: it is given back to the queue, and its slot is lost until it ends.
-  If it is settled later, it is deleted all the same: its effect is written, and another delivery would be a Duplicate.
+- settled: it waits to be deleted, together with other messages. It is never deleted before it is settled.
+- failed: it is redelivered when its visibility timeout ends, with the rest of its FIFO group.
+- deferred, or busy with a step of another worker: the worker keeps it without a slot, and retries it. See `waiting`.
+- superseded: another worker has its step, so it returns to the queue briefly. Its next attempt finds out when the lease ends.
+- uncertain: an operator must look up the result of its step's effect, so each return to the queue is longer.
+- overdue: it took longer than the timeout. It returns to the queue, and its slot is lost until the call ends. If the call settles the
+  message after all, the message is deleted: its effect is written, so another delivery would be a Duplicate.
 
-All messages at hand stay hidden from other workers, for as long as SQS allows. They take `MAX_BYTES` at most, together with
-those that the requests in progress may bring. Deferred messages, with those that wait for them in their groups, take half of it.
+The worker keeps all its messages hidden from other workers, for as long as SQS allows. They take at most `MAX_BYTES`, including the
+messages that requests in progress can bring. Deferred messages and their followers in FIFO groups take at most half of it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from onewrite.batch.report import Result, wait_for_lease
 from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
 from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, size_of
 
-MAX_HIDDEN = 12 * 3600  # seconds that SQS hides a message after it was received, however often that is extended
+MAX_HIDDEN = 12 * 3600  # seconds that SQS hides a received message in total, with all extensions
 
 
 def extension(visibility: int, since: float) -> int:
-    """Return the seconds for which to hide a message that was received so many seconds ago. 0: SQS hides it no longer."""
+    """Return for how many seconds to hide a message that was received `since` seconds ago, or 0 if SQS no longer hides it."""
     return max(0, min(visibility, int(MAX_HIDDEN - since)))
 
 
@@ -41,8 +42,10 @@ def extension(visibility: int, since: float) -> int:
 class Limits:
     """The worker's options that the decisions need.
 
-    `grace`: seconds that an overdue message has to end before its slot is lost. `wait`: for how many seconds SQS waits for messages. `has_groups`: a slot takes the messages of a group at once. `backoff(tries)`: the
-    seconds until the next attempt.
+    - `grace`: seconds that an overdue message has to end before its slot is lost.
+    - `wait`: seconds that SQS waits for messages.
+    - `has_groups`: whether a slot takes the messages of a group at once.
+    - `backoff(tries)`: seconds until the next attempt.
     """
 
     slots: int
@@ -55,27 +58,31 @@ class Limits:
 
 
 Results: TypeAlias = Sequence[Result | None]
-"""For each message of a load; None for one that was not processed."""
+"""The result of each message of a load, or None if the message was not processed."""
 
 
 class Reason(Enum):
-    """Why a message is no longer at hand although it is not settled, as the log says it."""
+    """Why an unsettled message left the worker, in the words of the log."""
 
     FAILED = "it is redelivered when its visibility timeout ends"
-    DEFERRED = "it goes back to the queue, because what it waits for does not come or too many wait already"
-    BUSY = "it goes back to the queue until the step's lease is over, because that is long or too many wait already"
+    DEFERRED = (
+        "it goes back to the queue, because the missing message hasn't arrived in time, or too many messages wait already"
+    )
+    BUSY = (
+        "it goes back to the queue until the step's lease ends, because the lease is long, or too many messages wait already"
+    )
     UNCERTAIN = "it goes back to the queue for a while"
     SUPERSEDED = "it goes back to the queue for a moment"
-    UNTOUCHED = "it goes back to the queue without having been processed"
-    OVERDUE = "it has gone back to the queue, because it did not end in time"
-    BEHIND = "it goes back to the queue, because it follows a message of its group that does"
-    LOST = "SQS has let it go, and it is redelivered"
-    STOPPING = "it goes back to the queue, because the worker stops"
+    UNTOUCHED = "it goes back to the queue unprocessed"
+    OVERDUE = "it went back to the queue, because it didn't finish in time"
+    BEHIND = "it goes back to the queue, because an earlier message of its group does"
+    LOST = "SQS no longer hides it, so it is redelivered"
+    STOPPING = "it goes back to the queue, because the worker is stopping"
 
 
 @dataclass(frozen=True, slots=True)
 class Hide:
-    """Messages, with the seconds from now for which to hide each."""
+    """A request to hide messages, each for its number of seconds from now."""
 
     messages: tuple[tuple[QueueMessage, int], ...]
     gives_back: bool
@@ -83,7 +90,7 @@ class Hide:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A request for messages. `is_alone`: when it was made, nothing was at hand, and no other request was in progress."""
+    """A request for messages. `is_alone`: the worker had no message and no other request in progress when it made this one."""
 
     number: int
     is_alone: bool
@@ -92,11 +99,11 @@ class Receive:
 # --- the loads in the slots, and the slots that are lost to loads that hang -------------------------------------------
 
 
-_MEAN_WEIGHT = 0.1  # of the last message, in the mean of durations
+_MEAN_WEIGHT = 0.1  # weight of the last message in the mean duration
 
 
 class Slots:
-    """Each slot has a load: a message, or the messages of a group."""
+    """The slots of a worker. Each slot has a load: a message, or the messages of a group."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -107,7 +114,7 @@ class Slots:
 
     @property
     def number(self) -> int:
-        """Return how many are not lost."""
+        """Return the number of slots that aren't lost."""
         return self._limits.slots - len(self._overdue)
 
     @property
@@ -124,7 +131,7 @@ class Slots:
         self.messages -= len(load.members)
 
     def end(self, load: Load, now: float) -> bool:
-        """Free the slot of a load. False: the load was overdue, and its messages were given back before."""
+        """Free the slot of a load. Return False if the load was overdue, so that its messages have already gone back."""
         if self._overdue.pop(load, None) is not None:
             return False
         self._leave(load)
@@ -141,7 +148,7 @@ class Slots:
         return late_loads
 
     def list_messages(self) -> list[QueueMessage]:
-        """Return the messages in progress. It needs no lock, because Python copies a dict in one step."""
+        """Return the messages in progress. No lock is needed, because Python copies a dict in one step."""
         return [message for load in [*self._under_way] for message in load.members]
 
     def list_lost(self, now: float) -> list[Load]:
@@ -149,7 +156,7 @@ class Slots:
         return [load for load, since in self._overdue.items() if now >= since + self._limits.grace]
 
     def next_due(self, now: float) -> float:
-        """Return when a load becomes overdue, or a slot lost."""
+        """Return the next time at which a load becomes overdue, or a slot is lost."""
         first_load = next(iter(self._under_way), None)
         timeout = inf if first_load is None else first_load.began + self._limits.timeout
         losses = [since + self._limits.grace for since in self._overdue.values()]
@@ -159,29 +166,29 @@ class Slots:
 # --- the messages at hand ---------------------------------------------------------------------------------------------
 
 
-MAX_REQUESTS = 10  # for messages at a time
-_MIN_PAUSE = 0.1  # seconds from one request to the next, if it brings nothing and does not wait for messages
-_FAILURE_PAUSE = 5.0  # seconds from a request that fails to the next one; botocore has made several attempts by then
-DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take. What is deleted later may come again.
-MAX_BYTES = 64 << 20  # of messages at hand: an eighth of a container of 512 MiB
+MAX_REQUESTS = 10  # concurrent requests for messages
+_MIN_PAUSE = 0.1  # seconds between two requests if the first is empty and doesn't wait for messages
+_FAILURE_PAUSE = 5.0  # seconds after a failed request, in which botocore has already made several attempts
+DELETED_WITHIN = (
+    0.2  # seconds: a quick handler processes ten messages in this time. A crash before the delete redelivers them.
+)
+MAX_BYTES = 64 << 20  # bytes of received messages: an eighth of a container of 512 MiB
 MAX_MESSAGE = 1 << 20  # bytes that SQS accepts in a message
-_MAX_DEFERRED_BYTES = MAX_BYTES // 2  # so deferred messages leave room for those that they wait for
-# Messages. To keep them hidden takes some 15 requests a second if their visibility timeout is 30 seconds.
+_MAX_DEFERRED_BYTES = MAX_BYTES // 2  # the other half is for the messages that deferred messages wait for
+# Messages. Keeping them hidden takes about 15 requests a second if their visibility timeout is 30 seconds.
 MAX_DEFERRED = 2_000
-_MIN_AHEAD = 20  # messages, so one request for ten is in progress while ten others wait
-# Seconds of work that wait in advance at most. More would keep messages from other workers, which may have nothing to do.
-_SECONDS_AHEAD = 1.0
-_MAX_SETTLED = 1_000  # messages that wait to be deleted. If SQS deletes nothing, more would be processed in vain.
-# Seconds that a message waits at hand for a step. It is as long as a Lambda function may work, so hardly any lease is longer.
-_MAX_BUSY = 900.0
-_SWEEPS_PER_TIMEOUT = 6  # in which messages are hidden for longer. It is done with a third of the time gone.
+_MIN_AHEAD = 20  # messages, so that ten can wait while a request for ten more is in progress
+_SECONDS_AHEAD = 1.0  # seconds of work to receive in advance. More would keep messages from idle workers.
+_MAX_SETTLED = 1_000  # messages that wait to be deleted. If deletes fail, processing more messages would be pointless.
+_MAX_BUSY = 900.0  # seconds to wait for a step's lease: a Lambda function can run for as long, so few leases are longer
+_SWEEPS_PER_TIMEOUT = 6  # searches for messages to hide longer, so that a third of the timeout has passed at an extension
 
 
 class WorkerState:
-    """The messages of one queue. Each method that begins with `to_` takes out the next thing to do, if there is one.
+    """The messages of one queue. Each method that begins with `to_` takes out the next job of a kind, or returns None.
 
-    How many requests for messages may be in progress at a time follows the responses: one more after each that brought as many messages
-    as it asked for, and a single one after a response without messages. An empty queue is asked by one request that waits.
+    The number of concurrent requests for messages grows by one after each full response, and falls to one after an empty response.
+    An empty queue is therefore polled by a single long request.
     """
 
     def __init__(self, limits: Limits, *, visibility: int, is_fifo: bool) -> None:
@@ -192,20 +199,20 @@ class WorkerState:
         self._deferrals = Deferrals(limits.backoff)
         self._max_requests = 1
         self._receive_requests = 0
-        self.reserved_messages = 0  # messages that the requests in progress may bring
+        self.reserved_messages = 0  # messages that the requests in progress can bring
         self._resumes = 0.0  # when the pause after a failure ends
         self._is_empty = False
         self._settled_messages: deque[SqsMessage] = deque()
         self._delete_at = inf
         self._delete_requests = 0
-        self._messages: dict[QueueMessage, None] = {}  # all that wait, are in progress, or are deferred
+        self._messages: dict[QueueMessage, None] = {}  # messages that wait, are in progress, or are deferred
         self.bytes_at_hand = 0
         self._to_give_back: deque[tuple[QueueMessage, int]] = deque()
         self._returns: list[tuple[QueueMessage, Reason]] = []
         self._sweep: deque[QueueMessage] = deque()
         self.next_sweep = 0.0
-        self._is_hiding = False  # a request that hides is in progress
-        self.is_silent = False  # the event loop is blocked, so a message that is received would not begin
+        self._is_hiding = False  # a request that hides messages is in progress
+        self.is_silent = False  # the event loop is blocked, so a received message would not begin
         self.is_stopping = False
 
     # ------------------------------------------------------------ receiving
@@ -230,7 +237,7 @@ class WorkerState:
         return count >= MAX_BATCH or now >= self._delete_at or self.is_stopping
 
     def _has_space(self) -> bool:
-        """Whether more may come: many may wait for the first one of their group, and all that come may be of the largest kind."""
+        """Whether there is space for ten more messages of maximum size. Many messages can wait for the first message of their group."""
         waiting_count = len(self._messages) - self.slots.messages
         return (
             self.bytes_at_hand + MAX_MESSAGE * (self.reserved_messages + MAX_BATCH) <= MAX_BYTES
@@ -239,13 +246,13 @@ class WorkerState:
         )
 
     def _request_size(self, now: float) -> int:
-        """Return for how many messages to ask. Requests for few are made only while slots are idle: ten at a time cost less."""
+        """Return for how many messages to ask. Ask for fewer than ten only while slots are idle, because full requests cost less."""
         if self.is_stopping or self.is_silent or now < self._resumes or self._receive_requests >= self._max_requests:
             return 0
         if self._limits.stop_when_empty and self._is_empty:
             return 0
         demand = self.slots.free * (MAX_BATCH if self._limits.has_groups else 1)
-        pace = self.slots.pace  # How many may wait in advance is not known before it is known how long one takes.
+        pace = self.slots.pace  # None before the first message has ended: receive nothing in advance
         ahead = 0 if pace is None else int(min(self._max_ahead, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
         expected = self._lines.ready_messages + self.reserved_messages
         size = min(MAX_BATCH, demand + ahead - expected)
@@ -260,7 +267,7 @@ class WorkerState:
         now: float,
         keys: Sequence[Hashable] | None = None,
     ) -> None:
-        """Take in the messages of a request that began at `began`, with their groups. A worker that stops gives all back at once."""
+        """Take in the messages of a request that began at `began`, with their groups. A stopping worker returns them to the queue."""
         self._end_request(request)
         if not messages:
             self._max_requests = 1
@@ -270,7 +277,7 @@ class WorkerState:
         if len(messages) == request.number:
             self._max_requests = min(self._max_requests + 1, MAX_REQUESTS)
         for number, content in enumerate(messages):
-            # If a stand-in leaves out the groups, all its messages count as one group.
+            # A stand-in without group IDs has a single group.
             group = content.get("Attributes", {}).get("MessageGroupId", "") if self._is_fifo else None
             key = None if keys is None else keys[number]
             message = QueueMessage(content, group, began, now + self._visibility, size_of(content), key)
@@ -283,7 +290,7 @@ class WorkerState:
         self._is_empty = False
 
     def note_failure(self, request: Receive, now: float) -> None:
-        """Pause after a request that failed."""
+        """Pause after a failed request."""
         self._end_request(request)
         self._max_requests = 1
         self._resumes = now + _FAILURE_PAUSE
@@ -296,7 +303,7 @@ class WorkerState:
 
     @property
     def ready_count(self) -> int:
-        """How many loads may begin now."""
+        """Return the number of loads that can begin now."""
         return min(self._lines.ready_count, self.slots.free)
 
     def to_begin(self, now: float) -> Load | None:
@@ -310,7 +317,7 @@ class WorkerState:
         return None
 
     def _drop_lost(self, load: Load, now: float) -> Load:
-        """Leave out messages that another worker may have by now, and the messages that follow them in a FIFO group."""
+        """Drop messages that another worker might have received since, and the messages behind them in a FIFO group."""
         kept_messages: list[QueueMessage] = []
         for message in load.members:
             message.is_lost = message.is_lost or now >= message.hidden_until
@@ -321,23 +328,23 @@ class WorkerState:
             else:
                 if not kept_messages:
                     self._leave_with_group(message, Reason.LOST, 0)
-                break  # If messages of the load come before it, it is lost when it is the first one.
+                break  # Behind other messages of the load, drop the lost message later, when it is the first of its group.
         return Load(tuple(kept_messages))
 
     def end(self, load: Load, results: Results, now: float) -> None:
-        """Settle, defer, or give back each message of a load."""
+        """Settle, defer, or return each message of a load."""
         is_in_time = self.slots.end(load, now)
-        self._is_empty = self._is_empty and not is_in_time  # A queue that was empty may be so no longer.
+        self._is_empty = self._is_empty and not is_in_time  # the queue might have messages again
         for message, result in zip(load.members, results, strict=True):
             if result is not None and result.settled:
                 self._settle(message, result, now, is_in_time=is_in_time, goes_on=message is load.members[-1])
             elif is_in_time:
                 self._let_go_or_defer(message, result, now)
                 if message.group is not None:
-                    break  # The rest of its group waits for it, or has left the lines with it.
+                    break  # the rest of the group waits for this message, or has left with it
 
     def _settle(self, message: QueueMessage, result: Result, now: float, *, is_in_time: bool, goes_on: bool) -> None:
-        """Let the message be deleted. The last one of a FIFO group is deleted at once: then SQS returns the next of the group."""
+        """Have the message deleted, at once if it is the last of its FIFO group: only then does SQS return the group's next message."""
         is_last = False
         if is_in_time:
             self._forget(message)
@@ -369,19 +376,19 @@ class WorkerState:
                 self._defer(message, result, answer.expected if isinstance(answer, Deferred) else None, now)
 
     def take_overdue(self, now: float) -> list[Load]:
-        """Give back the messages of the loads that have just become overdue, and return these loads."""
+        """Return newly overdue loads, after returning their messages to the queue."""
         late_loads = self.slots.take_overdue(now)
         for load in late_loads:
             for message in load.members:
                 self._leave_with_group(message, Reason.OVERDUE, 0)
                 if message.group is not None:
-                    break  # The rest of the load is of its group.
+                    break  # the rest of the load belongs to the same group
         return late_loads
 
     # ------------------------------------------------------------ deferred messages
 
     def retry_due(self, now: float) -> None:
-        """Let the deferred messages begin whose pause has ended."""
+        """Make deferred messages ready if their pause has ended."""
         for message in self._deferrals.take_due(now):
             self._lines.make_ready(message)
 
@@ -402,7 +409,7 @@ class WorkerState:
             self._leave_with_group(message, Reason.BUSY, hidden_for)
 
     def _has_room(self, message: QueueMessage) -> bool:
-        """Whether the message may be held, with the rest of its group."""
+        """Whether there is room to keep the message, with the rest of its group."""
         message.held_bytes = message.size + sum([each.size for each in self._lines.followers(message)])
         held_bytes = self._deferrals.held_bytes + message.held_bytes
         return len(self._deferrals) < MAX_DEFERRED and held_bytes <= _MAX_DEFERRED_BYTES
@@ -422,15 +429,14 @@ class WorkerState:
         return batch
 
     def has_hide(self, now: float) -> bool:
-        """Whether there may be something to hide.
+        """Whether there might be something to hide.
 
-        One request does so at a time, so no extension is on its way when a message is given back. It might hide the message for long that
-        is to come again soon.
+        Only one such request is in progress at a time. Otherwise, an extension could arrive after a message went back, and hide it for long.
         """
         return not self._is_hiding and bool(self._to_give_back or self._sweep or (self._messages and now >= self.next_sweep))
 
     def to_hide(self, now: float) -> Hide | None:
-        """Take the messages that go back, or else those that must be hidden for longer."""
+        """Take the messages that go back to the queue. If there are none, take the messages that must be hidden for longer."""
         if not self.has_hide(now):
             return None
         if self._to_give_back:
@@ -452,11 +458,11 @@ class WorkerState:
         return Hide(tuple(batch), gives_back=False) if batch else None
 
     def end_deleting(self) -> None:
-        """Note the end of a request that deletes."""
+        """Record the end of a delete request."""
         self._delete_requests -= 1
 
     def end_hiding(self, hide: Hide, failures: Mapping[str, bool], began: float) -> None:
-        """Note the end of a request that hides. `failures`: the handles that it did not hide, and whether SQS no longer knows them as received."""
+        """Record the end of a request that hides messages. `failures` maps each failed handle to whether the receive has expired."""
         self._is_hiding = False
         for message, seconds in hide.messages:
             if message.handle in failures:
@@ -465,13 +471,13 @@ class WorkerState:
                 message.hidden_until = began + seconds
 
     def _leave_with_group(self, message: QueueMessage, reason: Reason, seconds: int | None = None) -> None:
-        """Let the message go, and the rest of its group."""
+        """Release the message and the rest of its FIFO group."""
         self._leave(message, reason, seconds)
         for member in self._lines.fail(message):
             self._leave(member, Reason.BEHIND, seconds)
 
     def _leave(self, message: QueueMessage, reason: Reason, seconds: int | None = None) -> None:
-        """Let the message go. It comes again after these seconds; None: when its visibility timeout ends."""
+        """Release the message. SQS redelivers it after `seconds`, or, if that is None, when its visibility timeout ends."""
         self._forget(message)
         self._returns.append((message, reason))
         if seconds is not None and not message.is_lost:
@@ -482,14 +488,14 @@ class WorkerState:
         self.bytes_at_hand -= message.size
 
     def to_log(self) -> list[tuple[QueueMessage, Reason]]:
-        """Take the messages that are no longer at hand although they are not settled."""
+        """Return the unsettled messages that left the worker since the last call."""
         returns, self._returns = self._returns, []
         return returns
 
     # ------------------------------------------------------------ the end
 
     def stop(self) -> None:
-        """Receive and begin nothing more, and give back all messages but those in progress, which may end."""
+        """Stop receiving and beginning messages. Return all messages to the queue except those in progress."""
         if not self.is_stopping:
             self.is_stopping = True
             kept = {*self.slots.list_messages()}
@@ -500,7 +506,7 @@ class WorkerState:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is in progress, or not yet told to SQS."""
+        """Whether a message is in progress, or a delete or a return has not reached SQS yet."""
         tells = self._settled_messages or self._delete_requests or self._to_give_back or self._is_hiding
         return bool(self.slots.messages or tells)
 
@@ -508,21 +514,21 @@ class WorkerState:
         return not self.is_busy and not self._lines.ready_messages
 
     def has_nothing_to_do(self, now: float) -> bool:
-        """Whether the queue is empty, nothing is at hand, and no deferred message is due before the queue has been asked once more.
+        """Whether the queue is empty, no message waits or is in progress, and no deferred message is due within one more long poll.
 
-        An empty response says nothing while another request is in flight: that one may have taken all the messages there were.
+        An empty response proves nothing while another request is in flight, which might have received all messages.
         """
         is_empty = self._limits.stop_when_empty and self._is_empty and not self.reserved_messages
         return is_empty and self._is_alone() and self._deferrals.next_due() > now + self._limits.wait
 
     def next_due(self, now: float) -> float:
-        """Return when there is something to do again, if nothing happens before."""
+        """Return the time of the next job, if nothing happens before."""
         moments = [self._delete_at, self._resumes, *([self.next_sweep] if self._messages else [])]
-        later = [moment for moment in moments if moment > now]  # What is due already waits for a request in progress.
+        later = [moment for moment in moments if moment > now]  # a job that is due already waits for a request in progress
         return min([self._deferrals.next_due(), self.slots.next_due(now), *later])
 
     def counts(self) -> dict[str, int]:
-        """Return how many messages there are of each kind, for the pages."""
+        """Return the number of messages in each state, for the pages."""
         return {
             "waiting": len(self._messages) - self.slots.messages - len(self._deferrals),
             "under_way": self.slots.messages,
@@ -534,7 +540,7 @@ class WorkerState:
 
 
 def _source_and_sequence(result: Result) -> tuple[str | None, int | str | None]:
-    """Return the source of a message and its sequence. Without either, messages have nothing in common, though all have the source ""."""
+    """Return a message's source and sequence. Return None for both if it has neither: an empty source relates no messages."""
     message = result.message
     if message is None or (not message.source and message.sequence is None):
         return None, None

@@ -1,4 +1,4 @@
-"""The end of a worker: when nothing is in progress, or at a deadline if that comes first."""
+"""Stopping a worker: it ends when no message is in progress, or at a deadline if that is earlier."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from queue import Empty, SimpleQueue
 
 from onewrite.core.forking import handle_stop_signals, undo_in_children
 
-_MAX_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it
-_LAST_RESPONSE = 1.0  # seconds that a worker with nothing in hand waits for messages that may be on their way to it
+_MAX_WAIT = 0.5  # seconds: a signal just before a wait doesn't end the wait, but is noticed after it
+_LAST_RESPONSE = 1.0  # seconds that an idle worker waits for the responses to its last requests
 
 
 class StopRequest:
-    """A request for a worker to stop, with its deadline. It is made once, and cannot be taken back."""
+    """A request to stop a worker, with its deadline. A request can't be withdrawn."""
 
     def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
         self._drain_seconds = drain_seconds
         self._clock = clock
-        # When the worker leaves at the latest if it is to stop, with nothing in hand and in any case, in the clock's seconds.
+        # The latest times, in the clock's seconds, at which a stopping worker ends: with no message in progress, and in any case.
         self._idle_until = self.deadline = inf
-        # What ends a wait. A signal handler may put into a SimpleQueue, whatever code it interrupts. It may not set an Event:
-        # the interrupted code may hold the Event's own lock.
+        # A signal handler can safely put into a SimpleQueue. It must not set an Event, because the interrupted code might hold the
+        # Event's lock.
         self._wake: SimpleQueue[None] = SimpleQueue()
 
     @property
@@ -38,7 +38,7 @@ class StopRequest:
         self.wake()
 
     def ask_or_hurry(self) -> None:
-        """Ask for a stop; the second time, ask for it at once."""
+        """Ask for a stop. The second call asks for an immediate stop."""
         if self.is_wanted:
             self._idle_until = self.deadline = self._clock()
         self.ask()
@@ -48,7 +48,7 @@ class StopRequest:
         self._wake.put(None)
 
     def wait(self, *, is_busy: bool) -> bool:
-        """Wait for a moment, or until woken. False: the deadline is over."""
+        """Wait for up to half a second, or until woken. Return False if the deadline has passed."""
         seconds = (self.deadline if is_busy else self._idle_until) - self._clock()
         if seconds > 0:
             with suppress(Empty):
@@ -58,7 +58,7 @@ class StopRequest:
 
 @contextmanager
 def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
-    """Act on SIGTERM and SIGINT. Python lets only the main thread set signal handlers: in another thread nothing changes."""
+    """Call `act` on SIGTERM and SIGINT. Do nothing outside the main thread, because only it can set signal handlers in Python."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -15,15 +15,15 @@ from onewrite.sqs.watch import BEAT, SILENCE, Watch, WorkerStuck
 
 _LOOP = "loop"
 _SILENT = (
-    "No message can go on or begin, because an `async` function does what blocks (await it, or do it by asyncio.to_thread): the event loop has "
-    "not gone round"
+    "An `async` function blocks the event loop, so no message can begin or continue. Await the call, or run it with asyncio.to_thread. The "
+    "loop hasn't responded"
 )
 
 
 class Tasks:
     """One task for each load in progress.
 
-    `begin` makes tasks of the loads that are ready. An error that is raised in a context of `failing` ends the worker.
+    `begin` creates tasks for the ready loads. An error in a context of `failing` ends the worker.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Tasks:
         self._end: Future[None] = Future()
 
     def wake(self) -> None:
-        """Begin the messages that are ready. The lock of the worker is held."""
+        """Begin the ready messages. The caller holds the worker's lock."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
@@ -56,16 +56,16 @@ class Tasks:
 
     def close(self) -> None:
         """Begin nothing more, and cancel the tasks in progress."""
-        with suppress(InvalidStateError):  # the loop has ended on its own
+        with suppress(InvalidStateError):  # raised if the loop has already ended
             self._end.set_result(None)
 
     def cancel(self, load: Load) -> None:
-        """Cancel the task of a load, unless it has ended meanwhile."""
+        """Cancel the task of a load, unless the task has ended in the meantime."""
         if load.task is not None:
             self._call_soon(load.task.cancel)
 
     def ask_for_a_sign(self, now: float) -> None:
-        """Ask the loop for a sign, every few seconds. It goes through the loop as the messages do: a call that blocks holds up both."""
+        """Ask the loop for a sign every few seconds. A blocking call holds up the sign exactly as it holds up the messages."""
         if self._thread is None or self._is_sign_wanted or now < self._last_sign + BEAT:
             return
         self._is_sign_wanted, self._last_sign = True, now
@@ -101,8 +101,10 @@ class Tasks:
             try:
                 runner.run(until_over())
             except (Exception, asyncio.CancelledError) as error:
-                raise WorkerStuck(f"The handler has ended the event loop by {error!r}, so no message can go on.") from error
+                raise WorkerStuck(
+                    f"The handler ended the event loop with {error!r}, so no message can continue. Restart the worker."
+                ) from error
 
     def _begin(self) -> None:
-        self._is_woken = False  # before the loads are taken, so a load that becomes ready meanwhile is not missed
+        self._is_woken = False  # reset before taking the loads, so that no load that becomes ready in the meantime is missed
         self._begin_ready()

@@ -1,12 +1,12 @@
-"""The driver of a worker's threads. `WorkerState` makes all decisions, under one lock; here they are carried out.
+"""The driver of a worker's threads. `WorkerState` makes all decisions under one lock, and this module carries them out.
 
-- Each thread of the pool does the next thing to do: it processes a message, deletes settled ones, or asks for more. A thread that has received
-  messages begins the first one itself, and wakes another thread if there is more to do. So quick handlers are not slowed down
-  by threads that wait for one another. The messages of an `async` function are processed by the tasks of one event loop instead.
-- The thread that calls `run` watches the time: waiting messages, timeouts, threads and loops that hang, and the end of the
-  work. `Worker.run` watches this thread in turn, from another one that takes no lock.
+- Each thread of the pool does the next job: it processes a message, deletes settled messages, or asks for more. A thread that has received
+  messages begins the first message itself, and wakes another thread if there is more to do, so that quick handlers don't wait for
+  thread switches. The messages of an `async` function are processed by the tasks of one event loop instead.
+- The thread that calls `run` watches the time: waiting messages, timeouts, hanging threads and loops, and the end of the
+  work. `Worker.run` watches that thread from another thread, without taking a lock.
 
-An error in any of these threads ends the worker, because without that thread it would be alive and do nothing.
+An error in any of these threads ends the worker, because a worker without the thread would be alive and do nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from onewrite.sqs.waiting import Load, SqsMessage
 from onewrite.sqs.watch import ADVICE, BEAT, SILENCE, Watch, WorkerStuck
 
 Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
-"""Makes what threads wait on, around a lock. `threading.Condition` is one."""
+"""Returns a condition for a lock, for example `threading.Condition`."""
 
 Job: TypeAlias = Load | Receive | Hide | list[SqsMessage]
-"""A load to process, a request for messages, messages to hide, or settled ones to delete."""
+"""A load to process, a request for messages, messages to hide, or settled messages to delete."""
 
 
 class Time(NamedTuple):
-    """The clock of a worker, its way to wait, and the conditions on which its threads wait."""
+    """The clock of a worker, its sleep function, and the conditions on which its threads wait."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -50,7 +50,7 @@ class Time(NamedTuple):
 
 
 class ThreadPool:
-    """Up to `limit` threads that each do `work`, which waits by calling `rest`. The lock is held for `wake` and `rest`."""
+    """Up to `limit` threads that each run `work`, which waits by calling `rest`. Hold the lock when you call `wake` or `rest`."""
 
     def __init__(
         self, name: str, lock: threading.Lock, conditions: Conditions, limit: int, work: Callable[[], None]
@@ -59,23 +59,23 @@ class ThreadPool:
         self._context = copy_context()
         self._thread_count = 0
         self._resting_count = 0
-        # One was woken, and hasn't asked for work yet. It wakes the next one, if there is more to do.
+        # A woken thread hasn't asked for work yet. It will wake the next thread if there is more to do.
         self._is_coming = False
 
     @property
     def may_come(self) -> bool:
-        """Whether a thread may be woken: not all are busy, and none that was woken is still on its way."""
+        """Whether a thread can be woken: not all threads are busy, and no woken thread is still on its way."""
         return not self._is_coming and (self._resting_count > 0 or self._thread_count < self._limit)
 
     def wake(self) -> None:
-        """Wake a thread, or start one if all others are busy. Call it only if one `may_come`."""
+        """Wake a resting thread, or start a thread if none rests. Call it only if `may_come` is true."""
         if self._resting_count:
             self._condition.notify()
         else:
-            # A daemon: the end of the process does not wait for a function that hangs.
+            # The threads are daemons, so that the process can end while a function hangs.
             threading.Thread(target=self._context.copy().run, args=(self._begin,), name=self._name, daemon=True).start()
             self._thread_count += 1
-        self._is_coming = True  # not before, because the system may refuse a thread
+        self._is_coming = True  # set only now, because the system can refuse a thread
 
     def rest(self) -> None:
         """Wait until woken."""
@@ -85,7 +85,7 @@ class ThreadPool:
         self._is_coming = False
 
     def wake_all(self) -> None:
-        """Wake all threads, because the work is over."""
+        """Wake all threads, so that they notice the end of the work."""
         self._condition.notify_all()
 
     def _begin(self) -> None:
@@ -98,10 +98,10 @@ class ThreadPool:
 
 
 ROUNDS = "rounds"
-# Seconds. With its defaults botocore gives up a request after eleven minutes: five attempts, each of which may take a minute to connect
-# and another one to wait for the response.
+# Seconds. With its defaults, botocore gives up a request after about eleven minutes: five attempts, each with a minute to connect and
+# a minute to wait for the response.
 _MAX_REQUEST = 900.0
-_PATIENCE_FOR_LOCK = 1.0  # seconds: the user's `backoff` is called under the lock, and can hang
+_PATIENCE_FOR_LOCK = 1.0  # seconds: your `backoff` is called under the lock, and can hang
 
 
 class WorkerThreads:
@@ -125,10 +125,10 @@ class WorkerThreads:
         if handler.is_async:
             self._tasks = Tasks(self.watch, handler.each, limits.timeout, begin=self._begin_tasks, failing=self._failing)
         self.state = WorkerState(limits, visibility=queue.visibility, is_fifo=queue.is_fifo)
-        max_threads = limits.slots + 2 * MAX_REQUESTS + 1  # one that deletes for each one that receives, and one that hides
+        max_threads = limits.slots + 2 * MAX_REQUESTS + 1  # as many deleting as receiving threads, and one that hides
         self._workers = ThreadPool("onewrite-work", self._lock, timing.conditions, max_threads, self._work)
         self._timer = timing.conditions(self._lock)
-        self._next_round = inf  # when the timer goes on by itself
+        self._next_round = inf  # the time at which the timer wakes on its own
         self.failure: BaseException | None = None
         self._is_over = False
 
@@ -137,16 +137,16 @@ class WorkerThreads:
         return not self._is_over and self.state.is_busy
 
     def trouble(self) -> str | None:
-        """Return why the worker hangs or ends, as far as that is known without the lock."""
-        return self.watch.trouble() if self.failure is None else f"The worker ends: {self.failure}"
+        """Return why the worker hangs or ends, or None. Takes no lock."""
+        return self.watch.trouble() if self.failure is None else f"The worker is ending: {self.failure}"
 
     def run(self) -> None:
-        """Work until the worker has stopped. An error that is no message's own ends the work and is raised."""
+        """Work until the worker has stopped. An error outside of a message ends the work and is raised."""
         me = threading.get_ident()
         try:
             while not self._is_over:
                 longest = max(self._limits.timeout, SILENCE)
-                self.watch.begin(ROUNDS, "The worker has done no rounds", longest, me, is_vital=True)
+                self.watch.begin(ROUNDS, "The worker hasn't begun a round", longest, me, is_vital=True)
                 self._journal.sum_up()
                 self._go_round()
         finally:
@@ -158,14 +158,14 @@ class WorkerThreads:
             raise self.failure
 
     def abandon(self) -> None:
-        """End all threads in the next round, without waiting for the messages in progress. Hanging code must not go on if it is released."""
+        """End all threads in the next round, without waiting for the messages in progress, so that released code begins nothing more."""
         self._is_over = True
         if self._tasks is not None:
             self._tasks.close()
         self.begin_round()
 
     def begin_round(self) -> None:
-        """Begin a round, because of a change that the timer does not know of. If the lock is not free, the next round comes soon enough."""
+        """Begin a round after a state change. If the lock stays taken, skip this: the timer also wakes on its own."""
         if self._lock.acquire(timeout=_PATIENCE_FOR_LOCK):
             self._timer.notify()
             self._lock.release()
@@ -173,12 +173,12 @@ class WorkerThreads:
     # ------------------------------------------------------------ watching the time
 
     def _go_round(self) -> None:
-        """Do everything that is due, and wait until more is."""
+        """Do everything that is due, and wait for the next due time."""
         with self._lock:
             now = self._clock()
             news = self._listen(now)
             overdue_loads = self.state.take_overdue(now)
-            self._decide_to_stop(now)  # before anything is begun in the slots that are left
+            self._decide_to_stop(now)  # before the remaining slots begin another load
             self.state.retry_due(now)
             self._wake(now)
             if self.state.is_stopping and not self.state.is_busy:
@@ -198,12 +198,16 @@ class WorkerThreads:
             self._journal.log_return(message, reason)
 
     def _listen(self, now: float) -> str | None:
-        """Ask the event loop for a sign, and return a line for the log if it has stopped to respond, or responds again."""
+        """Ask the event loop for a sign, and return a line for the log if the loop stopped responding or responds again."""
         if self._tasks is not None:
             self._tasks.ask_for_a_sign(now)
         trouble, was_silent = self.watch.trouble(), self.state.is_silent
         self.state.is_silent = trouble is not None
-        return (trouble or "The event loop runs again.") if was_silent != self.state.is_silent else None
+        return (
+            (trouble or "The event loop responds again. No action is needed.")
+            if was_silent != self.state.is_silent
+            else None
+        )
 
     def _decide_to_stop(self, now: float) -> None:
         if self.state.is_stopping:
@@ -215,19 +219,19 @@ class WorkerThreads:
             self.state.stop()
 
     def _hang(self, now: float) -> str | None:
-        """Return why the worker cannot go on, if it cannot."""
+        """Return why the worker can't continue, or None if it can."""
         lost_loads = self.state.slots.list_lost(now)
         if 2 * len(lost_loads) <= self._limits.slots:
             return self.watch.hang()
         first = lost_loads[0]
         return self.watch.trouble() or (
-            f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that have not ended {self._limits.timeout:g} seconds "
-            f"after they began, such as {format_name(first.members[0])} at {self._find_place(first)}. {ADVICE}. "
-            "If it only takes long, set a longer timeout on the worker."
+            f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that haven't finished {self._limits.timeout:g} seconds "
+            f"after they began, for example {format_name(first.members[0])} at {self._find_place(first)}. {ADVICE}. "
+            "If the call is only slow, pass a longer timeout= to the worker."
         )
 
     def fail(self, error: BaseException) -> None:
-        """End the worker by an error. Settled messages are still deleted, within the drain's seconds."""
+        """End the worker with an error. It still deletes settled messages, within `drain_seconds`."""
         with self._lock:
             self.failure = self.failure or error
             self.state.stop()
@@ -236,23 +240,23 @@ class WorkerThreads:
 
     @contextmanager
     def _failing(self) -> Generator[None, None, None]:
-        """End the worker by an error that is raised in the `with` block."""
+        """End the worker with an error that is raised in the `with` block."""
         try:
             yield
-        except BaseException as error:  # of any kind: `run` raises it
+        except BaseException as error:  # any error, because `run` raises it
             self.fail(error)
 
     def _stop_if_asked(self) -> None:
-        """Stop before anything begins, so nothing begins after a stop was asked for."""
+        """Stop now if a stop was requested, so that nothing begins afterwards."""
         if self._stop.is_wanted:
             self.state.stop()
 
     def _wake(self, now: float) -> None:
-        """Wake the threads that have something to do after a change. The lock is held."""
+        """Wake the threads that have something to do after a change. The caller holds the lock."""
         has_ready = self.state.ready_count > 0
         if has_ready and self._tasks is not None:
             self._tasks.wake()
-        if self._workers.may_come and (  # first, because it is a quick check, and this is done for each message
+        if self._workers.may_come and (  # the quick check first, because this runs for each message
             (has_ready and self._tasks is None) or self.state.has_request(now) or self.state.has_hide(now)
         ):
             self._workers.wake()
@@ -264,7 +268,7 @@ class WorkerThreads:
             self._timer.notify()
 
     def _find_place(self, load: Load) -> str | None:
-        """Return the line of the user's code at which the load is."""
+        """Return the line of the user's code that the load is executing."""
         if self._tasks is not None:
             return self._tasks.find_place(load)
         return where_thread_stands(load.thread, self._handler.each)
@@ -300,7 +304,7 @@ class WorkerThreads:
         return None
 
     def _take(self, now: float) -> Load | None:
-        """Return a load to process, if there is one now. The lock is held."""
+        """Return a load to process, or None. The caller holds the lock."""
         load = self.state.to_begin(now)
         if load is not None:
             self._go_round_by(now + self._limits.timeout)
@@ -323,7 +327,7 @@ class WorkerThreads:
         return states
 
     def _options(self, load: Load) -> dict[str, Any]:
-        """Return the handler's options for the load. A worker that stops begins nothing more."""
+        """Return the handler's options for the load. In a stopping worker, no time is left, so no message begins."""
 
         def time_left() -> float:
             return -inf if self._stop.is_wanted else load.began + self._limits.timeout - self._clock()
@@ -331,14 +335,14 @@ class WorkerThreads:
         return {"in_order": load.members[0].group is not None, "time_left": time_left}
 
     def make_failures(self, load: Load, error: BaseException) -> Results:
-        """Return the results of a load that ended with an error outside of the handler. An error that is no Exception ends the worker as well."""
+        """Return the results of a load that ended with an error outside of the handler. An error such as SystemExit also ends the worker."""
         if not isinstance(error, Exception | asyncio.CancelledError):
             self.fail(error)
         records = [lambda_record(message.content, self._queue.arn) for message in load.members]
         return [Result(record, record_id(record), None, (), error, 0.0) for record in records]
 
     def bring(self, load: Load, results: Results) -> None:
-        """Take the results of a load."""
+        """Log and count the results of a load, and end it."""
         with self._failing():
             self._journal.log_results(load.members, results)
         with self._failing(), self._lock:
@@ -347,13 +351,13 @@ class WorkerThreads:
             self.state.end(load, results, now)
             is_settled = all(result is not None and result.settled for result in results)
             self._go_round_by(now + DELETED_WITHIN if is_settled else now)
-            if self._tasks is not None or self.state.is_stopping:  # A thread takes its next job itself.
+            if self._tasks is not None or self.state.is_stopping:  # otherwise this thread takes the next job itself
                 self._wake(now)
 
     # ------------------------------------------------------------ in the event loop
 
     def _begin_tasks(self) -> None:
-        """Begin the loads that are ready. A task starts before it can be cancelled, because the loop calls in order."""
+        """Begin the ready loads. Each task starts before a cancellation can reach it, because the loop runs callbacks in order."""
         with self._failing(), self._lock:
             now = self._clock()
             self._stop_if_asked()
@@ -364,7 +368,7 @@ class WorkerThreads:
     async def _aprocess(self, load: Load) -> None:
         try:
             results: Results = await self._handler.aprocess_together(self._records(load), **self._options(load))
-        except BaseException as error:  # It would end the event loop, and with it all other tasks.
+        except BaseException as error:  # a raised error would end the event loop, and with it all other tasks
             results = self.make_failures(load, error)
         self.bring(load, results)
         load.task = None
@@ -372,7 +376,7 @@ class WorkerThreads:
     # ------------------------------------------------------------ requests
 
     def _requesting(self, method: str) -> Any:
-        return self.watch.doing(f"{self._queue.url}: {method} has not ended", _MAX_REQUEST + self._limits.wait)
+        return self.watch.doing(f"{self._queue.url}: {method} hasn't returned", _MAX_REQUEST + self._limits.wait)
 
     def _receive(self, request: Receive) -> None:
         messages, keys = None, None
@@ -381,7 +385,7 @@ class WorkerThreads:
             with self._requesting("receive_message"):
                 messages = self._queue.receive(request.number, self._limits.wait)
             if messages and self._handler.has_groups:
-                with self.watch.doing("The groups of messages have not been read", self._limits.timeout):
+                with self.watch.doing("The handler's identity or group_by hasn't returned", self._limits.timeout):
                     keys = [self._read_key(message) for message in messages]
         with self._lock:
             now = self._clock()
@@ -391,11 +395,11 @@ class WorkerThreads:
             else:
                 self._journal.receive_count += len(messages)
                 self.state.take_in(request, messages, began, now, keys)
-            self._timer.notify()  # The queue may be empty, or a pause may have begun.
+            self._timer.notify()  # the queue might be empty, or a pause might have begun
             self._wake(now)
 
     def _read_key(self, message: SqsMessage) -> Hashable:
-        """Return the group of a message. A record without messages has its own group. One with several has the group of the first one."""
+        """Return the group of a record, which is its first message's group. A record without messages has its own group."""
         state = self._handler.read(lambda_record(message, self._queue.arn))
         return state.keys[0] if state.keys else object()
 
@@ -411,7 +415,7 @@ class WorkerThreads:
         messages = [(message.content, seconds) for message, seconds in hide.messages]
         failures: dict[str, bool] = {}
         with self._failing(), self._requesting("change_message_visibility_batch"):
-            # If an extension fails, the next one comes soon enough. A message that is given back has no other attempt.
+            # A failed extension is repeated by the next sweep. A failed return isn't, so retry it here.
             failures = self._queue.hide(messages, max_attempts=MAX_ATTEMPTS if hide.gives_back else 1)
         with self._lock:
             self.state.end_hiding(hide, failures, began)

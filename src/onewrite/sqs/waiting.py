@@ -1,23 +1,23 @@
-"""The messages that wait at hand: which of them begins next, and which are tried again. Nothing here has a clock, a thread, or a client.
+"""The waiting messages of a worker: the order in which they begin, and the time of their retries. Without a clock, a thread, or a client.
 
-- A message of a standard queue may begin at once. In a message group of a FIFO queue one message is in progress at a time, in the order in
-  which they came; groups don't wait for one another.
-- A group ends with its first failure: the rest of it leaves the lines together, and is redelivered from SQS in the same order.
+- A message of a standard queue can begin at once. Of a FIFO message group, one message is in progress at a time, in the order of
+  arrival. Groups don't wait for one another.
+- The first failure ends a FIFO message group: its remaining messages go back together, and SQS redelivers them in the same order.
 
-If the handler takes the messages of a group at once, all messages at hand of a group of a standard queue begin together. In a message
-group of a FIFO queue, the first neighbors of one group begin together.
+With `group_by`, all waiting messages of a group in a standard queue begin together. In a FIFO message group, the first adjacent messages
+with the same group begin together.
 
-A message that came too early, or while another worker had its step, stays at hand, and is tried again as soon as that may help:
+The worker keeps a message that arrived too early, or whose step another worker has, and retries it as soon as that might help:
 
-- Each is tried again after a growing pause: another worker may have settled the message that it waits for.
-- When a message of a source is settled, the deferred message of that source with the next sequence is tried at once. If it is settled
-  too, the next one is tried: a gap of a thousand messages closes without another delivery. Messages without a sequence have no
-  order, and are all tried. Without a source as well, messages have nothing in common.
-- Many entities may share a source, so a settled message may be no help. Only a message's own outcome shows progress: it names another
-  number to wait for. Until then no more of its attempts come early than come after a pause, plus one.
-- A message whose outcome shows no progress for `PATIENCE` seconds may wait forever. It goes back to the queue, which
-  counts its receives and moves it to its dead-letter queue in the end.
-- A message that waits for another worker's step is tried again at the end of the step's lease.
+- Each message is retried after a growing pause, because another worker might have settled its predecessor.
+- When a message is settled, the deferred message of the same source with the next sequence is retried at once. After its success, the
+  next message follows, so a gap of a thousand messages closes without another delivery. Messages without a sequence have no
+  order, and are all retried. Messages without a source and a sequence are unrelated.
+- Many entities can share a source, so a settled message might not help. A message has come closer only if its own outcome names a
+  different missing number. Until then, its early retries can outnumber its retries after a pause by one at most.
+- A message without such progress for `PATIENCE` seconds might wait forever. It goes back to the queue, which counts its receives and
+  eventually moves it to the dead-letter queue.
+- A message that waits for another worker's step is retried when the step's lease ends.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from onewrite.message import Message
 SqsMessage: TypeAlias = Mapping[str, Any]
 """A message as ReceiveMessage returns it."""
 MAX_BATCH = 10  # messages that SQS accepts or returns in one request
-PATIENCE = 300.0  # seconds: the missing message may fail a few times, and wait for its visibility timeout after each failure
-_MAX_SOURCES = 10_000  # whose last progress is remembered
+PATIENCE = 300.0  # seconds: enough for the missing message to fail a few times, each time with its visibility timeout
+_MAX_SOURCES = 10_000  # sources whose last progress is remembered
 
 Sequence: TypeAlias = int | str | None
 
@@ -53,30 +53,30 @@ def size_of(content: SqsMessage) -> int:
 
 @dataclass(slots=True, eq=False)
 class QueueMessage:
-    """A message at hand.
+    """A received message that the worker keeps.
 
-    `since`: when the request for it began. SQS hides a message for 12 hours at most, from then on or from later. `hidden_until`
-    counts from the response, because a request can wait for longer than a message is hidden.
+    `since`: the time at which the request for it began, a lower bound for the start of SQS's 12 hours. `hidden_until`
+    counts from the response, because a long poll can last longer than the visibility timeout.
     """
 
     content: SqsMessage
     group: str | None
     since: float
     hidden_until: float
-    size: int  # bytes of memory that its body and its attributes take
-    key: Hashable = None  # its group, if the handler has `group_by`
+    size: int  # bytes of memory of its body and attributes
+    key: Hashable = None  # the group from the handler's `group_by`
     progresses: int = 0  # settled messages of all sources when its attempt began
-    tries: int = 0  # attempts that ended as deferred
+    tries: int = 0  # deferred attempts
     early_tries: int = 0  # attempts that began before their pause had ended
-    expected: object = None  # the number for which it waits, if its last outcome has named one
-    deferred_since: float = 0.0  # when the first attempt with that outcome ended
-    held_bytes: int = 0  # of itself and of the messages that follow it in its group, while it is deferred
-    source: str | None = None  # while it is deferred: a settled message of this source makes the worker try it again
+    expected: object = None  # the missing number in its last outcome, if any
+    deferred_since: float = 0.0  # the time of the first outcome with this missing number
+    held_bytes: int = 0  # while deferred: its own bytes, and the bytes of its followers in the FIFO group
+    source: str | None = None  # while deferred: the source whose settled messages trigger a retry
     sequence: Sequence = None
-    is_lost: bool = False  # SQS no longer takes it for received, so it is redelivered whether it is settled here or not
-    messages: tuple[Message, ...] = ()  # that the identity has found in it, while it is in progress
-    failure: Failure | None = None  # of its last attempt, which did not settle it
-    is_returned: bool = False  # the log says that it is no longer at hand
+    is_lost: bool = False  # SQS no longer hides it, so it is redelivered even if it is settled here
+    messages: tuple[Message, ...] = ()  # the identity's messages, while it is in progress
+    failure: Failure | None = None  # the failure of its last attempt
+    is_returned: bool = False  # logged as returned to the queue
 
     @property
     def handle(self) -> str:
@@ -89,24 +89,24 @@ class QueueMessage:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """The work of one slot: a message, or the messages of one group in the order of their line."""
+    """The work of one slot: a message, or the messages of one group, in order."""
 
     members: tuple[QueueMessage, ...]
     began: float = 0.0
-    thread: int | None = None  # that processes it, unless a task does
+    thread: int | None = None  # the processing thread, unless a task processes it
     task: Any = None
 
 
 class WaitingLines:
-    """The messages that wait to begin. `max_members`: the maximum number in a load; 1 if the handler has no groups."""
+    """The messages that wait to begin. `max_members` is the maximum number of messages in a load, 1 if the handler has no groups."""
 
     def __init__(self, max_members: int) -> None:
         self._max_members = max_members
-        self._ready = deque[QueueMessage]()  # the first message of each load that may begin
-        # The messages at hand of each FIFO group, in order. The first one is ready, in progress, or deferred.
+        self._ready = deque[QueueMessage]()  # the first message of each load that can begin
+        # The worker's messages of each FIFO group, in order. The first message is ready, in progress, or deferred.
         self._groups: dict[str, deque[QueueMessage]] = {}
         self._together: dict[Hashable, deque[QueueMessage]] = {}  # the messages of a standard queue that begin together
-        self.ready_messages = 0  # messages that wait for no other message
+        self.ready_messages = 0  # messages that don't wait for another message
 
     @property
     def ready_count(self) -> int:
@@ -114,7 +114,7 @@ class WaitingLines:
         return len(self._ready)
 
     def add(self, message: QueueMessage) -> None:
-        """Take in a received message."""
+        """Add a received message."""
         if message.group is not None:
             group = self._groups.setdefault(message.group, deque())
             group.append(message)
@@ -123,7 +123,7 @@ class WaitingLines:
         self.make_ready(message)
 
     def make_ready(self, message: QueueMessage) -> None:
-        """Make a message ready, for the first time or again. A message of a FIFO group must be the first one of its group."""
+        """Make a message ready, for the first time or again. A message of a FIFO group must be the first of its group."""
         self.ready_messages += 1
         if message.group is None and self._max_members > 1:
             together = self._together.setdefault(message.key, deque())
@@ -133,7 +133,7 @@ class WaitingLines:
         self._ready.append(message)
 
     def take(self) -> Load:
-        """Return the next load of those that are ready."""
+        """Return the next ready load."""
         first = self._ready.popleft()
         self.ready_messages -= 1
         if self._max_members == 1:
@@ -151,9 +151,9 @@ class WaitingLines:
         return Load(tuple(members))
 
     def settle(self, message: QueueMessage, *, goes_on: bool) -> bool:
-        """Remove a settled message from its group, whose next message becomes ready unless it is in the same load.
+        """Remove a settled message from its group. The next message becomes ready, unless it is in the same load.
 
-        Return whether no message of the group is left at hand.
+        Return whether the message was the worker's last message of a FIFO group.
         """
         if message.group is None:
             return False
@@ -167,7 +167,7 @@ class WaitingLines:
         return True
 
     def followers(self, message: QueueMessage) -> list[QueueMessage]:
-        """Return the rest of the FIFO group of its first message."""
+        """Return the messages behind the first message of a FIFO group."""
         return [] if message.group is None else [*islice(self._groups[message.group], 1, None)]
 
     def fail(self, message: QueueMessage) -> list[QueueMessage]:
@@ -178,7 +178,7 @@ class WaitingLines:
         return followers
 
     def clear(self, kept: set[QueueMessage]) -> None:
-        """Drop all messages but those that are kept, because they are in progress."""
+        """Drop all messages except the kept ones, which are in progress."""
         self._ready.clear()
         self._together.clear()
         self.ready_messages = 0
@@ -188,12 +188,12 @@ class WaitingLines:
 
 
 class Deferrals:
-    """The deferred messages. `backoff(tries)`: the seconds until the next attempt, if it does not come early."""
+    """The deferred messages. `backoff(tries)` returns the seconds until the next attempt, unless an early attempt happens first."""
 
     def __init__(self, backoff: Callable[[int], float]) -> None:
         self._backoff = backoff
         self._due: dict[QueueMessage, float] = {}
-        self._progress: dict[str, int] = {}  # the number of the last settled message of each source
+        self._progress: dict[str, int] = {}  # the value of `progresses` at the last settled message of each source
         self.progresses = 0  # settled messages of all sources so far
         self.held_bytes = 0
 
@@ -201,8 +201,8 @@ class Deferrals:
         return len(self._due)
 
     def note_try(self, message: QueueMessage, source: str | None, expected: object, now: float) -> bool:
-        """Note the end of an attempt. Return whether to try again at once: a message of its source was settled since the attempt began."""
-        if message.expected != expected and message.early_tries:  # The message has come nearer, and may soon do so again.
+        """Record the end of an attempt. Return whether to retry at once, because a message of its source was settled meanwhile."""
+        if message.expected != expected and message.early_tries:  # the message has come closer, so reset its pauses
             message.tries = message.early_tries = 0
         if message.expected != expected or not message.tries:
             message.expected, message.deferred_since = expected, now
@@ -211,18 +211,18 @@ class Deferrals:
         return is_outdated and self._grant_early_try(message)
 
     def _grant_early_try(self, message: QueueMessage) -> bool:
-        """Return whether the message may be tried before its pause ends, and count that attempt."""
+        """Return whether to allow an attempt before the message's pause ends, and count the attempt."""
         is_granted = 2 * message.early_tries <= message.tries
         message.early_tries += is_granted
         return is_granted
 
     def add(self, message: QueueMessage, source: str | None, sequence: Sequence, now: float) -> None:
-        """Keep a message at hand until its pause ends or a message of its source is settled."""
+        """Keep a message until its pause ends or a message of its source is settled."""
         message.source, message.sequence = source, sequence
         self._keep(message, now + max(0.0, self._backoff(message.tries - message.early_tries)))
 
     def wait(self, message: QueueMessage, until: float) -> None:
-        """Keep the message at hand until then, even if one of its source is settled. If it is deferred later, that counts from the start."""
+        """Keep the message until this time, even if a message of its source is settled. A later deferral starts counting from zero."""
         message.tries = message.early_tries = 0
         message.source = None
         self._keep(message, until)
@@ -232,13 +232,13 @@ class Deferrals:
         self.held_bytes += message.held_bytes
 
     def progress(self, source: str, sequence: Sequence) -> list[QueueMessage]:
-        """Note that a message of the source is settled. Return the deferred messages to try at once."""
+        """Record that a message of the source is settled. Return the deferred messages to retry at once."""
         self.progresses += 1
         if len(self._progress) >= _MAX_SOURCES:
             self._progress.clear()
         self._progress[source] = self.progresses
         messages = [message for message in self._due if message.source == source]
-        # A settled message without a sequence can precede each of the others. Numbers and strings cannot be compared.
+        # A settled message without a sequence can precede every other message. Numbers and strings don't compare.
         following = [
             ((type(message.sequence).__name__, cast("Any", message.sequence)), message)
             for message in messages
@@ -250,7 +250,7 @@ class Deferrals:
         return self._take([message for message in candidates if self._grant_early_try(message)])
 
     def take_due(self, now: float) -> list[QueueMessage]:
-        """Return the messages whose next attempt is due. They are no longer deferred."""
+        """Remove and return the messages whose next attempt is due."""
         return self._take(sorted((each for each, due in self._due.items() if due <= now), key=self._due.__getitem__))
 
     def next_due(self) -> float:

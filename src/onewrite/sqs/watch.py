@@ -1,4 +1,4 @@
-"""Notices that a worker hangs: in which activity, since when, and at which line. Nothing here takes a lock, because a lock may be what hangs."""
+"""Detects a hanging worker: its activity, since when, and at which line. Nothing here takes a lock, because a thread can hang on a lock."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from typing import NamedTuple
 from onewrite.batch.function import where_thread_stands
 from onewrite.errors import OnewriteError
 
-BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
-# Seconds. A worker does its rounds at every beat, so it is no accident of a busy machine if a vital activity
-# takes as long as this. Then its health page and its log say so.
+BEAT = 10.0  # maximum seconds between two signs of life
+# Seconds until the health page and the log report a vital activity. Three missed beats can't be explained by a busy machine.
 SILENCE = 30.0
-ADVICE = "Start the worker again, and set a timeout on the call that hangs"
+ADVICE = "Restart the worker, and set a timeout on the call that hangs"
 
 
 class WorkerStuck(OnewriteError):
-    """The worker hangs: start it again, and set a timeout on the call that hangs."""
+    """The worker hangs. Restart it, and set a timeout on the call that hangs."""
 
 
 class _Activity(NamedTuple):
     text: str  # for the log and the health page
     began: float
-    longest: float  # seconds, after which the worker hangs
+    longest: float  # seconds after which the worker counts as hanging
     thread: int | None
-    is_vital: bool  # nothing else goes on meanwhile
+    is_vital: bool  # whether the worker can do nothing else in the meantime
 
 
 class Watch:
-    """The activities of a worker's threads that may hang. `function` is the user's, which is looked for in the stack of a thread."""
+    """The activities of a worker's threads that can hang. `function` is the user's function, searched for in a thread's stack."""
 
     def __init__(self, clock: Callable[[], float], function: Callable[..., object]) -> None:
         self._clock, self._function = clock, function
         self._activities: dict[Hashable, _Activity] = {}
 
     def begin(self, name: Hashable, text: str, longest: float, thread: int | None, *, is_vital: bool = False) -> None:
-        """Note an activity. For a vital one, the page shows trouble before the worker hangs."""
+        """Record an activity. If it is vital, `trouble` reports it before `hang` does."""
         self._activities[name] = _Activity(text, self._clock(), longest, thread, is_vital)
 
     def end(self, name: Hashable) -> None:
@@ -45,7 +44,7 @@ class Watch:
 
     @contextmanager
     def doing(self, text: str, longest: float) -> Generator[None, None, None]:
-        """Note an activity of this thread, in a `with` block."""
+        """Record an activity of this thread for the duration of the `with` block."""
         me = threading.get_ident()
         self.begin(me, text, longest, me)
         try:
@@ -54,18 +53,18 @@ class Watch:
             self.end(me)
 
     def trouble(self) -> str | None:
-        """Describe the vital activity that has gone on for long."""
+        """Describe a vital activity that has taken `SILENCE` or longer, or return None."""
         return self._describe(lambda each, seconds: each.is_vital and seconds >= SILENCE)
 
     def hang(self, name: Hashable | None = None) -> str | None:
-        """Describe the activity that has gone on for so long that it won't end: the one of this name, or any."""
+        """Describe an activity that has exceeded its maximum time, or return None. Pass a name to check one activity only."""
         hanging = self._describe(lambda each, seconds: seconds >= each.longest, name)
         return None if hanging is None else f"{hanging} {ADVICE}."
 
     def _describe(self, is_long: Callable[[_Activity, float], bool], name: Hashable | None = None) -> str | None:
         now = self._clock()
-        for each_name, each in self._activities.copy().items():  # a copy, because other threads begin and end activities
+        for each_name, each in self._activities.copy().items():  # copied, because other threads begin and end activities
             if is_long(each, now - each.began) and name in (None, each_name):
                 place = where_thread_stands(each.thread, self._function)
-                return f"{each.text} for {now - each.began:.0f} seconds: it is at {place}."
+                return f"{each.text} for {now - each.began:.0f} seconds, at {place}."
         return None

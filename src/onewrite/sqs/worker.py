@@ -1,7 +1,7 @@
 """The worker: its options, and its life from the first request to the last.
 
-A message is deleted after its effect is written, never before. So a worker may crash at any moment: the messages that it held are redelivered
-when their visibility timeout ends, and a message whose effect was written is then a Duplicate.
+A message is deleted only after its effect is written, so a worker can crash at any time. SQS then redelivers its messages when their
+visibility timeout ends, and a message whose effect was written is a Duplicate.
 """
 
 from __future__ import annotations
@@ -30,43 +30,41 @@ from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
 from onewrite.sqs.watch import WorkerStuck
 
 IN_FLIGHT = 10
-MAX_WAIT = 20  # seconds that a request for messages may wait, by SQS's own limit
-DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after their SIGTERM
-# Seconds. A guarded write takes milliseconds, and botocore and pymongo give up a request after some minutes at the most, so
-# a message that takes longer hangs. Five such deliveries still take less than half an hour.
+MAX_WAIT = 20  # seconds: SQS's limit for a long poll
+DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after SIGTERM
+# Seconds. A guarded write takes milliseconds, and botocore and pymongo give up a request after a few minutes, so a message that takes
+# longer hangs. Five such deliveries still take less than half an hour.
 TIMEOUT = 300.0
-# Seconds without a message after which a queue is taken for empty. A request that waits asks all of SQS's servers.
-_WAIT_TO_BE_EMPTY = 3
+_WAIT_TO_BE_EMPTY = 3  # seconds without a message until a queue counts as empty. A long poll asks all of SQS's servers.
 _MAX_IN_FLIGHT = 10_000
-_MAX_HANGS = 4  # looks in a row, which take two seconds
+_MAX_HANGS = 4  # checks in a row, which take two seconds
 _MAX_PORT = 65_535
-_GRACE = 5.0  # seconds that a cancelled task has to end: it may close a connection in a `finally`
+_GRACE = 5.0  # seconds for a cancelled task to end, for example to close a connection in a `finally`
 
 
 @dataclass(eq=False)
 class Worker:
-    """Runs a handler made by `sqs_handler` on the messages of a queue, and deletes those that are settled.
+    """Runs a handler made by `sqs_handler` on the messages of a queue, and deletes settled messages.
 
-    - `client`: a boto3 SQS client; by default `boto3.client("sqs")`.
-    - `lean`: send the frequent requests without botocore at first: see docs/lean.md.
-    - `in_flight`: how many messages are processed at a time: by threads, or by tasks if the function is `async`, where it may be
-      hundreds. With `group_by` it is how many groups. The handler's own `max_workers` and `margin` are for Lambda. Set 1 for a function that must not
-      run twice at a time. The messages of a FIFO group are processed one after the other in any case.
-    - `timeout`: seconds after which a message that has not ended is given back to the queue, and a task is cancelled. A message that
-      does not end even then holds a slot. If more than half of the slots are held, or if an event loop is blocked for as long, `run`
-      raises `WorkerStuck`.
-    - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
-    - `visibility_timeout`: seconds until a message that failed is redelivered; by default the queue's own. It is extended while a
-      message is at hand, up to the 12 hours that SQS allows.
-    - `backoff(tries)`: seconds until a deferred message is tried again, unless a message of its source is settled earlier. A message
-      whose effect is `Uncertain` goes back to the queue for `backoff` of the number of its receives, and so does a deferred message for
-      which there is no room.
-    - `drain_seconds`: the longest that the worker goes on after SIGTERM, SIGINT or `stop`. The messages in progress may end within it;
-      all others are given back to the queue at once.
-    - `stop_when_empty`: stop when no message has come for `wait` seconds. Messages that are hidden then, such as failures,
-      are left in the queue.
-    - `on_outcome(message, outcome, seconds)`: called for each processed message, as a handler's own hook is.
-    - `health_port`, `health_host`: where `/health` and `/metrics` are served; by default nowhere, and for this machine only.
+    - `client`: a boto3 SQS client. The default is `boto3.client("sqs")`.
+    - `lean`: send the first attempt of frequent requests without botocore, which takes less processor time.
+    - `in_flight`: how many messages, or groups with `group_by`, are processed at a time: by threads, or by tasks if the function is `async`,
+      which allows hundreds. Pass 1 for a function that must not run concurrently. The messages of a FIFO group are always processed one
+      after the other. The handler's own `max_workers` and `margin` are for Lambda.
+    - `timeout`: seconds until an unfinished message returns to the queue, and its task is cancelled. Until its call ends, the message
+      occupies a slot. If more than half of the slots are lost in this way, or an event loop is blocked for as long, `run` raises
+      `WorkerStuck`.
+    - `wait`: seconds that SQS waits for messages. The default is 20, or 3 with `stop_when_empty`.
+    - `visibility_timeout`: seconds until a failed message is redelivered. The default is the queue's own. The worker extends it while it
+      has the message, up to the 12 hours that SQS allows.
+    - `backoff(tries)`: seconds until a deferred message is retried, unless a message of its source is settled earlier. An `Uncertain`
+      message, or a deferred message for which there is no room, returns to the queue for `backoff(receives)` seconds.
+    - `drain_seconds`: how long the worker keeps running after SIGTERM, SIGINT, or `stop()`, so that messages in progress can finish. All
+      other messages return to the queue at once.
+    - `stop_when_empty`: stop after `wait` seconds without a message. Hidden messages, for example failed ones, stay in the queue.
+    - `on_outcome(message, outcome, seconds)`: called for each processed message, like a handler's own hook.
+    - `health_port`, `health_host`: where to serve `/health` and `/metrics`. By default, they are not served. The default host is reachable
+      from this machine only.
     """
 
     queue_url: str
@@ -103,14 +101,16 @@ class Worker:
             is_optional = name in ("wait", "visibility_timeout", "health_port")
             kinds = int if is_whole else int | float
             if not (value is None and is_optional) and not (isinstance(value, kinds) and low <= value <= high):
-                raise ConfigurationError(f"{name}={value!r}: must be a {'whole ' * is_whole}number from {low} to {high}.")
+                raise ConfigurationError(
+                    f"{name} must be {'an int' if is_whole else 'a number'} between {low} and {high}, got {value!r}."
+                )
         check_hook(self.on_outcome)
         self._stop = StopRequest(self.drain_seconds, self._time.clock)
 
     def run(self) -> bool:
-        """Work until stopped. False: a message was still in progress at the deadline, and is redelivered.
+        """Work until stopped. Return False if a message was still in progress at the deadline, so that it is redelivered.
 
-        The work is done in other threads, so this one can leave at the deadline, however slow the handler is.
+        Other threads do the work, so this method returns at the deadline, however slow the handler is.
         """
         end: Future[None] = Future()
         work = threading.Thread(target=copy_context().run, args=(self._run_work, end), name="onewrite-worker", daemon=True)
@@ -125,26 +125,27 @@ class Worker:
             raise failure
         elif threads is not None and threads.is_busy:
             names = format_names(threads.state.slots.list_messages())
-            log(ERROR, "%s: not everything has ended in time: what has not is redelivered: %s", self.queue_url, names)
+            text = "%s: the worker stopped before these messages finished, so they are redelivered: %s"
+            log(ERROR, text, self.queue_url, names)
             return False
         log(INFO, "%s: the worker has stopped", self.queue_url)
         return True
 
     def stop(self) -> None:
-        """Stop as a signal does, from any thread. A stopped worker stays stopped: to go on, make another one."""
+        """Stop the worker like a signal, from any thread. A stopped worker can't be restarted: create a new one."""
         self._stop.ask()
 
     def _wait(self, end: Future[None]) -> None:
-        """Wait for the end of the work, for the deadline of a stop, or until the rounds have hung for several looks in a row.
+        """Wait for the end of the work, for the deadline of a stop, or until the rounds have hung in several checks in a row.
 
-        One look alone may come just when the whole process goes on after it was suspended.
+        A single check could follow right after a suspended process resumes.
         """
         end.add_done_callback(lambda _: self._stop.wake())
         is_announced, hangs = False, 0
         while not end.done() and hangs < _MAX_HANGS:
             if self._stop.is_wanted and not is_announced:
                 is_announced = True
-                log(INFO, "%s: the worker is stopping, within %g seconds", self.queue_url, self.drain_seconds)
+                log(INFO, "%s: the worker is stopping within %g seconds", self.queue_url, self.drain_seconds)
                 if self._threads is not None:
                     self._threads.begin_round()
             if not self._stop.wait(is_busy=self._threads is not None and self._threads.is_busy):
@@ -152,7 +153,7 @@ class Worker:
             hangs = hangs + 1 if self._find_hang() else 0
 
     def _find_hang(self) -> WorkerStuck | None:
-        """Return the error if the rounds have ended without a word. It takes no lock, because that may be what they wait for."""
+        """Return an error if the rounds hang. Takes no lock, because the rounds might hang on it."""
         hang = None if self._threads is None else self._threads.watch.hang(ROUNDS)
         return None if hang is None else WorkerStuck(hang)
 
@@ -160,11 +161,11 @@ class Worker:
         try:
             self._work()
             end.set_result(None)
-        except BaseException as error:  # of any kind: `run` raises it again in the caller's thread
+        except BaseException as error:  # any error, because `run` raises it in the caller's thread
             end.set_exception(error)
 
     def _work(self) -> None:
-        if self._stop.is_wanted:  # Asked for before it began, it sends no request at all.
+        if self._stop.is_wanted:  # stopped before it began, so it sends no request
             return
         client = default_client(self.queue_url) if self.client is None else self.client
         queue = SqsQueue(
@@ -197,14 +198,14 @@ class Worker:
 
 
 def _check_handler(handler: object) -> Handler[Any]:
-    """Return the handler's inner part, or raise if the handler is not for a worker."""
+    """Return the decorated function's `Handler`, or raise if it isn't a handler of SQS batches."""
     if (sqs_handler := handler_of(handler)) is None:
         raise ConfigurationError(
-            f"{handler!r} isn't a handler of SQS batches: decorate the function with @sqs_handler(identity) from "
-            "onewrite.aws_lambda, and pass the decorated function to the worker."
+            f"Worker: expected a handler of SQS batches, got {handler!r}. Decorate the function with @sqs_handler(identity) from "
+            "onewrite.aws_lambda, and pass the decorated function."
         )
     if "aws:sqs" not in sqs_handler.source.origins:
         raise ConfigurationError(
-            f"This handler takes batches of {sqs_handler.source.name}, not of SQS: decorate the function with @sqs_handler."
+            f"Worker: expected a handler of SQS batches, got a handler of {sqs_handler.source.name}. Decorate the function with @sqs_handler."
         )
     return sqs_handler
