@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import events, hot_entity, imports, lean, processor, speed_dynamodb, speed_mongodb, worker
+from tests.benchmarks import events, explorer, hot_entity, imports, lean, processor, speed_dynamodb, speed_mongodb, worker
 from tests.benchmarks.measure import Plan, Row
 from tests.benchmarks.peers import run as peers
 from tests.benchmarks.sections import PAGE, Section, write
@@ -20,6 +20,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row] | Iterator[Section] | Iterator[
     "lean": lean.rows,
     "speed_mongodb": speed_mongodb.rows,
     "processor": processor.rows,
+    "explorer": explorer.rows,
     "worker": worker.rows,
     "hot_entity": hot_entity.rows,
     "imports": imports.rows,
@@ -89,6 +90,8 @@ def _number(value: float, row: Row) -> str:
     match row.unit:
         case "x":
             return f"{value:.3f} x"
+        case "s":
+            return f"{value:.1f} s"
         case "us":
             return f"{value:.1f} us"
 
