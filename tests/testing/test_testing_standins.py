@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -283,18 +282,3 @@ def test_async_stand_in_uses_the_same_collection() -> None:
             assert await grouped.to_list() == [{"n": 2}]
 
     asyncio.run(run())
-
-
-AN_ENGINE_AND_THEN_MOTO = """
-from onewrite.testing import moto_table
-from onewrite.testing.servers.engines import dynamo_client
-dynamo_client("http://127.0.0.1:9")
-with moto_table() as table:
-    table.put_item(Item={"orderId": "o-1"})
-    print(table.scan()["Count"])
-"""
-
-
-def test_moto_table_is_mocked_after_an_engine_was_used() -> None:
-    """moto mocks no session that exists when it's imported."""
-    assert subprocess.check_output([sys.executable, "-c", AN_ENGINE_AND_THEN_MOTO], text=True).strip() == "1"

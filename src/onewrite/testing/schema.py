@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
 
 
-def make_boto3_session(region: str) -> Any:
-    """Return a session with dummy credentials, which work with all test engines. Keep it, because each one reads the service definitions."""
+@cache
+def boto3_session(region: str) -> Any:
+    """Return one session for all calls, because each session reads the service definitions. Its dummy credentials work with all test engines."""
     import boto3
 
     return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # no secret

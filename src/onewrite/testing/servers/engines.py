@@ -11,13 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from onewrite.testing.errors import needed_by
-from onewrite.testing.schema import make_boto3_session, table_request
+from onewrite.testing.schema import boto3_session, table_request
 from onewrite.testing.servers.process import START_SECONDS, ServerProcess, find_dynoxide, find_mongod
 
 if TYPE_CHECKING:
@@ -174,7 +173,6 @@ class Dynoxide(ServerProcess):
 
 
 _session_lock = threading.Lock()
-_find_session = cache(make_boto3_session)
 
 
 def dynamo_client(endpoint: str, **config: Any) -> DynamoDBClient:
@@ -191,5 +189,5 @@ def _connect_boto3(kind: str, endpoint: str, config: Mapping[str, Any]) -> Any:
     from botocore.config import Config
 
     with _session_lock:  # a Session isn't safe for two threads, but its clients are
-        make: Callable[..., Any] = getattr(_find_session(REGION), kind)
+        make: Callable[..., Any] = getattr(boto3_session(REGION), kind)
         return make("dynamodb", endpoint_url=endpoint, config=Config(**config))

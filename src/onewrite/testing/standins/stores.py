@@ -13,13 +13,13 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from functools import cache, partial
+from functools import partial
 from json import dumps
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
-from onewrite.testing.schema import check_name, make_boto3_session, table_request
+from onewrite.testing.schema import boto3_session, check_name, table_request
 
 _REGION = "eu-west-1"
 _CREDENTIALS = {
@@ -81,10 +81,6 @@ def moto_tables() -> Generator[MakeTable, None, None]:
             account.remove(names)
 
 
-# moto mocks only the sessions that are created after its import, so the engines' session can't be used here.
-_find_session = cache(make_boto3_session)
-
-
 class _Account:
     """moto's DynamoDB in one region, while it is mocked."""
 
@@ -97,7 +93,7 @@ class _Account:
         self.closed = False
         self._region = region
         self._tables: dict[str, Any] = dynamodb_backends[DEFAULT_ACCOUNT_ID][region].tables
-        self._resource = _find_session(region).resource("dynamodb")
+        self._resource = boto3_session(region).resource("dynamodb")
         self._client = self._resource.meta.client
         # An engine's client may have created the session before moto was imported. Then moto wouldn't see the requests, and AWS would.
         patch_client(self._client)
