@@ -73,7 +73,7 @@ DECORATORS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.filterwarnings("ignore:No application metrics to publish")  # Powertools': nothing was counted here
 @pytest.mark.parametrize("name", DECORATORS)
-def test_a_handler_works_below_each_decorator_of_powertools(name: str) -> None:
+def test_handler_works_below_each_powertools_decorator(name: str) -> None:
     seen: list[Message] = []
 
     def each(message: Message) -> None:
@@ -106,7 +106,7 @@ DATA_CLASSES: dict[str, tuple[Any, Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", DATA_CLASSES)
-def test_the_data_classes_of_the_other_sources_are_events_too(name: str) -> None:
+def test_powertools_data_class_is_accepted_as_an_event(name: str) -> None:
     data_class, decorator, identity, event = DATA_CLASSES[name]
     seen: list[str] = []
     event_source(data_class=data_class)(decorator(identity)(lambda message: seen.append(message.id)))(event, CONTEXT)

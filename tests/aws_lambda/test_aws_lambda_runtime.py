@@ -127,21 +127,21 @@ def deploy(tmp_path: Path) -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize("name", ["ship", "ship_in_threads", "ship_in_tasks"])
-def test_a_batch_is_answered_with_what_failed(deploy: Callable[[str], Any], name: str) -> None:
+def test_response_names_the_failed_records(deploy: Callable[[str], Any], name: str) -> None:
     with deploy(name) as function:
         assert identifiers(function(sqs(["a", "b!", "c"]))) == ["id-b!"]
         assert identifiers(function(fifo("a1!", "b1", "a2", "b2"))) == ["id-a1!", "id-a2"]
         assert function(sqs(["a", "b"])) == {"batchItemFailures": []}
 
 
-def test_a_stream_is_answered_with_where_to_restart(deploy: Callable[[str], Any]) -> None:
+def test_stream_response_names_the_restart_position(deploy: Callable[[str], Any]) -> None:
     with deploy("follow") as function:
         assert identifiers(function(kinesis(["a", "b!", "c"]))) == ["2", "3"]
 
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_what_does_not_fit_before_lambdas_deadline_is_returned(deploy: Callable[[str], Any]) -> None:
+def test_records_without_time_before_the_deadline_are_returned(deploy: Callable[[str], Any]) -> None:
     spare = 5.0  # seconds that a busy machine has to begin the first record in
 
     def event(now: float) -> Any:
@@ -154,13 +154,13 @@ def test_what_does_not_fit_before_lambdas_deadline_is_returned(deploy: Callable[
         assert identifiers(function(sqs(["a", "b"]))) == []
 
 
-def test_event_that_is_no_batch_fails_the_invocation(deploy: Callable[[str], Any]) -> None:
+def test_event_without_a_batch_fails_the_invocation(deploy: Callable[[str], Any]) -> None:
     with deploy("ship") as function:
         assert function.fail({"httpMethod": "GET"})["errorType"] == "ConfigurationError"
         assert identifiers(function(sqs(["a!"]))) == ["id-a!"]  # and the function lives on
 
 
-def test_batch_of_failures_fails_the_invocation_if_told_to(deploy: Callable[[str], Any]) -> None:
+def test_failed_batch_fails_the_invocation_if_configured(deploy: Callable[[str], Any]) -> None:
     with deploy("ship_or_raise") as function:
         error = function.fail(sqs(["a!", "b!"]))
     assert (error["errorType"], error["errorMessage"]) == (
@@ -169,7 +169,7 @@ def test_batch_of_failures_fails_the_invocation_if_told_to(deploy: Callable[[str
     )
 
 
-def test_lambdas_own_json_log_has_the_line_and_its_details(deploy: Callable[[str], Any]) -> None:
+def test_json_log_of_lambda_has_line_and_details(deploy: Callable[[str], Any]) -> None:
     with deploy("ship") as function:
         function(sqs(["a", "b!"]))
         function(sqs(["a"]))

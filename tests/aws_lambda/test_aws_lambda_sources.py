@@ -56,7 +56,7 @@ def shop() -> Shop:
 # ---------------------------------------------------------------- the answer
 
 
-def test_a_group_on_a_standard_queue_is_for_fairness_only(shop: Shop) -> None:
+def test_group_of_a_standard_queue_implies_no_order(shop: Shop) -> None:
     event = {"Records": [sqs_record(name, arn=STANDARD, group="g") for name in ("a!", "b")]}
     assert identifiers(sqs_handler(by_name)(shop)(event)) == ["id-a!"]
     assert shop.names == ["a!", "b"]
@@ -70,7 +70,7 @@ def test_fifo_records_without_readable_group_keep_order(shop: Shop, attributes: 
     assert shop.names == ["a!", "c"]
 
 
-def test_kafka_raises_after_a_failure_and_other_partitions_go_on(shop: Shop) -> None:
+def test_kafka_failure_raises_after_other_partitions_are_processed(shop: Shop) -> None:
     """Lambda reads no answer of Kafka, except in provisioned mode: whatever was answered, the offset would move on."""
     with pytest.raises(NotSettled, match=r"2 of 5 records must be redelivered.*a handler of Kafka requests redelivery"):
         kafka_handler(by_name)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
@@ -157,7 +157,7 @@ def test_event_of_another_source_is_refused(decorator: Any, event: Any, other: A
         decorator(by_name)(apply)(other)
 
 
-def test_a_mix_of_sources_is_refused_before_anything_is_taken(shop: Shop) -> None:
+def test_mixed_sources_are_refused_before_processing(shop: Shop) -> None:
     event = {"Records": [*sqs(["a"])["Records"], *kinesis(["b"])["Records"]]}
     with pytest.raises(
         ConfigurationError, match=r"isn't a batch of SQS: it has a record of 'aws:kinesis'\. Nothing was processed"
@@ -184,7 +184,7 @@ def in_a_list(decorator: Any, names: list[str]) -> list[Any]:
 
 
 @SOURCES
-def test_a_list_of_records_is_a_batch_too(decorator: Any, event: Any, shop: Shop) -> None:
+def test_list_of_records_is_accepted_as_a_batch(decorator: Any, event: Any, shop: Shop) -> None:
     listed = in_a_list(decorator, ["a", "b!", "c"])
     report = decorator(by_name)(shop).run(listed)
     assert identifiers(report.response) == identifiers(decorator(by_name)(Shop()).run(event(["a", "b!", "c"])).response)
@@ -254,7 +254,7 @@ DIRECT: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", DIRECT)
-def test_what_comes_straight_to_lambda_is_a_message(name: str) -> None:
+def test_direct_event_becomes_a_message(name: str) -> None:
     decorator, identity, event = DIRECT[name]
     seen: list[Message] = []
     report = decorator(identity, clock=lambda: SENT_AT + 2)(seen.append).run(event, None)
@@ -283,7 +283,7 @@ def test_unsettled_direct_event_raises(name: str, outcome: Any) -> None:
 
 
 @pytest.mark.parametrize("name", DIRECT)
-def test_what_was_not_begun_in_time_raises_too(name: str) -> None:
+def test_direct_event_without_time_left_raises(name: str) -> None:
     decorator, identity, event = DIRECT[name]
     with pytest.raises(NotSettled):
         decorator(identity)(apply)(event, Context(lambda: 0.1))
@@ -297,7 +297,7 @@ def test_foreign_direct_event_is_refused(name: str, other: Any) -> None:
         decorator(identity)(apply)(other)
 
 
-def test_the_changes_of_documentdb_stop_at_the_first_failure() -> None:
+def test_documentdb_changes_stop_at_the_first_failure() -> None:
     seen: list[str] = []
 
     def each(message: Message) -> None:
@@ -323,7 +323,7 @@ def test_s3_test_event_is_settled_with_any_identity(body: str, identity: Any, sh
     assert (report.results[0].skipped, identifiers(report.response), shop.names) == (True, [], [])
 
 
-def test_s3s_test_of_a_topic_settles_too() -> None:
+def test_s3_test_event_through_sns_is_settled() -> None:
     assert sns_handler(s3_object())(apply).run(of_sns({**PUBLISHED, "Message": TEST_EVENT})).results[0].skipped
 
 
@@ -331,12 +331,12 @@ def test_s3s_test_of_a_topic_settles_too() -> None:
     "body",
     ['{"no": "s3:TestEvent"}', "[" * 100_000 + "s3:TestEvent", '{"Type": "Notification", "Message": "s3:TestEvent"}', None],
 )
-def test_a_body_that_only_names_it_is_a_message(body: Any) -> None:
+def test_body_that_mentions_the_test_event_is_a_message(body: Any) -> None:
     report = sqs_handler(sqs_message_id())(lambda _: None).run({"Records": [sqs_record("x", body=body)]})
     assert report.results[0].message == sqs_message_id()(sqs_record("x", body=body))
 
 
-def test_an_aggregated_record_is_refused_whatever_the_identity(shop: Shop) -> None:
+def test_aggregated_record_is_refused_with_any_identity(shop: Shop) -> None:
     content = b"\x0a\x01p"
     [record] = kinesis(["x"])["Records"]
     aggregated = b"\xf3\x89\x9a\xc2" + content + md5(content, usedforsecurity=False).digest()
@@ -365,7 +365,7 @@ def test_tumbling_window_is_refused(decorator: Any, event: Any, shop: Shop) -> N
 # ---------------------------------------------------------------- the record of a message that a worker has received
 
 
-def test_a_received_message_becomes_the_record_that_lambda_hands_over() -> None:
+def test_received_message_becomes_lambdas_record() -> None:
     attributes = {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"}
     order = {"StringValue": "order", "DataType": "String"}
     picture = {"BinaryValue": b"\x00\xff", "DataType": "Binary.png"}

@@ -82,7 +82,7 @@ def handler_of(request: pytest.FixtureRequest) -> Callable[..., MessageHandler[A
     ],
     ids=repr,
 )
-def test_a_third_delivery_waits_for_these_seconds(
+def test_retry_wait_matches_the_attempt(
     handler_of: Callable[..., MessageHandler[Any, Any]], outcome: Any, least: float | None, most: float | None
 ) -> None:
     def each(_: Message) -> Answer | list[Answer] | None:
@@ -96,7 +96,7 @@ def test_a_third_delivery_waits_for_these_seconds(
     assert seconds is None if least is None or most is None else seconds is not None and least <= seconds <= most
 
 
-def test_the_wait_grows_with_each_attempt_up_to_five_minutes() -> None:
+def test_retry_wait_grows_up_to_five_minutes() -> None:
     result = message_handler(by_name)(lambda message: Missing(message, settled=False)).process("a")
     waits = [result.retry_after(attempt) or 0.0 for attempt in (-1, 0, 1, 2, 5, 10, 10**9)]
     assert waits[:4] == [1, 1, 1, 2]
@@ -118,7 +118,7 @@ class Delivery:
     id: str
 
 
-def test_a_record_may_be_any_object(handler_of: Callable[..., MessageHandler[Any, Any]]) -> None:
+def test_record_can_be_any_object(handler_of: Callable[..., MessageHandler[Any, Any]]) -> None:
     seen: list[Message] = []
     handler = handler_of(seen.append, identity=lambda delivery: Message(delivery.id))
     assert handler.process(Delivery("a")).settled
@@ -127,22 +127,20 @@ def test_a_record_may_be_any_object(handler_of: Callable[..., MessageHandler[Any
 
 
 @pytest.mark.parametrize("record", ["{}", b"{}", None, Delivery("a"), {}, {"body": None}, {"body": b"\xff"}, {"body": "{"}])
-def test_a_record_without_a_key_is_not_settled(handler_of: Callable[..., MessageHandler[Any, Any]], record: Any) -> None:
+def test_record_without_a_key_is_unsettled(handler_of: Callable[..., MessageHandler[Any, Any]], record: Any) -> None:
     result = handler_of(lambda _: pytest.fail("it has no key"), identity=json_body(id="id")).process(record)
     assert isinstance(result.error, InvalidMessage)
     assert result.retry_after(1) == 1
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
-def test_a_body_may_be_any_buffer(
-    handler_of: Callable[..., MessageHandler[Any, Any]], buffer: Callable[[bytes], Any]
-) -> None:
+def test_body_can_be_any_buffer(handler_of: Callable[..., MessageHandler[Any, Any]], buffer: Callable[[bytes], Any]) -> None:
     seen: list[Message] = []
     assert handler_of(seen.append, identity=json_body(id="id")).process({"body": buffer(b'{"id": "a"}')}).settled
     assert [message.id for message in seen] == ["a"]
 
 
-def test_an_asynchronous_handler_works_inside_a_running_event_loop() -> None:
+def test_asynchronous_handler_works_inside_a_running_event_loop() -> None:
     async def each(message: Message) -> Answer:
         await asyncio.sleep(0)
         return Applied(message)
@@ -158,7 +156,7 @@ def test_an_asynchronous_handler_works_inside_a_running_event_loop() -> None:
 
 
 @pytest.mark.parametrize("group_by", [None, lambda message: message.id[0]], ids=["alone", "grouped"])
-def test_nothing_is_processed_behind_the_first_unsettled_record(
+def test_records_after_the_first_unsettled_one_are_not_processed(
     handler_of: Callable[..., MessageHandler[Any, Any]], group_by: Any
 ) -> None:
     calls: list[str] = []

@@ -88,7 +88,7 @@ def shop() -> Shop:
         (sqs_handler, {"Records": [sqs_record(name, arn=FIFO, group="g") for name in ("a1", "a2", "b1", "a3")]}),
     ],
 )
-def test_only_neighbours_are_one_call_if_source_keeps_order(decorator: Any, event: Any, shop: Shop) -> None:
+def test_call_has_only_adjacent_messages_if_source_keeps_order(decorator: Any, event: Any, shop: Shop) -> None:
     assert identifiers(decorator(by_name, group_by=letter)(shop)(event)) == []
     assert shop.calls == ["a1 a2", "b1", "a3"]
 
@@ -107,7 +107,7 @@ def test_ordered_call_spans_records_and_ends_with_its_group(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("event", [sqs, kinesis])
-def test_a_call_has_at_most_a_hundred_messages(event: Any, shop: Shop) -> None:
+def test_call_has_at_most_100_messages(event: Any, shop: Shop) -> None:
     decorator: Any = sqs_handler if event is sqs else kinesis_handler
     names = [f"a{number}" for number in range(250)]
     assert identifiers(decorator(by_name, group_by=letter, max_workers=3)(shop)(event(names))) == []
@@ -115,7 +115,7 @@ def test_a_call_has_at_most_a_hundred_messages(event: Any, shop: Shop) -> None:
     assert " ".join(shop.calls).split() == names
 
 
-def test_the_function_is_given_a_list_of_its_own() -> None:
+def test_function_receives_its_own_list() -> None:
     def each(messages: list[Message]) -> None:
         assert type(messages) is list
         messages.clear()
@@ -135,7 +135,7 @@ def test_the_function_is_given_a_list_of_its_own() -> None:
         (sqs_handler, fifo("a1", "a2?", "a3", "b1"), ["id-a2?", "id-a3"]),
     ],
 )
-def test_ordered_messages_behind_an_unsettled_one_come_again(decorator: Any, event: Any, named: Any, shop: Shop) -> None:
+def test_ordered_messages_after_an_unsettled_one_are_redelivered(decorator: Any, event: Any, named: Any, shop: Shop) -> None:
     report = decorator(by_name, group_by=letter)(shop).run(event)
     found = identifiers(report.response)
     assert [(each["partition"], each["offset"]) if isinstance(each, dict) else each for each in found] == named
@@ -163,7 +163,7 @@ def other(message: Message) -> Outcome:
         (lambda messages: [[Applied(message)] for message in messages], "a list with a list"),
     ],
 )
-def test_group_comes_again_unless_each_message_has_an_answer(returned: Any, why: str) -> None:
+def test_group_is_redelivered_unless_each_message_has_an_outcome(returned: Any, why: str) -> None:
     report = sqs_handler(by_name, group_by=letter)(returned).run(sqs(["a1", "a2", "a3"]))
     assert identifiers(report.response) == ["id-a1", "id-a2", "id-a3"]
     assert all(isinstance(result.error, WrongReturn) and why in str(result.error) for result in report.results)
@@ -178,11 +178,11 @@ def test_group_comes_again_unless_each_message_has_an_answer(returned: Any, why:
     ],
     ids=["a tuple", "of a part", "of a message of the function's own"],
 )
-def test_answer_may_be_about_a_derived_message(each: Any) -> None:
+def test_outcome_of_a_derived_message_is_accepted(each: Any) -> None:
     assert identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"]))) == []
 
 
-def test_fold_makes_one_write_of_each_group() -> None:
+def test_fold_writes_once_per_group() -> None:
     """A batch of three sources that was shuffled, of which one has a gap; and then another one with copies that fills it."""
 
     def by_place(record: Any) -> Message:
@@ -208,7 +208,7 @@ def test_fold_makes_one_write_of_each_group() -> None:
 # ---------------------------------------------------------------- a group that raises an error
 
 
-def test_a_poisonous_message_takes_none_of_its_group_with_it(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_message_does_not_fail_its_group(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a2!", "a3", "b1"]))
     assert identifiers(report.response) == ["id-a2!"]
     assert shop.calls == ["a1 a2! a3", "a1", "a2!", "a3", "b1"]
@@ -254,7 +254,7 @@ def test_message_tried_alone_has_its_body_object_unchanged(decorator: Any, ident
     assert calls == [2, 1, 1]
 
 
-def test_an_exit_ends_the_batch_and_nothing_is_tried_alone() -> None:
+def test_exit_ends_the_batch_without_single_retries() -> None:
     calls: list[int] = []
 
     def each(messages: list[Message]) -> None:
@@ -280,7 +280,7 @@ def strange(message: Message) -> Any:
 
 
 @pytest.mark.parametrize("bad", ["a1!", "a2!", "a3!"])
-def test_a_message_whose_group_cannot_be_told_fails_by_itself(bad: str, shop: Shop) -> None:
+def test_message_without_a_readable_group_fails_alone(bad: str, shop: Shop) -> None:
     report = sqs_handler(by_name, group_by=strange)(shop).run(sqs(["a1", bad, "a2"]))
     assert identifiers(report.response) == [f"id-{bad}"]
     assert shop.calls == ["a1 a2"]
@@ -292,7 +292,7 @@ async def aletter(message: Message) -> str:
 
 
 @pytest.mark.parametrize("group_by", ["orderId", 5, aletter])
-def test_what_is_no_plain_function_is_refused(group_by: Any, shop: Shop) -> None:
+def test_group_by_other_than_a_plain_function_is_refused(group_by: Any, shop: Shop) -> None:
     with pytest.raises(ConfigurationError, match="expected a plain function of a Message"):
         sqs_handler(by_name, group_by=group_by)(shop)
 
@@ -316,7 +316,7 @@ def slow(clock: Clock, calls: list[str], seconds: float) -> Callable[[list[Messa
     return each
 
 
-def test_group_needs_half_more_than_the_slowest_calls_time() -> None:
+def test_group_needs_one_and_a_half_times_the_slowest_call() -> None:
     clock, calls = Clock(), list[str]()
     handler = measure_by(sqs_handler(by_name, group_by=letter)(slow(clock, calls, 4.0)), clock)
     report = handler.run(sqs(["a1", "b1", "a2", "c1", "d1"]), clock.until(13.0))
@@ -325,7 +325,7 @@ def test_group_needs_half_more_than_the_slowest_calls_time() -> None:
     assert len(report.returned) == 2
 
 
-def test_failed_group_is_tried_one_by_one_in_time() -> None:
+def test_messages_of_a_failed_group_are_retried_within_the_deadline() -> None:
     clock, calls = Clock(), list[str]()
     handler = measure_by(sqs_handler(by_name, group_by=letter)(slow(clock, calls, 2.0)), clock)
     report = handler.run(sqs(["a1", "a2!", "a3", "a4"]), clock.until(8.0))
@@ -337,7 +337,7 @@ def test_failed_group_is_tried_one_by_one_in_time() -> None:
 # ---------------------------------------------------------------- workers, second tries, hooks
 
 
-def test_an_asynchronous_function_takes_groups_too() -> None:
+def test_asynchronous_function_receives_groups() -> None:
     calls: list[str] = []
 
     async def each(messages: list[Message]) -> list[Outcome]:
@@ -391,7 +391,7 @@ def test_message_waiting_for_a_step_is_not_retried() -> None:
     assert calls == [2]
 
 
-def test_hook_gets_each_message_with_its_share_of_seconds() -> None:
+def test_hook_receives_each_message_with_its_share_of_seconds() -> None:
     clock, told = Clock(), list[tuple[str | None, str, float]]()
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:
@@ -415,7 +415,7 @@ def test_hook_gets_each_message_with_its_share_of_seconds() -> None:
     assert [result.seconds for result in report.results] == [3.0, 3.0, 12.0, 0.0]
 
 
-def test_a_single_record_is_processed_in_its_groups() -> None:
+def test_single_record_is_processed_in_its_groups() -> None:
     shop = Shop()
     handler = sqs_handler(several, group_by=letter)(shop)
     assert handler.process(sqs_record("a1+a2+b1")).settled

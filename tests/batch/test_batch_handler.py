@@ -48,7 +48,7 @@ SETTLED = [*ONE, [Applied(message()), Duplicate(message())], (Stale(message(), 7
 
 
 @pytest.mark.parametrize("returned", SETTLED, ids=repr)
-def test_what_is_settled_does_not_come_again(returned: Any) -> None:
+def test_settled_record_is_not_redelivered(returned: Any) -> None:
     assert identifiers(sqs_handler(by_name)(lambda _: returned)(sqs(["a"]))) == []
 
 
@@ -65,7 +65,7 @@ UNSETTLED: list[Any] = [
 
 
 @pytest.mark.parametrize("returned", UNSETTLED, ids=repr)
-def test_a_record_is_settled_when_all_its_outcomes_are(returned: Any) -> None:
+def test_record_is_settled_if_all_its_outcomes_are(returned: Any) -> None:
     report = sqs_handler(by_name)(lambda _: returned).run(sqs(["a"]))
     assert identifiers(report.response) == ["id-a"]
     assert report.results[0].error is None
@@ -89,7 +89,7 @@ UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("unfit", UNFIT)
-def test_any_other_return_is_a_type_error_of_the_record(unfit: str) -> None:
+def test_invalid_return_value_fails_the_record(unfit: str) -> None:
     make, named = UNFIT[unfit]
     report = sqs_handler(by_name)(lambda message: make() if message.id == "a" else None).run(sqs(["a", "b"]))
     assert identifiers(report.response) == ["id-a"]
@@ -127,13 +127,13 @@ async def later() -> Message:
 @pytest.mark.parametrize(
     "identity", [lambda _: None, lambda _: "m1", lambda _: later()], ids=["nothing", "text", "coroutine"]
 )
-def test_an_identity_that_gives_no_message_fails_its_record(shop: Shop, identity: Any) -> None:
+def test_identity_without_a_message_fails_its_record(shop: Shop, identity: Any) -> None:
     report = sqs_handler(identity)(shop).run(sqs(["a"]))
     assert "The identity returned a" in str(report.results[0].error)
     assert shop.names == []
 
 
-def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
+def test_record_other_than_an_object_fails_before_the_identity() -> None:
     report = sqs_handler(lambda _: Message("m"))(apply).run({"Records": ["text"]})
     assert isinstance(report.results[0].error, InvalidMessage)
     assert report.results[0].record_id == "(no id)"
@@ -142,7 +142,7 @@ def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
 # ---------------------------------------------------------------- what is not for the function
 
 
-def test_skipped_record_is_settled_and_holds_up_none(shop: Shop) -> None:
+def test_skipped_record_is_settled_and_does_not_block_others(shop: Shop) -> None:
     handler = kinesis_handler(lambda record: Skip() if by_name(record).id == "b" else by_name(record))(shop)
     report = handler.run(kinesis("abc"))
     assert identifiers(report.response) == []
@@ -177,7 +177,7 @@ def test_record_stops_at_its_first_unsettled_message(asynchronous: bool) -> None
 
 @pytest.mark.parametrize("error", [ValueError(), MemoryError(), StopIteration()])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_exception_of_a_function_fails_its_record_alone(error: Exception, workers: int) -> None:
+def test_exception_of_the_function_fails_its_record_alone(error: Exception, workers: int) -> None:
     def each(message: Message) -> None:
         if message.id == "a":
             raise error
@@ -188,7 +188,7 @@ def test_an_exception_of_a_function_fails_its_record_alone(error: Exception, wor
 
 
 @pytest.mark.parametrize("event", [sqs(["a!", "b!"]), fifo("a1!", "a2")])
-def test_when_every_record_fails_the_handler_raises_if_told_to(shop: Shop, event: Any) -> None:
+def test_handler_raises_if_configured_and_every_record_fails(shop: Shop, event: Any) -> None:
     handler = sqs_handler(by_name, raise_when_all_fail=True)(shop)
     with pytest.raises(EveryRecordFailed, match="Shop: none of 2 records was settled"):
         handler(event)
@@ -196,14 +196,14 @@ def test_when_every_record_fails_the_handler_raises_if_told_to(shop: Shop, event
 
 
 @pytest.mark.parametrize("names", [[], ["a"], ["a", "b!"]])
-def test_when_not_every_record_fails_the_handler_never_raises(shop: Shop, names: list[str]) -> None:
+def test_handler_does_not_raise_if_a_record_succeeds(shop: Shop, names: list[str]) -> None:
     sqs_handler(by_name, raise_when_all_fail=True)(shop)(sqs(names))
 
 
 # ---------------------------------------------------------------- the function
 
 
-def test_the_handler_keeps_the_functions_name_and_docstring() -> None:
+def test_handler_keeps_the_functions_name_and_docstring() -> None:
     @sqs_handler(by_name)
     def ship(message: Message) -> Outcome:
         """Ships it."""
@@ -228,12 +228,12 @@ def test_the_handler_keeps_the_functions_name_and_docstring() -> None:
     ],
     ids=repr,
 )
-def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
+def test_wrong_option_is_refused_by_the_decorator(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         cast("Any", sqs_handler)(**{"identity": by_name, **options})(apply)
 
 
-def test_a_handler_is_not_made_a_handler_again() -> None:
+def test_decorated_handler_cannot_be_decorated_again() -> None:
     ship = sqs_handler(by_name)(apply)
     with pytest.raises(ConfigurationError, match="This function is already a handler"):
         cast("Any", sqs_handler(by_name))(ship)

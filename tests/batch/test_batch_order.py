@@ -50,13 +50,13 @@ class Counting:
 # ---------------------------------------------------------------- who is taken first
 
 
-def test_equal_sequences_keep_order_and_types_are_never_compared() -> None:
+def test_equal_sequences_keep_order_and_types_are_not_compared() -> None:
     sequences: list[int | str] = ["b", 5, "a", 5, 1]
     mixed = [Message(str(number), "s", sequence) for number, sequence in enumerate(sequences)]
     assert lanes_and_order(mixed)[1] == [4, 1, 3, 2, 0]
 
 
-def test_order_of_a_fifo_queue_stays() -> None:
+def test_order_of_a_fifo_queue_is_kept() -> None:
     counting = Counting()
     event = {"Records": [sqs_record(name, arn=FIFO, group="g") for name in ("a2", "a1")]}
     assert identifiers(sqs_handler(by_place)(counting)(event)) == ["id-a2", "id-a1"]
@@ -112,14 +112,14 @@ def test_retried_message_has_its_body_object_unchanged() -> None:
     assert counting.calls == ["a2", "a1", "a2"]
 
 
-def test_message_waiting_for_an_absent_one_comes_again() -> None:
+def test_message_waiting_for_an_absent_one_is_redelivered() -> None:
     counting = Counting()
     report = sqs_handler(unread)(counted(counting)).run(sqs(["a5", "a1", "a3", "b2"]))
     assert identifiers(report.response) == ["id-a5", "id-a3", "id-b2"]
     assert counting.calls == ["a5", "a1", "a3", "b2"]
 
 
-def test_two_that_wait_for_each_other_end() -> None:
+def test_messages_that_wait_for_each_other_are_not_retried_forever() -> None:
     """Each is settled in part whenever it is tried, which must not wake the other one again and again."""
     calls: list[str] = []
 
@@ -136,7 +136,7 @@ OF_STEPS: list[Callable[[Message], Answer]] = [lambda _: Busy(_, 9e9), lambda _:
 
 
 @pytest.mark.parametrize("waits", OF_STEPS, ids=["busy", "uncertain", "superseded"])
-def test_a_step_is_not_waited_for_within_the_batch(waits: Callable[[Message], Answer]) -> None:
+def test_batch_does_not_wait_for_a_step(waits: Callable[[Message], Answer]) -> None:
     """Whatever else the record waits for: its predecessor is in, and it is not tried again all the same."""
     calls: list[str] = []
 

@@ -93,7 +93,7 @@ def details(line: logging.LogRecord) -> dict[str, Any]:
 # ---------------------------------------------------------------- the line
 
 
-def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -> None:
+def test_batch_logs_one_line_with_its_counts(lines: list[logging.LogRecord]) -> None:
     clock = Clock(10.0)
     handler = measure_by(sqs_handler(by_name, clock=lambda: SENT_AT + 90.5)(outcomes), clock)
     handler(sqs(["a1", "a2", "d1", "s1", "n1"]))
@@ -151,14 +151,14 @@ STEPS: list[tuple[Answer, str]] = [
 
 
 @pytest.mark.parametrize(("answer", "said"), STEPS, ids=lambda each: type(each).__name__)
-def test_failure_by_a_step_names_the_remedy(answer: Answer, said: str, lines: list[logging.LogRecord]) -> None:
+def test_step_failure_names_the_remedy(answer: Answer, said: str, lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(lambda message: answer)(sqs(["m"]))
     name = type(answer).__name__
     assert lines[0].getMessage().endswith(f": 1 record, 1 failed; record id-m, message m, attempt 1: {said}")
     assert details(lines[0])["outcomes"][name.lower()] == 1
 
 
-def test_the_line_counts_each_record_once_whatever_it_has_returned(lines: list[logging.LogRecord]) -> None:
+def test_log_line_counts_each_record_once_for_any_return_value(lines: list[logging.LogRecord]) -> None:
     ends: dict[str, Any] = {
         "1": [Applied(Message("1")), Applied(Message("1"))],
         "2": [Applied(Message("2")), Rejected(Message("2"), settled=False)],
@@ -181,7 +181,7 @@ def test_the_line_counts_each_record_once_whatever_it_has_returned(lines: list[l
         (kafka_handler, kafka(p0=["x"]), "orders-0@0"),
     ],
 )
-def test_every_source_names_its_records_and_tells_their_age(
+def test_report_has_record_names_and_age_for_every_source(
     decorator: Any, event: Any, name: str, lines: list[logging.LogRecord]
 ) -> None:
     decorator(by_name, clock=lambda: SENT_AT + 2)(outcomes).run(event)
@@ -191,7 +191,7 @@ def test_every_source_names_its_records_and_tells_their_age(
     assert found["oldest_seconds"] == 2.0
 
 
-def test_age_is_the_oldest_records_at_the_start() -> None:
+def test_age_is_that_of_the_oldest_record_at_the_start() -> None:
     event = sqs(["a1", "a2"])
     event["Records"][1]["attributes"]["SentTimestamp"] = str(int(SENT_AT * 1000) - 7500)
     clock = Clock(SENT_AT)
@@ -204,7 +204,7 @@ def test_age_is_the_oldest_records_at_the_start() -> None:
 
 
 @pytest.mark.parametrize("sent", [None, "soon", "nan", "1" * 400, [], 10**400])
-def test_a_time_that_is_none_is_ignored(sent: Any) -> None:
+def test_invalid_time_is_ignored(sent: Any) -> None:
     event = {"Records": [sqs_record("a1", attributes={"SentTimestamp": sent})]}
     assert sqs_handler(by_name)(outcomes).run(event).oldest_seconds is None
 
@@ -241,7 +241,7 @@ def test_id_and_error_write_no_extra_line(sign: str, lines: list[logging.LogReco
     assert json.dumps(vars(line)["onewrite"], ensure_ascii=False).isprintable()
 
 
-def test_what_was_skipped_is_counted(lines: list[logging.LogRecord]) -> None:
+def test_skipped_records_are_counted(lines: list[logging.LogRecord]) -> None:
     counted: list[Any] = []
     handler = sqs_handler(lambda _: Skip("a test"), on_outcome=lambda *told: counted.append(told[:2]))(outcomes)
     handler(sqs(["a1", "a2"]))
@@ -271,7 +271,7 @@ def module(path: Path, name: str, text: str, **names: Any) -> dict[str, Any]:
         ("/usr/lib/python3/site-packages/tests/shared.py", "tests.shared", True),  # of the package of the function
     ],
 )
-def test_the_users_code_is_told_from_what_is_installed(
+def test_users_code_is_distinguished_from_installed_packages(
     path: str, name: str, is_users: bool, lines: list[logging.LogRecord]
 ) -> None:
     fail = module(Path(path), name, "def fail():\n    raise ValueError\n")["fail"]
@@ -285,7 +285,7 @@ def test_the_users_code_is_told_from_what_is_installed(
     assert where.startswith(f"{Path(path).name}:2 fail" if is_users else own)
 
 
-def test_function_and_result_are_named_without_a_users_line(lines: list[logging.LogRecord]) -> None:
+def test_failure_names_function_and_result_without_a_users_line(lines: list[logging.LogRecord]) -> None:
     def each(message: Message) -> Any:
         return True
 
@@ -295,14 +295,14 @@ def test_function_and_result_are_named_without_a_users_line(lines: list[logging.
     assert f"at test_batch_report.py:{line} " in lines[0].getMessage()
 
 
-def test_only_a_users_identity_names_its_line(lines: list[logging.LogRecord]) -> None:
+def test_failure_of_a_users_identity_names_its_line(lines: list[logging.LogRecord]) -> None:
     sqs_handler(json_body(id="no"))(outcomes)(sqs(["x"]))
     assert lines[0].getMessage().endswith("InvalidMessage (Record id-x: its body isn't valid JSON (at character 0).)")
     sqs_handler(lambda record: record["none"])(outcomes)(sqs(["x"]))
     assert " KeyError at test_batch_report.py:" in lines[1].getMessage()
 
 
-def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.LogRecord]) -> None:
+def test_tracebacks_are_logged_only_if_requested(lines: list[logging.LogRecord]) -> None:
     def each(message: Message) -> None:
         raise KeyError(SECRET) from ValueError("first")
 
@@ -338,7 +338,7 @@ THROTTLED = {"Error": {"Code": "ThrottlingException", "Message": SECRET}}
 @pytest.mark.parametrize(
     ("response", "reason"), [(THROTTLED, "ThrottlingException"), ({"Error": {"Code": 7}}, None), (None, None)]
 )
-def test_an_error_of_aws_is_known_by_its_code(response: Any, reason: str | None, lines: list[logging.LogRecord]) -> None:
+def test_aws_error_is_logged_with_its_code(response: Any, reason: str | None, lines: list[logging.LogRecord]) -> None:
     def each(message: Message) -> None:
         error = ClientError({}, "UpdateItem")
         error.response = response
@@ -380,7 +380,7 @@ def outcomes_of_all(messages: list[Message]) -> list[Any]:
     ],
     ids=["the batch", "a hook", "a group"],
 )
-def test_failing_filter_costs_the_line_alone(handler: Any, lines_lost: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failing_log_filter_loses_only_the_line(handler: Any, lines_lost: int, capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("onewrite")
     logger.addFilter(fails)
     try:
@@ -393,7 +393,7 @@ def test_failing_filter_costs_the_line_alone(handler: Any, lines_lost: int, caps
 # ---------------------------------------------------------------- the hook
 
 
-def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
+def test_hook_is_called_for_each_processed_record() -> None:
     told, clock = list[Any](), Clock()
 
     def each(message: Message) -> Any:
@@ -409,6 +409,6 @@ def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
     assert (failed, type(error), seconds) == (x1, ValueError, 0.25)
 
 
-def test_a_hook_that_fails_is_logged_and_fails_no_record(lines: list[logging.LogRecord]) -> None:
+def test_failing_hook_is_logged_and_does_not_fail_the_record(lines: list[logging.LogRecord]) -> None:
     assert identifiers(sqs_handler(by_name, on_outcome=fails)(outcomes)(sqs(["a1"]))) == []
     assert "outcomes: on_outcome raised ValueError at test_batch_report.py:" in lines[0].getMessage()

@@ -131,7 +131,7 @@ FUNCTIONS = [blocking, empty_list, old_thread, mapped, task, gathering, part, fo
 
 @pytest.mark.parametrize("make", FUNCTIONS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("workers", [1, 3])
-def test_missing_that_is_not_returned_fails_its_record(
+def test_unreturned_missing_fails_its_record(
     make: Callable[[Orders], Any], workers: int, orders: Orders, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = sqs_handler(by_name, max_workers=workers)(make(orders))
@@ -178,7 +178,7 @@ def broken_orders(monkeypatch: pytest.MonkeyPatch) -> BrokenOrders:
     return orders
 
 
-def test_exception_that_the_function_has_seen_is_its_own(broken_orders: BrokenOrders) -> None:
+def test_exception_caught_by_the_function_does_not_fail_the_record(broken_orders: BrokenOrders) -> None:
     def handle(message: Message) -> None:
         with suppress(AutoReconnect):
             broken_orders.pay(message)
@@ -186,7 +186,7 @@ def test_exception_that_the_function_has_seen_is_its_own(broken_orders: BrokenOr
     assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 
 
-def test_write_that_succeeds_at_another_try_needs_no_return(broken_orders: BrokenOrders) -> None:
+def test_write_that_succeeds_on_retry_needs_no_return(broken_orders: BrokenOrders) -> None:
     async def handle(message: Message) -> None:
         for _ in range(2):
             with suppress(AutoReconnect):
@@ -243,7 +243,7 @@ def test_worker_keeps_message_whose_outcome_is_not_returned(orders: Orders, capl
 # --- each kind of outcome -------------------------------------------------------------------------------------------------
 
 
-def test_deferred_that_is_not_returned_is_tried_again(orders: Orders) -> None:
+def test_unreturned_deferred_is_retried(orders: Orders) -> None:
     sequence = GuardedCollection(orders.collection, InSequence())
     calls: list[str] = []
 
@@ -258,7 +258,7 @@ def test_deferred_that_is_not_returned_is_tried_again(orders: Orders) -> None:
     assert sqs_handler(identity, max_workers=1)(handle)(sqs(["a", "b"]), None) == {"batchItemFailures": []}
 
 
-def test_rejected_that_its_ledger_forgets_fails_the_record() -> None:
+def test_unsettled_rejected_fails_the_record() -> None:
     with moto_table("orders") as table:
         orders = GuardedTable(table, InSequence())
 
@@ -272,7 +272,7 @@ def test_rejected_that_its_ledger_forgets_fails_the_record() -> None:
         assert [type(result.outcomes[0]) for result in report.failed] == [Rejected]
 
 
-def test_rejected_that_is_settled_needs_no_return(orders: Orders) -> None:
+def test_settled_rejected_needs_no_return(orders: Orders) -> None:
     orders.place(Message("place"))
 
     def handle(message: Message) -> None:
@@ -308,7 +308,7 @@ def test_outcome_of_another_message_needs_no_return(orders: Orders) -> None:
     assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 
 
-def test_returned_outcome_stays_the_word_of_the_function(orders: Orders) -> None:
+def test_returned_outcome_takes_precedence(orders: Orders) -> None:
     def handle(message: Message) -> Outcome:
         orders.pay(message)
         return Applied(message)
@@ -319,7 +319,7 @@ def test_returned_outcome_stays_the_word_of_the_function(orders: Orders) -> None
 # --- several deliveries at a time -----------------------------------------------------------------------------------------
 
 
-def test_each_delivery_answers_for_its_own_writes(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
+def test_delivery_is_judged_by_its_own_writes(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
     """Two copies of a message are in work at a time. The one that writes nothing says nothing."""
     caplog.set_level(logging.INFO)
     both, writers = threading.Barrier(2), iter([True, False])
@@ -335,7 +335,7 @@ def test_each_delivery_answers_for_its_own_writes(orders: Orders, caplog: pytest
     assert sorted(len(result.outcomes) for result in report.results) == [0, 1]
 
 
-def test_write_after_the_function_returned_fails_no_later_record(orders: Orders) -> None:
+def test_write_after_the_return_does_not_fail_a_later_record(orders: Orders) -> None:
     goes_on, is_done = threading.Event(), threading.Event()
 
     def write_late(message: Message) -> None:

@@ -251,16 +251,16 @@ UNSEEN = pytest.mark.parametrize(
 @UNSEEN
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("act", RAISING, ids=lambda act: act.__name__)
-def test_call_that_raises_unseen_fails_its_record(unseen: Any, act: Act, shop: Shop) -> None:
+def test_hidden_failure_of_a_write_fails_its_record(unseen: Any, act: Act, shop: Shop) -> None:
     assert not is_settled(unseen(shop, act))
 
 
 @UNSEEN
-def test_call_that_is_settled_unseen_settles_its_record(unseen: Any, shop: Shop) -> None:
+def test_hidden_success_of_a_write_settles_its_record(unseen: Any, shop: Shop) -> None:
     assert is_settled(unseen(shop, lambda shop, store, message: shop.update(store, message, "here")))
 
 
-def test_explain_is_not_a_write(shop: Shop) -> None:
+def test_explain_does_not_count_as_a_write(shop: Shop) -> None:
     verb = "update_item" if shop.engine is onewrite.dynamodb else "update_one"
     assert is_settled(
         in_pool(shop, lambda shop, store, message: store.explain(verb, message, **shop.make_arguments("away")))
@@ -305,7 +305,7 @@ async def stop(task: asyncio.Task[Any]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def test_write_that_is_cancelled_fails_its_record(shop: Shop) -> None:
+def test_cancelled_write_fails_its_record(shop: Shop) -> None:
     async def handle(message: Message) -> None:
         await stop(await start_writing(shop, message, "here"))
 
@@ -314,7 +314,7 @@ def test_write_that_is_cancelled_fails_its_record(shop: Shop) -> None:
 
 @pytest.mark.parametrize("quicker", ["here", "there"])
 @pytest.mark.parametrize("ends", [True, False])
-def test_write_that_is_overtaken_needs_no_end_in_same_entity(quicker: str, ends: bool, shop: Shop) -> None:
+def test_unfinished_write_is_excused_by_another_write_to_its_entity(quicker: str, ends: bool, shop: Shop) -> None:
     async def handle(message: Message) -> None:
         task = await start_writing(shop, message, "here")
         await shop.update(shop.awaited, message, quicker)
@@ -367,7 +367,7 @@ OTHERS: dict[str, Callable[[Shop, Message], object]] = {
 
 @LOSSES
 @pytest.mark.parametrize("other", OTHERS)
-def test_settled_write_of_something_else_hides_nothing(lose: Lose, other: str, shop: Shop) -> None:
+def test_settled_write_of_another_entity_excuses_nothing(lose: Lose, other: str, shop: Shop) -> None:
     def handle(message: Message) -> None:
         lose(shop, shop.store, message, "away")
         OTHERS[other](shop, message)
@@ -403,7 +403,7 @@ def test_lost_response_is_not_settled_by_a_refusal(shop: Shop) -> None:
     assert not is_settled(handle)
 
 
-def test_call_without_a_known_key_is_settled_by_no_other(shop: Shop) -> None:
+def test_failed_call_without_a_known_key_is_not_excused(shop: Shop) -> None:
     def handle(message: Message) -> None:
         in_pool(shop, fold_with_function_that_raises)(message)
         write(shop, message, "here")
@@ -412,7 +412,7 @@ def test_call_without_a_known_key_is_settled_by_no_other(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("spelling", [7.0, Int64(7), {"$eq": 7}])
-def test_document_by_another_spelling_is_the_same(spelling: Any) -> None:
+def test_document_with_a_differently_spelled_key_is_the_same(spelling: Any) -> None:
     orders = GuardedCollection(mongomock_collection("orders"), SeenIds())
 
     def handle(message: Message) -> None:
@@ -423,7 +423,7 @@ def test_document_by_another_spelling_is_the_same(spelling: Any) -> None:
 
 
 @pytest.mark.parametrize("is_typed", [True, False])
-def test_item_by_another_client_is_the_same(is_typed: bool) -> None:
+def test_item_of_another_client_is_the_same(is_typed: bool) -> None:
     with moto_table("orders", types={"orderId": "N"}) as table:
         orders = GuardedTable(table, SeenIds())
         client = GuardedTable(boto3.client("dynamodb"), SeenIds(), table_name="orders", typed=is_typed)
@@ -437,7 +437,7 @@ def test_item_by_another_client_is_the_same(is_typed: bool) -> None:
         assert is_settled(handle)
 
 
-def test_table_of_the_same_name_elsewhere_is_another() -> None:
+def test_table_with_the_same_name_elsewhere_is_different() -> None:
     with moto_table("orders") as table:
         orders = GuardedTable(table, SeenIds())
         elsewhere = boto3.client("dynamodb", region_name="eu-south-1")
@@ -466,7 +466,7 @@ def test_table_of_the_same_name_elsewhere_is_another() -> None:
         (["here", "away"], ["here"], False),
     ],
 )
-def test_transaction_settles_what_it_writes(first: list[str], later: list[str], settles: bool) -> None:
+def test_transaction_settles_its_entities(first: list[str], later: list[str], settles: bool) -> None:
     with moto_table("orders") as table:
         store = GuardedTable(table, SeenIds())
 
@@ -488,14 +488,14 @@ def begin(shop: Shop, message: Message) -> Any:
     return shop.store.begin(message, "charge", **shop.name("here"), **STEP)
 
 
-def test_step_that_is_finished_needs_no_return(shop: Shop) -> None:
+def test_finished_step_needs_no_return(shop: Shop) -> None:
     def handle(message: Message) -> None:
         shop.store.record(message, **shop.name("here"), finishes=begin(shop, message))
 
     assert is_settled(handle)
 
 
-def test_step_that_is_not_finished_fails_the_record(shop: Shop) -> None:
+def test_unfinished_step_fails_the_record(shop: Shop) -> None:
     assert not is_settled(lambda message: begin(shop, message) and None)
     assert not is_settled(lambda message: begin(shop, message) and None)  # which meets the first one's step
 
@@ -505,7 +505,7 @@ def test_step_that_is_not_finished_fails_the_record(shop: Shop) -> None:
 
 @pytest.mark.parametrize("raises", [True, False])
 @pytest.mark.parametrize("returns", [True, False])
-def test_handler_inside_a_function_takes_no_report_away(raises: bool, returns: bool, shop: Shop) -> None:
+def test_nested_handler_keeps_the_outer_functions_report(raises: bool, returns: bool, shop: Shop) -> None:
     @sqs_handler(by_name)
     def inner(message: Message) -> Any:
         if raises:

@@ -50,7 +50,7 @@ def test_records_of_a_standard_queue_are_processed_in_threads() -> None:
     assert names(report) == list("abcdefgh")  # the results are in the batch's order
 
 
-def test_no_more_threads_are_at_work_than_were_allowed() -> None:
+def test_number_of_threads_is_limited() -> None:
     lock, under_way, most = threading.Lock(), [0], [0]
 
     def each(message: Message) -> None:
@@ -76,7 +76,7 @@ context: ContextVar[str] = ContextVar("context")
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_the_context_of_the_caller_is_the_functions(workers: int) -> None:
+def test_function_runs_in_the_callers_context(workers: int) -> None:
     """Log contexts and tracers keep their state in it."""
     seen: list[str] = []
     token = context.set("request 1")
@@ -96,7 +96,7 @@ EXITS = [SystemExit(3), KeyboardInterrupt(), Panic()]
 
 @pytest.mark.parametrize("error", EXITS, ids=repr)
 @pytest.mark.parametrize("workers", [1, 3])
-def test_an_exit_ends_the_batch(error: BaseException, workers: int) -> None:
+def test_exit_ends_the_batch(error: BaseException, workers: int) -> None:
     begun: list[str] = []
 
     def each(message: Message) -> Outcome:
@@ -134,7 +134,7 @@ def test_ctrl_c_ends_the_batch(workers: int) -> None:
     assert workers > 1 or seen == ["a"]
 
 
-def test_a_single_record_is_processed_and_an_exit_is_raised() -> None:
+def test_single_record_raises_an_exit() -> None:
     handler = sqs_handler(by_name)(interrupting)
     a, b = sqs("ab")["Records"]
     assert handler.process(a).outcomes == (Applied(Message("a", body="a")),)
@@ -177,13 +177,13 @@ async def one(message: Message) -> Outcome:
     return Applied(message)
 
 
-def test_an_asynchronous_function_works_with_the_same_decorator() -> None:
+def test_asynchronous_function_uses_the_same_decorator() -> None:
     assert identifiers(sqs_handler(by_name)(one)(sqs(["a", "b!", "c"]))) == ["id-b!"]
     assert identifiers(sqs_handler(by_name, max_workers=3)(one)(fifo("a1!", "b1", "a2", "b2"))) == ["id-a1!", "id-a2"]
 
 
 @pytest.mark.parametrize("workers", [1, 3, 50])
-def test_as_many_records_are_gathered_as_there_may_be_workers(workers: int) -> None:
+def test_concurrent_tasks_are_limited_by_max_workers(workers: int) -> None:
     under_way, most = 0, 0
 
     @sqs_handler(by_name, max_workers=workers)
@@ -222,7 +222,7 @@ async def two(_: object, message: Message) -> Outcome:
 
 
 @pytest.mark.parametrize("each", [one, functools.partial(two, 0), Callee(), Callee().method])
-def test_an_asynchronous_function_is_awaited(each: Any) -> None:
+def test_asynchronous_function_is_awaited(each: Any) -> None:
     report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
     assert identifiers(report.response) == ["id-b!"]
     assert isinstance(report.results[1].error, ValueError)
@@ -246,7 +246,7 @@ def test_event_loop_is_reused_for_the_next_batch() -> None:
     assert len(loops) == 1
 
 
-def test_the_loop_of_a_thread_is_closed_after_it() -> None:
+def test_event_loop_is_closed_when_its_thread_ends() -> None:
     """Otherwise asyncio would warn when the loop is collected, and warnings are errors here."""
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -273,7 +273,7 @@ def test_handler_names_the_remedy_if_a_loop_is_running() -> None:
 
 @pytest.mark.parametrize("error", EXITS, ids=repr)
 @pytest.mark.parametrize("how", ["itself", "in a task", "in a group"])
-def test_an_exit_ends_a_batch_of_an_asynchronous_function(error: BaseException, how: str) -> None:
+def test_exit_ends_an_asynchronous_batch(error: BaseException, how: str) -> None:
     begun: list[str] = []
 
     async def leave() -> None:
@@ -351,14 +351,14 @@ def test_no_record_is_taken_within_the_margin() -> None:
     assert [record["body"] for record in report.returned] == ["d"]
 
 
-def test_the_margin_grows_with_the_slowest_record() -> None:
+def test_margin_grows_with_the_slowest_record() -> None:
     clock = Clock()
     handler = measure_by(sqs_handler(by_name)(taking(clock, 10.0, 0.1, 0.1)), clock)
     report = handler.run(sqs("abc"), clock.until(25.05))  # 15.05 are left after the first, and 14.95 after the second
     assert names(report) == ["a", "b"]
 
 
-def test_the_margin_of_one_batch_is_none_of_the_next() -> None:
+def test_margin_starts_anew_with_each_batch() -> None:
     """Otherwise, after one very slow record, no batch would ever be begun again."""
     clock = Clock()
     handler = measure_by(sqs_handler(by_name)(taking(clock, 10.0, 0.1)), clock)
@@ -368,7 +368,7 @@ def test_the_margin_of_one_batch_is_none_of_the_next() -> None:
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous: bool) -> None:
+def test_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous: bool) -> None:
     left = iter([9.0, 9.0, 0.5, 0.5, 0.5, 0.5])
 
     async def aeach(message: Message) -> None: ...
@@ -384,14 +384,14 @@ def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous:
     [None, object(), {}, MagicMock(), SimpleNamespace(get_remaining_time_in_millis=5)],
     ids=lambda other: type(other).__name__,
 )
-def test_a_context_without_a_deadline_stops_nothing(other: Any) -> None:
+def test_context_without_a_deadline_sets_no_limit(other: Any) -> None:
     assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), other)) == []
 
 
 # ---------------------------------------------------------------- what the workers share
 
 
-def test_refused_message_is_retried_after_a_late_answer() -> None:
+def test_refused_message_is_retried_after_a_late_response() -> None:
     """Two threads: the second message was tried first, and the first one was done before that was known."""
     refused, is_in = threading.Event(), threading.Event()
     calls: list[str] = []
@@ -440,6 +440,6 @@ def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any, Any]:
     return sqs_handler(by_name, max_workers=1 if request.param == "alone" else 4)(function)
 
 
-def test_the_requests_of_guarded_stores_are_counted(writing: Any) -> None:
+def test_requests_of_guarded_stores_are_counted(writing: Any) -> None:
     assert writing.run(sqs("abcde")).requests == 10
     assert writing.run(sqs("a")).requests == 2

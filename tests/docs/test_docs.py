@@ -30,18 +30,18 @@ README = ROOT / "README.md"
 
 
 @pytest.mark.parametrize("block", [block[1] for block in BLOCK.finditer(README.read_text())], ids=["dynamodb", "lambda"])
-def test_each_block_of_the_readme_runs_as_it_stands(block: str) -> None:
+def test_readme_code_blocks_run_unchanged(block: str) -> None:
     ran = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != README], ids=name)
-def test_every_python_block_of_a_page_runs(page: Path) -> None:
+def test_python_blocks_of_pages_run(page: Path) -> None:
     namespace_of(page)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
-def test_a_first_page_shows_what_its_code_prints(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_pages_show_the_output_of_their_code(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     namespace_of(ROOT / page)
     shown = [block["text"] for block in FENCED.finditer((ROOT / page).read_text()) if block["language"] == "text"]
     assert capsys.readouterr().out == "".join(text for text in shown if "delivery 1" not in text)
@@ -59,7 +59,7 @@ def everything_imported() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 @pytest.mark.usefixtures("everything_imported")
 @pytest.mark.slow
-def test_pytest_prints_what_a_page_shows(page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_the_output_of_pytest(page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("COLUMNS", "100")
     for block in FENCED.finditer(page.read_text()):
@@ -85,12 +85,12 @@ def without_times(lines: list[str]) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_link_of_a_page_to_a_file_leads_somewhere(page: Path) -> None:
+def test_page_links_lead_to_existing_files(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_readmes_links_are_absolute_and_lead_to_files() -> None:
+def test_readme_links_are_absolute_and_lead_to_files() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     at_home = f"{project['urls']['Homepage']}/blob/main/"
     targets = re.findall(r"\]\(([^)#\s]+)", (ROOT / "README.md").read_text())
@@ -101,7 +101,7 @@ def test_readmes_links_are_absolute_and_lead_to_files() -> None:
 
 
 @pytest.mark.parametrize("module_name", MODULES)
-def test_every_example_in_a_docstring_holds(module_name: str) -> None:
+def test_docstring_examples_hold(module_name: str) -> None:
     module = importlib.import_module(module_name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -120,6 +120,6 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_link_to_a_heading_leads_somewhere(page: Path) -> None:
+def test_links_to_headings_lead_to_existing_headings(page: Path) -> None:
     links = [(page.parent / target if target else page, anchor) for target, anchor in ANCHOR.findall(page.read_text())]
     assert [anchor for target, anchor in links if target.suffix == ".md" and anchor not in anchors(target)] == []

@@ -22,7 +22,7 @@ INSPECT = PAGE.read_text().partition("## `inspect`")[2]
 AT = 1_795_334_400.0  # 2026-11-22T08:00:00Z
 
 
-def test_the_page_shows_what_inspect_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_shows_the_output_of_inspect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     command, shown = re.findall(r"^```(?:sh|text)\n(.*?)^```$", INSPECT, re.DOTALL | re.MULTILINE)[:2]
     monkeypatch.setattr("time.time", lambda: AT)
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)

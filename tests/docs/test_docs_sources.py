@@ -47,7 +47,7 @@ def test_table_has_a_row_for_each_source() -> None:
 
 
 @pytest.mark.parametrize(("name", "decorator", "identity"), CASES)
-def test_row_gives_a_redelivery_the_same_id(name: str, decorator: str, identity: str) -> None:
+def test_redelivery_has_the_same_id_for_each_row(name: str, decorator: str, identity: str) -> None:
     made = eval(identity, dict(vars(onewrite.identity)))  # noqa: S307  # our own page
     seen: list[Message] = []
     handler = getattr(onewrite.aws_lambda, decorator)(made)(seen.append)

@@ -51,12 +51,12 @@ OFFERED = offered(GuardedTable, dynamodb), offered(GuardedCollection, mongodb)
 ALIKE = sorted(OFFERED[0] & OFFERED[1])
 
 
-def test_the_page_lists_each_difference_between_the_engines() -> None:
+def test_page_lists_each_difference_between_the_engines() -> None:
     assert differences() == (OFFERED[0] - OFFERED[1], OFFERED[1] - OFFERED[0])
 
 
 @pytest.mark.parametrize("name", [name for name in ALIKE if not name.endswith("=")])
-def test_what_both_engines_offer_takes_the_same_options(name: str) -> None:
+def test_shared_methods_of_the_engines_have_the_same_options(name: str) -> None:
     ours: Any = getattr(GuardedTable, name, None)
     others: Any = getattr(GuardedCollection, name, None)
     if ours is None:
@@ -72,14 +72,14 @@ def test_what_both_engines_offer_takes_the_same_options(name: str) -> None:
     [("update_item", "update_one"), ("put_item", "insert_one"), ("delete_item", "delete_one"), ("putting", "inserting"),
      ("update_item", "find_one_and_update"), ("delete_item", "find_one_and_delete"), ("get_item", "find_one")],
 )  # fmt: skip
-def test_what_goes_by_two_names_takes_the_same_options(ours: str, others: str) -> None:
+def test_differently_named_counterparts_have_the_same_options(ours: str, others: str) -> None:
     assert options(getattr(GuardedTable, ours)) == options(getattr(GuardedCollection, others))
 
 
 @pytest.mark.parametrize(
     ("blocking", "later"), [(GuardedTable, AsyncGuardedTable), (GuardedCollection, AsyncGuardedCollection)]
 )
-def test_an_asynchronous_store_offers_what_the_blocking_one_does(blocking: Any, later: Any) -> None:
+def test_asynchronous_store_has_the_methods_of_the_blocking_store(blocking: Any, later: Any) -> None:
     assert {name for name in dir(blocking) if name[0] != "_"} == {name for name in dir(later) if name[0] != "_"}
     for name in dir(blocking):
         if name[0] != "_" and inspect.isfunction(getattr(blocking, name)):

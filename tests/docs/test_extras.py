@@ -65,11 +65,11 @@ def test_missing_driver_is_an_import_error_naming_the_extra(
 @pytest.mark.parametrize(
     "module", ["onewrite", "onewrite.identity", "onewrite.aws_lambda", "onewrite.metrics", "onewrite.outbox"]
 )
-def test_what_needs_no_driver_is_imported_without_any(module: str) -> None:
+def test_modules_without_a_driver_import_without_any_driver(module: str) -> None:
     assert without(DRIVERS, f"import {module}") == []
 
 
-def test_foreign_failed_import_stays_as_it_is() -> None:
+def test_failed_import_of_another_module_is_raised_unchanged() -> None:
     theirs = ModuleNotFoundError("No module named 'shop'", name="shop")
     with pytest.raises(ModuleNotFoundError) as caught, name_extra("mongodb", "onewrite.mongodb"):
         raise theirs

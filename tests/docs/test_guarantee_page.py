@@ -17,7 +17,7 @@ TESTS = re.compile(r"\[test\]\((\S+) \"(test_\w+)\"\)")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split('"')[1])
-def test_row_names_a_test_that_exists(row: str) -> None:
+def test_row_names_an_existing_test(row: str) -> None:
     named = TESTS.findall(row)
     assert named
     folders = ("../tests/properties/",) if "Clocks" in row else ("../tests/engines/", "../tests/contract/")

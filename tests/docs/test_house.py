@@ -84,7 +84,7 @@ def imports(tree: ast.Module) -> Iterator[str]:
                     yield inner if inner in MODULES else str(node.module)
 
 
-def test_importing_onewrite_imports_no_driver_and_no_tool() -> None:
+def test_importing_onewrite_does_not_import_drivers_or_tools() -> None:
     program = """
 import sys
 import onewrite
@@ -96,7 +96,7 @@ print(*sorted(known & {"boto3", "botocore", "aiobotocore", "pymongo", "bson", "m
 
 
 @pytest.mark.parametrize(("engine", "other"), [("dynamodb", "pymongo"), ("mongodb", "botocore")])
-def test_an_engine_does_without_the_others_driver(engine: str, other: str) -> None:
+def test_engine_works_without_the_other_engines_driver(engine: str, other: str) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); import onewrite.{engine}; print({other!r} in sys.modules)"
     )
@@ -105,7 +105,7 @@ def test_an_engine_does_without_the_others_driver(engine: str, other: str) -> No
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_is_exported_is_sorted_and_there(package: object) -> None:
+def test_exported_names_are_sorted_and_exist(package: object) -> None:
     names: list[str] = vars(package)["__all__"]
     assert names == sorted(names)
     assert [name for name in names if not hasattr(package, name)] == []
@@ -118,7 +118,7 @@ def test_imports_point_one_way(path: Path) -> None:
     assert upwards == []
 
 
-def test_no_imports_go_round_in_a_circle() -> None:
+def test_imports_are_not_circular() -> None:
     graph = {module_of(path): set(imports(tree)) - {module_of(path)} for path, tree in TREES.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
 
@@ -134,7 +134,7 @@ def test_signatures_name_every_option(package: object) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_exported_class_and_method_says_what_it_is(package: object) -> None:
+def test_exported_classes_and_methods_have_docstrings(package: object) -> None:
     silent = []
     for name in vars(package)["__all__"]:
         exported = getattr(package, name)

@@ -86,7 +86,7 @@ def test_cfn_lint_finds_nothing() -> None:
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning")
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning")
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS..Logs..MetricFilter:UserWarning")
-def test_the_example_runs_through_the_stack(stack: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_runs_through_the_stack(stack: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     deployed.run_the_example(stack, monkeypatch)
 
 
@@ -106,7 +106,7 @@ def test_mapping_reports_failed_messages() -> None:
     assert mapping["EventSourceArn"] == {"Fn::GetAtt": ["Queue", "Arn"]}
 
 
-def test_role_may_do_what_it_needs_and_nothing_else() -> None:
+def test_role_has_exactly_the_needed_permissions() -> None:
     assert [name for name, found in RESOURCES.items() if found["Type"] == "AWS::IAM::Role"] == ["Role"]
     (policy,) = RESOURCES["Role"]["Properties"]["Policies"]
     allowed = {tuple(each["Resource"]["Fn::GetAtt"]): set(each["Action"]) for each in policy["PolicyDocument"]["Statement"]}
@@ -117,7 +117,7 @@ def test_role_may_do_what_it_needs_and_nothing_else() -> None:
     }
 
 
-def test_unsettled_messages_are_counted_by_one_filter_everywhere() -> None:
+def test_every_template_counts_unsettled_messages_with_the_same_filter() -> None:
     properties = RESOURCES["Unsettled"]["Properties"]
     (made,) = properties["MetricTransformations"]
     assert (properties["FilterPattern"], made["MetricValue"]) == UNSETTLED
@@ -160,7 +160,7 @@ def failing(message: Message) -> Applied:
         (slow, True),  # one message fits, and the others are returned untried
     ],
 )
-def test_the_filter_counts_batches_with_unsettled_messages(
+def test_filter_counts_batches_with_unsettled_messages(
     function: Callable[[Message], Any], counted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", "onewrite"):
@@ -177,7 +177,7 @@ def test_the_filter_counts_batches_with_unsettled_messages(
 # ---------------------------------------------------------------- the modules' pages
 
 
-def test_tables_of_the_modules_are_those_of_their_files() -> None:
+def test_readme_tables_match_the_terraform_files() -> None:
     check = [sys.executable, str(ROOT / "infra" / "tables.py"), "--check"]
     checked = subprocess.run(check, capture_output=True, text=True, check=False)
     assert (checked.stdout, checked.returncode) == ("", 0)

@@ -69,7 +69,7 @@ def tops(package: Path) -> set[str]:
     return {name.partition("/")[0] for name in ZipFile(package).namelist()}
 
 
-def test_it_holds_the_library_and_the_example_and_nothing_else(package: Path) -> None:
+def test_package_contains_only_library_and_example(package: Path) -> None:
     names = ZipFile(package).namelist()
     assert tops(package) == {"onewrite", "order_history", INFORMATION}
     assert {"onewrite/py.typed", "onewrite/aws_lambda/__init__.py", "order_history/feed.py"} <= set(names)
@@ -84,13 +84,13 @@ print(onewrite.__file__)
 """
 
 
-def test_no_module_in_it_needs_one_that_was_left_out(package: Path, tmp_path: Path) -> None:
+def test_packaged_modules_do_not_import_omitted_modules(package: Path, tmp_path: Path) -> None:
     folder = unpacked(package, tmp_path)
     installed = [Path(path) for path in sys.path if "site-packages" in path]
     assert Path(start(IMPORT_ALL, folder, *installed).strip()).is_relative_to(folder)
 
 
-def test_the_same_source_makes_the_same_bytes(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_source_produces_the_same_bytes(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     again = package.with_name("again.zip")
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
@@ -102,7 +102,7 @@ def test_the_same_source_makes_the_same_bytes(package: Path, tmp_path: Path, mon
 @pytest.mark.parametrize(
     "version", [pytest.param(each, marks=[] if each == THIS_PYTHON else [pytest.mark.slow]) for each in runtimes.VERSIONS]
 )
-def test_it_starts_from_bytecode_under_the_runtimes_python(version: str, sdk: Path, tmp_path: Path) -> None:
+def test_package_starts_from_bytecode_with_the_runtimes_python(version: str, sdk: Path, tmp_path: Path) -> None:
     if version not in runtimes.pythons():
         pytest.skip(f"there is no Python {version} with pip here")
     python = runtimes.pythons()[version]
@@ -132,7 +132,7 @@ with mock_aws():
 """
 
 
-def test_its_handler_runs_with_nothing_but_what_the_runtime_has(package: Path, tmp_path: Path) -> None:
+def test_packaged_handler_runs_with_the_runtimes_packages_only(package: Path, tmp_path: Path) -> None:
     unpacked(package, tmp_path)
     created = next(event for event in deliveries() if type(event).__name__ == "OrderCreated")
     event = {"Records": [{"messageId": "b-1", "body": as_json(created)}, {"messageId": "b-2", "body": "no JSON"}]}
@@ -150,7 +150,7 @@ def test_its_handler_runs_with_nothing_but_what_the_runtime_has(package: Path, t
     assert items == 1
 
 
-def test_layer_gives_the_library_to_other_code(sdk: Path, tmp_path: Path) -> None:
+def test_layer_provides_the_library_to_other_code(sdk: Path, tmp_path: Path) -> None:
     make_package("--layer", "--output", tmp_path / "layer.zip")
     assert tops(tmp_path / "layer.zip") == {"python"}
     folder = unpacked(tmp_path / "layer.zip", tmp_path / "opt") / "python"
@@ -205,7 +205,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "private"
 
 
-def test_what_is_packed_is_what_was_resolved(private: Path, tmp_path: Path) -> None:
+def test_packaged_versions_are_the_resolved_versions(private: Path, tmp_path: Path) -> None:
     wheel(private, "shopkit", "1.0", says="private")
     requirements = tmp_path / "requirements.txt"
     requirements.write_text(f"--index-url {private.as_uri()}\nshopkit\n")
@@ -308,7 +308,7 @@ def test_links_stay_in_the_package_and_loops_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "says"), [("my-shop", b"importable"), ("onewrite", b"would be mixed with it")])
-def test_what_could_not_be_imported_is_refused(tmp_path: Path, name: str, says: bytes) -> None:
+def test_unimportable_package_is_refused(tmp_path: Path, name: str, says: bytes) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(subprocess.CalledProcessError) as refused:
         make_package("--output", tmp_path / "function.zip", tmp_path / name)

@@ -131,7 +131,7 @@ def test_wrong_table_is_refused_at_once(guard: Any, given: tuple[Any, Any], said
             guard(*given, **more)
 
 
-def test_a_table_that_is_guarded_already_is_not_guarded_again(table: Any, collection: Any) -> None:
+def test_guarded_table_is_refused_as_a_table(table: Any, collection: Any) -> None:
     again: Any = GuardedTable
     with pytest.raises(ConfigurationError, match="this is guarded already: give the table that it was made of"):
         again(GuardedTable(table, SeenIds()), SeenIds())
@@ -261,7 +261,7 @@ def test_wrong_call_of_a_collection_is_refused_unsent(mistake: str, collection: 
 
 
 @pytest.mark.parametrize("relay", [Relay, AsyncRelay])
-def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
+def test_wrong_relay_argument_is_refused_with_an_example(relay: Any, table: Any) -> None:
     orders = GuardedTable(table, SeenIds(), **MORE)
     wrong: list[tuple[Any, Any, str]] = [
         (print, orders, "expected a guarded store"),
@@ -283,7 +283,7 @@ def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
         (lambda: untyped.stream_handler(Relay), "expected a Relay"),
     ],
 )
-def test_a_publisher_takes_the_client_first(make: Callable[[], object], said: str) -> None:
+def test_swapped_publisher_arguments_are_refused(make: Callable[[], object], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         make()
 
@@ -311,7 +311,7 @@ def test_ledger_too_wide_is_named_with_remedies(table: Any, ledger: Any) -> None
     ],
 )
 @pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
-def test_key_that_names_no_entity_is_refused(guard: Any, key: Any, said: str) -> None:
+def test_key_without_an_entity_is_refused(guard: Any, key: Any, said: str) -> None:
     with (
         mongomock_collection(asynchronous=guard is AsyncGuardedCollection) as made,
         pytest.raises(ConfigurationError, match=said),

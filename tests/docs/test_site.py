@@ -64,7 +64,7 @@ def test_reference_shows_each_method_that_a_page_names() -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_a_picture_is_drawn_from_the_source_beside_it(source: Path) -> None:
+def test_picture_matches_its_source(source: Path) -> None:
     drawn = source.with_suffix(".svg").read_text()
     code = f"import sys; sys.path.insert(0, {str(DRAW.parent)!r}); import draw; print(draw.mark(sys.stdin.read()))"
     asked = subprocess.run(
@@ -122,7 +122,7 @@ def broken(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
+def test_links_and_anchors_of_the_site_exist(site: Path) -> None:
     pages = [*site.rglob("*.html")]
     assert len(pages) >= len(IN_NAVIGATION)
     assert [problem for page in pages for problem in broken(page)] == []
@@ -137,7 +137,7 @@ def test_reference_shows_every_option_of_a_constructor(site: Path, shown: type) 
 
 
 @pytest.mark.slow
-def test_no_page_of_the_site_loads_anything_from_elsewhere(site: Path) -> None:
+def test_pages_of_the_site_load_nothing_from_other_hosts(site: Path) -> None:
     loaded = {address for page in site.rglob("*.html") for address in read(page).loads}
     assert [address for address in loaded if urlsplit(address).netloc] == []
 

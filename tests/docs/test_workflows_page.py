@@ -30,7 +30,7 @@ def run_on_aws(page: Page) -> None:
 
 
 @pytest.mark.parametrize("run", [run_on_temporal, run_on_inngest, run_on_aws])
-def test_a_repeated_step_takes_effect_once(run: Callable[[Page], None]) -> None:
+def test_repeated_step_takes_effect_once(run: Callable[[Page], None]) -> None:
     page = namespace_of(ROOT / "docs" / "workflows.md")
     run(page)
     run(page)

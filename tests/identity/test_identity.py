@@ -123,13 +123,13 @@ def test_paths_find_id_source_and_sequence() -> None:
     assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, system={"ApproximateReceiveCount": "2"})
 
 
-def test_numbers_with_a_fraction_lose_nothing() -> None:
+def test_fractions_keep_all_digits() -> None:
     body = json_body(id="id")(sqs('{"id": "m", "cents": 1999, "price": 0.1, "huge": 1e400}')).body
     assert (body["cents"], body["price"], body["huge"]) == (1999, Decimal("0.1"), Decimal("1e400"))
     assert [type(body[name]) for name in ("cents", "price", "huge")] == [int, Decimal, Decimal]
 
 
-def test_fractions_are_floats_if_asked_for() -> None:
+def test_fractions_are_floats_if_requested() -> None:
     record = sqs('{"id": "m", "price": 0.5}')
     assert type(json_body(id="id", parse_float=float)(record).body["price"]) is float
     wrapped = sqs(event({"id": "m", "price": 0.5}))
@@ -155,14 +155,14 @@ def test_infinite_number_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
-def test_a_path_to_no_text_is_named_with_the_record(name: str, body: Any, kind: str) -> None:
+def test_error_names_the_path_and_record_of_an_invalid_key(name: str, body: Any, kind: str) -> None:
     paths: dict[str, Any] = {"id": "m", "source": "m", name: "no"}
     said = refused(json_body(**paths), sqs({"m": "m", **body}))
     expected = "a non-empty string" + " or an integer" * (name != "sequence")
     assert said == f"Record b1: the {name}, path 'no': expected {expected}, got {kind}."
 
 
-def test_a_path_through_an_array_names_the_remedy() -> None:
+def test_path_through_an_array_is_refused_with_a_remedy() -> None:
     said = refused(json_body(id="lines.0.no"), sqs({"lines": [{"no": CANARY}]}))
     assert said == (
         "Record b1: the id, path 'lines.0.no': the path leads through an array. Read the field with a function of the record instead."
@@ -170,12 +170,12 @@ def test_a_path_through_an_array_names_the_remedy() -> None:
 
 
 @pytest.mark.parametrize("path", ["order-no", "@type", "$oid", "xsi:type", "été", "0"])
-def test_a_path_may_have_any_name_of_json(path: str) -> None:
+def test_path_can_contain_any_json_name(path: str) -> None:
     assert json_body(id=f"a.{path}")(sqs({"a": {path: "o-7"}})).id == "o-7"
 
 
 @pytest.mark.parametrize(("json", "found"), [("7", "7"), ("0", "0"), ("-0", "0"), (str(10**60), str(10**60))])
-def test_a_whole_number_is_a_key_in_its_decimal_digits(json: str, found: str) -> None:
+def test_integer_key_is_its_decimal_digits(json: str, found: str) -> None:
     message = json_body(id="no", source="no")(sqs(f'{{"no": {json}}}'))
     assert (message.id, message.source) == (found, found)
     assert json_body(id="no")(sqs(f'{{"no": "{found}"}}')).id == found  # and the same as that text
@@ -187,18 +187,20 @@ def test_a_whole_number_is_a_key_in_its_decimal_digits(json: str, found: str) ->
     [("id", "no"), ("id", ["no"]), ("source", "no"), ("source", ["no"]), ("sequence", "no"), ("sequence", number("no"))],
 )
 @pytest.mark.parametrize("parse_float", [Decimal, float, Fraction])
-def test_fraction_or_exponent_is_no_key(name: str, field: Any, number_in_json: str, parse_float: Any) -> None:
+def test_number_with_fraction_or_exponent_is_refused_as_key(
+    name: str, field: Any, number_in_json: str, parse_float: Any
+) -> None:
     fields: dict[str, Any] = {"id": "m", "source": "m", name: field}
     refused(json_body(**fields, parse_float=parse_float), sqs(f'{{"m": "m", "no": {number_in_json}}}'))
 
 
 @pytest.mark.parametrize(("n", "found"), [(7, 7), ("0007", 7), ("-7", -7), (10**60, 10**60)])
-def test_a_sequence_may_be_a_number_written_as_text(n: object, found: int) -> None:
+def test_sequence_can_be_a_number_as_text(n: object, found: int) -> None:
     assert json_body(id="id", source="id", sequence=number("n"))(sqs({"id": "m", "n": n})).sequence == found
 
 
 @pytest.mark.parametrize("n", [None, "", " 7", "7.0", "1_000", "\u0663", True, [7]])
-def test_number_reads_whole_numbers_in_decimal_digits_only(n: object) -> None:
+def test_number_accepts_only_decimal_digits(n: object) -> None:
     said = refused(json_body(id="id", source="id", sequence=number("n")), sqs({"id": "m", "n": n}))
     assert said.startswith("Record b1: the sequence, path 'n': expected ")
     assert "expected an integer in decimal digits, got " in said
@@ -212,7 +214,7 @@ def test_number_reads_whole_numbers_in_decimal_digits_only(n: object) -> None:
         (["no", lambda record: record["eventSource"]], {"no": "a"}, "1:a7:aws:sqs"),
     ],
 )
-def test_a_key_of_several_fields_is_a_list(fields: Any, body: Any, found: str) -> None:
+def test_list_of_paths_makes_a_composite_key(fields: Any, body: Any, found: str) -> None:
     message = json_body(id=fields, source=fields)(sqs(body))
     assert (message.id, message.source) == (found, found)
 
@@ -222,7 +224,7 @@ def test_a_key_of_several_fields_is_a_list(fields: Any, body: Any, found: str) -
     [sqs({"a.b": ["o-7"]}), kinesis('{"a.b": ["o-7"]}'), kafka('{"a.b": ["o-7"]}')],
     ids=["sqs", "kinesis", "kafka"],
 )
-def test_a_function_of_the_record_reads_the_parsed_body(record: dict[str, Any]) -> None:
+def test_function_of_the_record_receives_the_parsed_body(record: dict[str, Any]) -> None:
     def find(record: Any) -> Any:
         return record["body"]["a.b"][0]
 
@@ -232,7 +234,7 @@ def test_a_function_of_the_record_reads_the_parsed_body(record: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("result", [None, "", 1.5, True, [CANARY], ("a", "b")])
-def test_a_function_that_finds_no_key_is_named(result: Any) -> None:
+def test_function_that_returns_no_key_is_named(result: Any) -> None:
     def find(record: Any) -> Any:
         del record
         return result
@@ -240,7 +242,7 @@ def test_a_function_that_finds_no_key_is_named(result: Any) -> None:
     assert refused(json_body(id=find), sqs({})).startswith("Record b1: the id, function find: expected ")
 
 
-def test_a_function_that_raises_is_named_without_the_content() -> None:
+def test_error_of_a_raising_function_does_not_show_content() -> None:
     def find(record: Any) -> Any:
         return record["body"][CANARY]
 
@@ -265,7 +267,7 @@ def test_a_function_that_raises_is_named_without_the_content() -> None:
         *['"order-no"', "no == 'x'", "$.order.no", "@", "@.no", "*", "a,b", "a b", " a", "", ".", "a.", ".a", "a..b"],
     ],
 )
-def test_a_path_in_another_syntax_is_refused_at_once(path: str) -> None:
+def test_path_in_another_syntax_is_refused_at_once(path: str) -> None:
     for fields, name in (
         ({"id": path}, "id"),
         ({"id": ["a", path]}, "id[1]"),
@@ -290,7 +292,7 @@ def test_a_path_in_another_syntax_is_refused_at_once(path: str) -> None:
         ({"id": "a", "sequence": 7}, "sequence=7: expected a path as a str, or a function of the record."),
     ],
 )
-def test_a_wrong_field_is_refused_at_once(fields: Any, said: str) -> None:
+def test_wrong_field_is_refused_at_once(fields: Any, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         json_body(**fields)
     assert str(caught.value).startswith(said)
@@ -306,12 +308,12 @@ def test_a_wrong_field_is_refused_at_once(fields: Any, said: str) -> None:
         ("[" * 100_000, "RecursionError"),
     ],
 )
-def test_body_without_json_is_refused_unshown(body: str, problem: str) -> None:
+def test_invalid_json_body_is_refused_without_showing_it(body: str, problem: str) -> None:
     assert refused(json_body(id="id"), sqs(body)) == f"Record b1: its body isn't valid JSON ({problem})."
 
 
 @pytest.mark.parametrize("data", ["YWJj=YWJj", CANARY, None])
-def test_data_that_is_not_in_base64_is_refused(data: Any) -> None:
+def test_invalid_base64_data_is_refused(data: Any) -> None:
     record = kinesis("")
     record["kinesis"]["data"] = data
     for identity in (json_body(id="id"), kinesis_position()):
@@ -319,17 +321,17 @@ def test_data_that_is_not_in_base64_is_refused(data: Any) -> None:
 
 
 @pytest.mark.parametrize("record", [{"messageId": "b1"}, {"messageId": "b1", "body": None}, kafka(None)])
-def test_a_record_without_a_body_is_refused(record: dict[str, Any]) -> None:
+def test_record_without_a_body_is_refused(record: dict[str, Any]) -> None:
     assert refused(json_body(id="id"), record).startswith(f"Record {record_id(record)}: it has no body.")
 
 
-def test_a_lone_surrogate_is_refused_with_the_records_id() -> None:
+def test_lone_surrogate_is_refused_with_the_records_id() -> None:
     for body in ('{"id": "\\ud800"}', '{"id": "\\ud800' + CANARY + '"}'):
         assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id has a lone surrogate")
 
 
 @pytest.mark.parametrize("parse_float", [None, "float"])
-def test_what_parses_no_numbers_is_refused_at_once(parse_float: Any) -> None:
+def test_wrong_parse_float_is_refused_at_once(parse_float: Any) -> None:
     """Otherwise each record with a fraction would be called invalid."""
     for make in (partial(json_body, id="id"), partial(eventbridge, json_body(id="id")), cloudevent, cloudevent_batch):
         with pytest.raises(ConfigurationError, match=r"parse_float=.*: expected a function of the digits"):
@@ -339,7 +341,7 @@ def test_what_parses_no_numbers_is_refused_at_once(parse_float: Any) -> None:
 # attributes -----------------------------------------------------------------------------------------------------------
 
 
-def test_senders_attributes_are_kept_apart_from_those_of_sqs() -> None:
+def test_senders_attributes_are_separate_from_system_attributes() -> None:
     users = {
         "tenant": {"stringValue": "t1", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
         "count": {"stringValue": "7", "dataType": "Number.int"},
@@ -353,7 +355,7 @@ def test_senders_attributes_are_kept_apart_from_those_of_sqs() -> None:
     assert len(message.attributes) == 4
 
 
-def test_attributes_of_a_kafka_record_are_its_headers() -> None:
+def test_kafka_headers_become_attributes() -> None:
     record = kafka("v", headers=[{"tenant": [116, 49]}, {"name": [-61, -87]}, {"tenant": [116, 50]}, {"none": None}])
     message = kafka_position()(record)
     assert message.attributes == {"tenant": b"t2", "name": "é".encode(), "none": None}
@@ -369,7 +371,7 @@ def test_attributes_of_a_kafka_record_are_its_headers() -> None:
         ({"headers": [{"a": [300]}]}, "one of its headers: expected a list of bytes, got an array."),
     ],
 )
-def test_unreadable_attribute_fails_its_user_alone(part: dict[str, Any], said: str) -> None:
+def test_unreadable_attribute_fails_only_on_access(part: dict[str, Any], said: str) -> None:
     for identity in (sqs_message_id(), json_body(id="no")):
         message = identity(sqs({"no": "o-7"}, **part))
         with pytest.raises(InvalidMessage) as caught:
@@ -387,14 +389,14 @@ def test_sqs_message_id_is_the_id() -> None:
     assert (message.id, message.source, message.sequence, message.body) == ("b1", "", None, '{"a": 1}')
 
 
-def test_fifo_position_is_the_group_and_sequence_number() -> None:
+def test_fifo_position_is_group_and_sequence_number() -> None:
     message = fifo_sequence()(fifo("customer/7"))
     assert (message.id, message.source, message.body) == ("b1", f"{QUEUE}/customer/7", "text")
     assert message.sequence == sortable(18849496460467696128)
 
 
 @pytest.mark.parametrize("number", ["", "-1", "\uff11", 7])
-def test_a_sequence_number_that_is_not_in_digits_is_refused(number: Any) -> None:
+def test_sequence_number_without_digits_is_refused(number: Any) -> None:
     assert "its sequence number: expected" in refused(fifo_sequence(), fifo(number=number))
 
 
@@ -408,14 +410,14 @@ def test_record_of_a_standard_queue_has_no_position() -> None:
 # sns and eventbridge --------------------------------------------------------------------------------------------------
 
 
-def test_the_envelope_of_sns_is_taken_off() -> None:
+def test_sns_envelope_is_removed() -> None:
     message = sns(json_body(id="no"))(sqs(notification('{"no": "o-7"}')))
     assert (message.id, message.body) == ("o-7", {"no": "o-7"})
     assert message.attributes == {"MessageId": "n1", "TopicArn": "arn:topic", "Subject": "s"}
     assert message.system == {"ApproximateReceiveCount": "2"}
 
 
-def test_attributes_published_to_sns_are_as_those_sent_to_sqs() -> None:
+def test_sns_attributes_are_decoded_like_sqs_attributes() -> None:
     published = {"tenant": {"Type": "String", "Value": "t1"}, "key": {"Type": "Binary", "Value": encoded(b"\xff")}}
     message = sns(sqs_message_id())(sqs(notification("text", MessageAttributes=published)))
     assert (message.attributes["tenant"], message.attributes["key"]) == ("t1", b"\xff")
@@ -424,21 +426,21 @@ def test_attributes_published_to_sns_are_as_those_sent_to_sqs() -> None:
 
 @pytest.mark.parametrize("published", [[CANARY], {"a": CANARY}, {"a": {"Type": CANARY}}])
 @pytest.mark.parametrize("of_queue", [None, {"b": {"stringValue": "v"}}, CANARY])
-def test_unreadable_published_attribute_fails_its_user_alone(published: Any, of_queue: Any) -> None:
+def test_unreadable_sns_attribute_fails_only_on_access(published: Any, of_queue: Any) -> None:
     record = sqs(notification("text", MessageAttributes=published), messageAttributes=of_queue)
     message = sns(sqs_message_id())(record)
     with pytest.raises(InvalidMessage, match="Record b1: "):
         message.attributes["a"]
 
 
-def test_envelopes_fields_are_not_the_senders() -> None:
+def test_envelope_fields_replace_the_senders_attributes() -> None:
     published = {"TopicArn": {"Type": "String", "Value": "forged"}}
     body = json.dumps(event({}, TopicArn="forged"))
     message = sns(eventbridge(sqs_message_id()))(sqs(notification(body, MessageAttributes=published)))
     assert message.attributes["TopicArn"] == "arn:topic"
 
 
-def test_the_envelope_of_eventbridge_is_taken_off() -> None:
+def test_eventbridge_envelope_is_removed() -> None:
     message = eventbridge(json_body(id="no"))(sqs(event({"no": "o-7"})))
     assert (message.id, message.body) == ("o-7", {"no": "o-7"})
     assert message.attributes == {"version": "0", "id": "e1", "detail-type": "Placed", "source": "shop"}
@@ -446,12 +448,12 @@ def test_the_envelope_of_eventbridge_is_taken_off() -> None:
 
 @pytest.mark.parametrize("body", [notification("m", Type="SubscriptionConfirmation"), {"detail": {}, "source": "s"}])
 @pytest.mark.parametrize("envelope", [sns, eventbridge])
-def test_body_without_an_envelope_goes_inside(envelope: Any, body: dict[str, Any]) -> None:
+def test_body_without_an_envelope_is_passed_to_the_inner_identity(envelope: Any, body: dict[str, Any]) -> None:
     assert envelope(sqs_message_id())(sqs(body)) == sqs_message_id()(sqs(body))
 
 
 @pytest.mark.parametrize("detail", [CANARY, None])
-def test_event_is_refused_if_its_detail_is_no_object(detail: Any) -> None:
+def test_event_is_refused_if_its_detail_is_not_an_object(detail: Any) -> None:
     said = refused(eventbridge(json_body(id="id")), sqs(event(detail)))
     assert said.startswith("Record b1: the detail of its EventBridge event: expected ")
     without = {name: value for name, value in event({}).items() if name != "detail"}
@@ -497,7 +499,7 @@ def test_binary_event_is_read_from_kafka_headers(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["content-type", "contentType"])
-def test_structured_mode_may_repeat_the_events_attributes(name: str) -> None:
+def test_structured_event_can_repeat_its_attributes(name: str) -> None:
     said = binary(ce_id="A-1", ce_source="/orders")
     said[name] = {"stringValue": "application/cloudevents+json; charset=UTF-8", "dataType": "String"}
     assert cloudevent()(sqs(structured(data=5), messageAttributes=said)).body == 5
@@ -515,7 +517,7 @@ def test_binary_data_is_parsed_unless_declared_otherwise(content_type: str | Non
 
 
 @pytest.mark.parametrize(("source", "own_id"), [("日" * 800, "1"), ("/orders", "x" * 2040), ("s" * 2049, "y" * 5_000_000)])
-def test_source_or_id_too_long_is_a_digest(source: str, own_id: str) -> None:
+def test_too_long_source_or_id_becomes_a_digest(source: str, own_id: str) -> None:
     event = {"specversion": "1.0", "source": source, "id": own_id, "type": "t"}
     found = cloudevent()({"messageId": "m", "body": json.dumps(event)})
     key = f"{len(source)}:{source}:{own_id}"
@@ -525,7 +527,7 @@ def test_source_or_id_too_long_is_a_digest(source: str, own_id: str) -> None:
     assert found.attributes["source"] == source
 
 
-def test_no_source_is_that_of_which_it_names_the_digest() -> None:
+def test_source_cannot_equal_another_sources_digest() -> None:
     long = cloudevent()(sqs(structured(source="s" * 3000, id="1"))).source
     assert cloudevent()(sqs(structured(source=long, id="1"))).source != long
 
@@ -540,20 +542,20 @@ def test_no_source_is_that_of_which_it_names_the_digest() -> None:
         ({"sequence": 7}, 7),
     ],
 )
-def test_the_sequence_extension(said: dict[str, Any], found: Any) -> None:
+def test_sequence_extension_becomes_the_sequence(said: dict[str, Any], found: Any) -> None:
     message = cloudevent()(sqs(structured(**said)))
     assert (message.sequence, type(message.sequence)) == (found, type(found))
 
 
 @pytest.mark.parametrize("sequence", ["1_0", True, "", [CANARY]])
-def test_a_sequence_that_is_not_one_is_refused(sequence: Any) -> None:
+def test_invalid_sequence_extension_is_refused(sequence: Any) -> None:
     said = refused(cloudevent(), sqs(structured(sequence=sequence, sequencetype="Integer")))
     assert said.startswith("Record b1: the CloudEvent's sequence: expected")
 
 
 @pytest.mark.parametrize("value", [None, "", [CANARY]])
 @pytest.mark.parametrize("name", ["id", "source"])
-def test_an_event_without_an_id_or_a_source_is_refused(name: str, value: Any) -> None:
+def test_event_without_id_or_source_is_refused(name: str, value: Any) -> None:
     said = refused(cloudevent(), sqs(structured() | {name: value}))
     assert said.startswith(f"Record b1: the CloudEvent's {name}: expected")
 
@@ -590,7 +592,7 @@ def test_dynamodb_stream_position_is_item_and_number() -> None:
     assert message.body == {"eventName": "INSERT", **record["dynamodb"]}
 
 
-def test_item_is_one_source_in_any_key_order() -> None:
+def test_item_has_one_source_for_any_key_order() -> None:
     def source(keys: Any, **more: Any) -> str:
         return dynamodb_stream_position()(change(keys, **more)).source
 
@@ -600,12 +602,12 @@ def test_item_is_one_source_in_any_key_order() -> None:
     assert source({"pk": {"S": "a"}, "sk": {"N": "1"}}, eventSourceARN=TABLE + "2") != item
 
 
-def test_the_position_in_kafka_is_topic_partition_and_offset() -> None:
+def test_kafka_position_is_topic_partition_and_offset() -> None:
     message = kafka_position()(kafka(b"\x00data"))
     assert (message.id, message.source, message.sequence, message.body) == ("orders-3@15", "orders-3", 15, b"\x00data")
 
 
-def test_two_clusters_are_two_sources() -> None:
+def test_kafka_clusters_have_separate_sources() -> None:
     message = kafka_position(cluster="eu/1")(kafka("x"))
     assert (message.id, message.source) == ("eu/1/orders-3@15", "eu/1/orders-3")
     with pytest.raises(ConfigurationError, match="cluster=5"):
@@ -638,18 +640,18 @@ def taken_apart(*contents: str, number: str = "7") -> list[dict[str, Any]]:
     "identity", [kinesis_position(), json_body(id="id"), cloudevent(), sns(eventbridge(json_body(id="id")))]
 )
 @pytest.mark.parametrize("shape", [str, str.encode])
-def test_an_aggregated_record_is_refused_and_the_remedy_is_said(identity: Identity, shape: Any) -> None:
+def test_aggregated_record_is_refused_with_the_remedy(identity: Identity, shape: Any) -> None:
     record = kinesis(aggregated(b'{"id": "1"}', CANARY.encode()))
     record["kinesis"]["data"] = shape(record["kinesis"]["data"])
     assert "deaggregate_records of the package aws-kinesis-agg" in refused(identity, record)
 
 
 @pytest.mark.parametrize("data", [aggregated(b"x")[:-1], aggregated(b"x") + b"x", b"\xf3\x89\x9a\xc2", b"\xf3\x89\x9a\xc3"])
-def test_what_only_begins_as_an_aggregated_record_is_data(data: bytes) -> None:
+def test_data_with_the_prefix_of_aggregated_records_is_accepted(data: bytes) -> None:
     assert kinesis_position()(kinesis(data)).body == data
 
 
-def test_aggregated_records_have_positions_that_sort() -> None:
+def test_positions_of_deaggregated_records_sort() -> None:
     messages = [kinesis_position()(record) for record in taken_apart(*"abcdefghijkl")]
     assert [message.body for message in messages] == [letter.encode() for letter in "abcdefghijkl"]
     assert len({message.id for message in messages}) == 12
@@ -685,13 +687,13 @@ def test_documentdb_position_is_document_and_cluster_time() -> None:
     assert json_body(id="fullDocument.no")(document()).id == "o-7"
 
 
-def test_positions_in_documentdb_sort_by_time_and_then_by_token() -> None:
+def test_documentdb_positions_sort_by_time_and_token() -> None:
     times = [("ff", (5, 9)), ("a", (10, 0)), ("b", (10, 0)), ("0", (10, 1)), ("0", (11, 0)), ("0", (1676588775, 2**32 - 1))]
     found: list[Any] = [documentdb_position()(document(token, at)).sequence for token, at in times]
     assert found == sorted(set(found))
 
 
-def test_one_document_is_one_source() -> None:
+def test_documentdb_source_is_the_document() -> None:
     def source(**more: Any) -> str:
         return documentdb_position()(document(**more)).source
 
@@ -719,7 +721,7 @@ def test_s3_notification_is_object_sequencer_and_event() -> None:
     assert message.body == stored()["Records"][0]
 
 
-def test_an_s3_notification_is_found_in_sns_and_in_eventbridge() -> None:
+def test_s3_notification_is_read_from_sns_and_eventbridge() -> None:
     identify: Any = s3_object()
     direct = identify(sqs(stored()))
     assert sns(identify)(sqs(notification(json.dumps(stored())))).id == direct.id
@@ -729,7 +731,7 @@ def test_an_s3_notification_is_found_in_sns_and_in_eventbridge() -> None:
     assert (message.id, message.source) == ("b/a b%2F+@00A/Object Created", "b/a b%2F+")
 
 
-def test_sequencers_sort_as_if_the_shorter_one_ended_in_zeros() -> None:
+def test_shorter_sequencer_sorts_as_padded_with_zeros() -> None:
     identify: Any = s3_object()
     ordered = ["00", "0055", "0055A", "0055AE00", "0055AE01", "0055b", "01"]
     found = [identify(sqs(stored(sequencer=one))).sequence for one in ordered]
@@ -738,7 +740,7 @@ def test_sequencers_sort_as_if_the_shorter_one_ended_in_zeros() -> None:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_s3s_test_of_a_destination_is_skipped(wrapped: bool) -> None:
+def test_s3_test_event_is_skipped(wrapped: bool) -> None:
     record = sqs(notification(json.dumps(TEST_EVENT)) if wrapped else TEST_EVENT)
     assert sns(s3_object())(record) == Skip("s3:TestEvent")
 
@@ -767,11 +769,11 @@ def test_body_without_an_s3_object_is_refused(body: Any) -> None:
     [kafka(None), change({"pk": {"S": "a"}}, eventName="REMOVE"), document(operationType="delete")],
     ids=["tombstone", "remove", "delete"],
 )
-def test_a_deletion_is_skipped(record: dict[str, Any]) -> None:
+def test_deletion_is_skipped(record: dict[str, Any]) -> None:
     assert skip_deletions(json_body(id="no"))(record) == Skip("a deletion")
 
 
-def test_each_event_of_a_batch_is_a_message() -> None:
+def test_each_event_of_a_batch_becomes_a_message() -> None:
     first, second = cloudevent_batch()(sqs([structured(data=1), structured(id="A-2", data=2)]))
     assert first == cloudevent()(sqs(structured(data=1)))
     assert (second.id, second.body) == ("7:/orders:A-2", 2)
@@ -779,7 +781,7 @@ def test_each_event_of_a_batch_is_a_message() -> None:
 
 
 @pytest.mark.parametrize("body", [structured(), CANARY.join('""'), [structured(), CANARY]])
-def test_a_body_that_is_no_batch_of_events_is_refused(body: Any) -> None:
+def test_body_without_an_array_of_events_is_refused(body: Any) -> None:
     assert refused(cloudevent_batch(), sqs(body)).startswith("Record b1: it")
 
 
@@ -787,7 +789,7 @@ def test_a_body_that_is_no_batch_of_events_is_refused(body: Any) -> None:
 
 
 @pytest.mark.parametrize("sign", ["\n", "\x1b", "\u2028", "\ud800"])
-def test_records_id_writes_no_log_line(sign: str) -> None:
+def test_record_id_cannot_forge_a_log_line(sign: str) -> None:
     said = refused(sqs_message_id(), sqs("x", messageId=None, eventID=f"a{sign}b"))
     assert said.startswith("Record a\\")
     assert said.isprintable()
@@ -814,7 +816,7 @@ EVERY: list[tuple[Identity, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("identity", [identity for identity, _ in EVERY])
 @pytest.mark.parametrize("garbage", [None, CANARY, {}])
-def test_what_is_no_record_is_refused(identity: Identity, garbage: Any) -> None:
+def test_invalid_record_is_refused(identity: Identity, garbage: Any) -> None:
     assert refused(identity, garbage).startswith("Record (no id): it")
 
 
@@ -835,7 +837,7 @@ def test_what_is_no_record_is_refused(identity: Identity, garbage: Any) -> None:
         (documentdb_position(), document(documentKey={"_id": math.inf}), {}),
     ],
 )
-def test_record_without_its_whole_position_is_refused(identity: Identity, record: Any, part: Any) -> None:
+def test_record_with_an_incomplete_position_is_refused(identity: Identity, record: Any, part: Any) -> None:
     assert " its " in refused(identity, record | part)
 
 

@@ -136,7 +136,7 @@ def test_question_fails_if_stdin_is_closed(monkeypatch: pytest.MonkeyPatch, caps
     assert "onewrite: The question got no answer" in capsys.readouterr().err
 
 
-def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["onewrite", "--version"])
     _keep_this_process(monkeypatch)
     with pytest.raises(SystemExit) as end:

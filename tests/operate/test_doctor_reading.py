@@ -94,7 +94,7 @@ def arn_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
-def test_a_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
+def test_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
     url = make_queue(f"orders{suffix}", f"dead{suffix}")
     found = AMAZON.run(read_queues(url), boto3.client("sqs"))
     name, dead, fifo = f"orders{suffix}", f"dead{suffix}", bool(suffix)
@@ -386,7 +386,7 @@ def test_module_stores_are_found_with_their_ledgers() -> None:
     assert read_module("shop:a", first).stores == found.stores[:1]
 
 
-def test_a_module_without_a_store_or_handler_is_refused() -> None:
+def test_module_without_a_store_or_handler_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"shop has no guarded store or handler\. Name the store"):
         read_module("shop", module_of(a=7))
 
@@ -401,7 +401,7 @@ def test_module_shows_whether_kafka_handlers_respond() -> None:
     assert read_module("shop:a", handler(provisioned_mode=True)).kafka_answers is True
 
 
-def test_an_asynchronous_store_is_found() -> None:
+def test_asynchronous_store_is_found() -> None:
     class Asynchronous:
         __module__ = "aiobotocore.client"
 

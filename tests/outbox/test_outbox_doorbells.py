@@ -80,7 +80,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_records_ring_and_other_events_sweep(collection: Any, kind: str) -> None:
+def test_stream_records_ring_and_other_events_sweep(collection: Any, kind: str) -> None:
     broker, told = Broker(collection), list[SweepReport]()
     handler = stream_handler(broker.relay_of(kind), on_pass=told.append)
     for name in ("a", "b", "c"):
@@ -102,7 +102,7 @@ def test_events_of_a_queue_are_refused(collection: Any, kind: str) -> None:
         handler({"Records": [{"eventSource": "aws:sqs", "messageId": "1", "body": "{}"}]}, None)
 
 
-def test_nothing_begins_in_the_last_two_seconds(collection: Any, kind: str) -> None:
+def test_no_broker_call_begins_in_the_last_two_seconds(collection: Any, kind: str) -> None:
     broker = Broker(collection)
     emit(collection, "a")
     handler = stream_handler(broker.relay_of(kind))
@@ -112,7 +112,7 @@ def test_nothing_begins_in_the_last_two_seconds(collection: Any, kind: str) -> N
     assert broker.bodies == ['"a"']
 
 
-def test_an_event_whose_publisher_fails_blocks_no_other(collection: Any, kind: str) -> None:
+def test_failing_event_does_not_block_others(collection: Any, kind: str) -> None:
     emit(collection, "a", "Cut")
     emit(collection, "b")
     broker = Broker(collection)
@@ -122,7 +122,7 @@ def test_an_event_whose_publisher_fails_blocks_no_other(collection: Any, kind: s
     assert broker.bodies == ['"b"']
 
 
-def test_only_a_failing_sweep_is_raised(
+def test_failing_sweep_raises_but_failing_doorbell_does_not(
     collection: Any, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: Any, **__: Any) -> Any:
@@ -138,7 +138,7 @@ def test_only_a_failing_sweep_is_raised(
         handler(SCHEDULE, None)
 
 
-def test_a_function_makes_an_asynchronous_relay_and_nothing_else(collection: Any) -> None:
+def test_function_must_return_an_asynchronous_relay(collection: Any) -> None:
     blocking: Any = partial(Broker(collection).relay_of, "blocking")
     for event in ({"Records": [record("a")]}, SCHEDULE):
         with pytest.raises(ConfigurationError, match="returned a Relay"):

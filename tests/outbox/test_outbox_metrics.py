@@ -56,11 +56,11 @@ def test_emf_counts_a_pass_without_event_contents() -> None:
     assert line == {"FunctionName": "relay", **events, **entities, "PassesFailed": 1, "OldestEvent": 40.25}
 
 
-def test_a_late_published_event_counts_as_the_oldest() -> None:
+def test_late_published_event_counts_as_the_oldest() -> None:
     assert emitted(SweepReport(published=1, waited=900.0, pending=1, oldest=1.0))["OldestEvent"] == 900.0
 
 
-def test_an_incomplete_pass_does_not_report_the_oldest_event() -> None:
+def test_incomplete_pass_does_not_report_the_oldest_event() -> None:
     unknown = SweepReport(published=1, oldest=5.0, complete=False)
     assert "OldestEvent" not in emitted(unknown)
     assert "onewrite.relay.oldest" not in counted(unknown)

@@ -170,7 +170,7 @@ def refuses(*types: str) -> Reply:
     return lambda events: [event for event in events if event.type in types]
 
 
-def test_a_call_has_one_event_of_each_entity() -> None:
+def test_call_has_one_event_of_each_entity() -> None:
     boxes = Boxes(box("a", *"XXX"), box("b", "X"), box("c", "X"), box("d", *"XX"))
     swept, calls = play(passes(boxes).sweep(), takes_all)
     assert calls == [["a1", "b1", "c1"], ["a2", "d1"], ["a3", "d2"]]
@@ -178,14 +178,14 @@ def test_a_call_has_one_event_of_each_entity() -> None:
     assert (swept.entities, swept.published, swept.pending) == (4, 7, 0)
 
 
-def test_an_entity_with_many_events_is_cleared_again_and_again() -> None:
+def test_entity_with_many_events_is_cleared_repeatedly() -> None:
     boxes = Boxes(box("a", *["X"] * (2 * MAX_UNCLEARED + 1)))
     flushed, _ = play(passes(boxes).flush({"id": "a"}), takes_all)
     assert boxes.cleared == [("a", MAX_UNCLEARED), ("a", MAX_UNCLEARED), ("a", 1)]
     assert [event.sequence for event in flushed.published] == [*range(1, 2 * MAX_UNCLEARED + 2)]
 
 
-def test_a_failed_call_is_repeated_event_by_event() -> None:
+def test_failed_call_is_repeated_event_by_event() -> None:
     boxes = Boxes(box("a", *"XX"), box("b", "X"), box("c", "X"))
     swept, calls = play(passes(boxes).sweep(), fails_with("b"))
     assert calls == [["a1", "b1", "c1"], ["a1"], ["b1"], ["c1"], ["a2"]]
@@ -194,7 +194,7 @@ def test_a_failed_call_is_repeated_event_by_event() -> None:
     assert boxes.postponed == [("b", 1.0)]
 
 
-def test_a_pass_ends_if_the_broker_takes_no_call() -> None:
+def test_pass_ends_if_every_broker_call_fails() -> None:
     clock, boxes = Clock(), Boxes(*[box(name, "X") for name in "abcdefg"])
 
     def fails_slowly(events: list[Outgoing]) -> None:
@@ -207,7 +207,7 @@ def test_a_pass_ends_if_the_broker_takes_no_call() -> None:
     assert (boxes.cleared, swept.complete, len(swept.failed)) == ([], False, 3)
 
 
-def test_a_slow_search_is_no_silence_of_the_broker() -> None:
+def test_slow_search_does_not_count_as_failing_broker() -> None:
     clock = Clock()
 
     class Slow(Boxes):
@@ -220,20 +220,20 @@ def test_a_slow_search_is_no_silence_of_the_broker() -> None:
     assert (swept.published, len(swept.failed), swept.error) == (2, 3, None)
 
 
-def test_many_failing_events_block_no_later_one() -> None:
+def test_failing_events_do_not_block_later_events() -> None:
     bad = [f"{n}" for n in range(60)]
     boxes = Boxes(*[box(name, "X") for name in bad], box("good", "X"))
     swept, _ = play(passes(boxes).sweep(), fails_with(*bad))
     assert (boxes.cleared, len(swept.failed), swept.error, swept.complete) == ([("good", 1)], 60, None, True)
 
 
-def test_a_doorbells_pass_goes_on_after_failing_calls() -> None:
+def test_doorbell_pass_continues_after_failing_calls() -> None:
     relay = passes(Boxes(*[box(name, "X") for name in "abc"]), batch=1)
     swept, _ = play(relay.ring([{"id": name} for name in "abc"]), fails_with("a", "b"))
     assert (swept.published, len(swept.failed), swept.error) == (1, 2, None)
 
 
-def test_an_entity_that_cannot_be_cleared_is_tried_every_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_entity_that_cannot_be_cleared_is_retried_every_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock, boxes = Clock(), Boxes(box("a", *"XX", age=9.0), box("b", "X"))
     boxes.failing = {"a": ConnectionError("not valid")}
     relay = passes(boxes, clock)
@@ -252,7 +252,7 @@ def test_an_entity_that_cannot_be_cleared_is_tried_every_minute(caplog: pytest.L
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_one_entity_that_cannot_be_cleared_fails_no_pass(name: str) -> None:
+def test_pass_succeeds_despite_an_entity_that_cannot_be_cleared(name: str) -> None:
     boxes = Boxes(box("a", "X"), box("b", "X"))
     boxes.failing = {name: ConnectionError("not valid")}
     swept, _ = play(passes(boxes).sweep(), takes_all)
@@ -273,7 +273,7 @@ def test_found_entities_do_not_wait_for_a_slow_search() -> None:
     assert (calls, swept.complete) == ([["a1"]], False)
 
 
-def test_a_pass_ends_if_the_database_takes_no_change() -> None:
+def test_pass_ends_if_the_database_refuses_every_change() -> None:
     boxes = Boxes(*[box(name, "X") for name in "abcdefg"])
     boxes.failing = {name: ConnectionError() for name in "abcdefg"}
     clock = Clock()
@@ -282,7 +282,7 @@ def test_a_pass_ends_if_the_database_takes_no_change() -> None:
     assert (swept.error, swept.complete) == (boxes.failing["f"], False)
 
 
-def test_an_outbox_broken_before_its_clear_blocks_no_other() -> None:
+def test_outbox_broken_before_its_clear_does_not_block_others() -> None:
     boxes = Boxes(box("a", "X"), box("b", "X"))
     boxes.failing = {"a": LedgerMismatch("something else")}
     swept, _ = play(passes(boxes).sweep(), takes_all)
@@ -290,13 +290,13 @@ def test_an_outbox_broken_before_its_clear_blocks_no_other() -> None:
     assert (swept.overtaken, swept.pending) == (0, 0)
 
 
-def test_an_entity_found_twice_is_taken_once() -> None:
+def test_entity_found_twice_is_processed_once() -> None:
     boxes = Boxes(box("a", *"XX"), box("a", *"XX"), box("b", "X"))
     _, calls = play(passes(boxes).sweep(), takes_all)
     assert calls == [["a1", "b1"], ["a2"]]
 
 
-def test_no_single_call_begins_after_the_time_limit() -> None:
+def test_single_retry_does_not_begin_after_the_time_limit() -> None:
     clock, boxes = Clock(), Boxes(*[box(name, "X") for name in "abc"])
 
     def takes_one(events: list[Outgoing]) -> None:
@@ -308,7 +308,7 @@ def test_no_single_call_begins_after_the_time_limit() -> None:
     assert (calls, swept.published, len(swept.failed)) == ([["a1", "b1", "c1"], ["a1"]], 1, 2)
 
 
-def test_no_call_begins_after_a_clear_beyond_the_limit() -> None:
+def test_call_does_not_begin_if_the_clear_exceeds_the_limit() -> None:
     clock = Clock()
 
     class Slow(Boxes):
@@ -321,14 +321,14 @@ def test_no_call_begins_after_a_clear_beyond_the_limit() -> None:
     assert (calls, boxes.cleared, swept.pending) == ([["a1", "b1"]], [("a", 1), ("b", 1)], 2)
 
 
-def test_a_sweep_that_ends_early_is_not_complete() -> None:
+def test_sweep_that_ends_early_is_not_complete() -> None:
     stopped = iter([False] * 3 + [True] * 9)
     boxes = Boxes(*[box(name, "X") for name in "abc"])
     swept, _ = play(passes(boxes, batch=1, stopping=lambda: next(stopped)).sweep(), takes_all)
     assert (swept.published, swept.complete) == (1, False)
 
 
-def test_an_entity_that_cannot_be_read_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_entity_does_not_block_others(caplog: pytest.LogCaptureFixture) -> None:
     throttled: Any = Broken({"id": "a"}, ConnectionError("throttled"))
     boxes = Boxes(throttled, box("b", "X"))
     swept, calls = play(passes(boxes).ring([{"id": name} for name in "ab"]), takes_all)
@@ -340,7 +340,7 @@ def test_an_entity_that_cannot_be_read_blocks_no_other(caplog: pytest.LogCapture
         assert {str(broken.error) for broken in swept.broken} == {"throttled"}
 
 
-def test_a_pass_fails_if_nothing_can_be_read() -> None:
+def test_pass_fails_if_no_entity_is_readable() -> None:
     throttled = Broken({"id": "a"}, ConnectionError("throttled"))
     for names in ("a", "a" * 50):
         with pytest.raises(ConnectionError):
@@ -348,7 +348,7 @@ def test_a_pass_fails_if_nothing_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sweep", "flush"])
-def test_published_events_are_cleared_before_a_wrong_reply_raises(kind: str) -> None:
+def test_published_events_are_cleared_before_an_invalid_reply_raises(kind: str) -> None:
     boxes, replies = Boxes(box("a", *"XXX"), box("b", "X")), iter([None, None, "ok"])
     relay = passes(boxes)
     with pytest.raises(ConfigurationError, match="publish returned"):
@@ -356,7 +356,7 @@ def test_published_events_are_cleared_before_a_wrong_reply_raises(kind: str) -> 
     assert ("a", 2) in boxes.cleared
 
 
-def test_found_entities_go_out_if_the_search_fails() -> None:
+def test_found_events_are_published_if_the_search_fails() -> None:
     def looking(found: Any) -> None:
         if found is None:
             raise ConnectionError("throttled")
@@ -369,14 +369,14 @@ def test_found_entities_go_out_if_the_search_fails() -> None:
         play(passes(Boxes(looking=looking)).sweep(), takes_all)
 
 
-def test_a_pass_that_ends_clears_accepted_events() -> None:
+def test_ending_pass_clears_accepted_events() -> None:
     boxes, stopped = Boxes(box("a", *"XX")), iter([False] * 4 + [True] * 3)
     swept, calls = play(passes(boxes, stopping=lambda: next(stopped)).sweep(), takes_all)
     assert (calls, boxes.cleared) == ([["a1"]], [("a", 1)])
     assert (swept.published, swept.pending, swept.oldest) == (1, 1, 0.0)
 
 
-def test_a_refused_event_stops_its_entity_only() -> None:
+def test_refused_event_stops_its_entity_only() -> None:
     boxes = Boxes(box("a", "X", "Poison", "X", age=40.0), box("b", "X"))
     swept, _ = play(passes(boxes).sweep(), refuses("Poison"))
     assert [(event.type, event.sequence) for event in swept.refused] == [("Poison", 2)]
@@ -385,27 +385,27 @@ def test_a_refused_event_stops_its_entity_only() -> None:
 
 
 @pytest.mark.parametrize(("age", "wait"), [(0.0, 1.0), (8.0, 8.0), (1e6, 300.0), (-50.0, 51.0)])
-def test_the_wait_after_a_refusal_doubles(age: float, wait: float) -> None:
+def test_wait_after_a_refusal_doubles(age: float, wait: float) -> None:
     boxes = Boxes(box("a", "Poison", age=age))
     play(passes(boxes).sweep(), refuses("Poison"))
     assert boxes.postponed == [("a", wait)]
 
 
-def test_the_wait_after_a_failure_is_a_minute_at_most() -> None:
+def test_wait_after_a_failure_is_at_most_a_minute() -> None:
     boxes = Boxes(box("a", "X", age=1e6))
     with pytest.raises(ConnectionError):
         play(passes(boxes).flush({"id": "a"}), fails_with("a"))
     assert boxes.postponed == [("a", 60.0)]
 
 
-def test_a_relay_that_loses_the_clear_postpones_nothing() -> None:
+def test_overtaken_relay_postpones_nothing() -> None:
     boxes = Boxes(box("a", *"XY"))
     boxes.overtaken = {"a"}
     swept, _ = play(passes(boxes).sweep(), lambda events: [event for event in events if event.type == "Y"])
     assert (swept.overtaken, len(swept.refused), boxes.postponed) == (1, 1, [])
 
 
-def test_an_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     relay = passes(Boxes(Broken({"id": "a"}, LedgerMismatch("something else"))), clock)
     for after, lines in ((0.0, 1), (1.0, 1), (59.0, 1), (60.0, 2), (61.0, 2)):
@@ -418,27 +418,27 @@ def test_an_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureF
     )
 
 
-def test_a_sweep_is_complete_and_a_doorbells_pass_is_not() -> None:
+def test_sweep_is_complete_and_a_doorbells_pass_is_not() -> None:
     boxes = Boxes(box("a", "X"))
     assert play(passes(boxes).sweep(), takes_all)[0].complete
     assert not play(passes(boxes).ring([{"id": "a"}]), takes_all)[0].complete
 
 
-def test_a_doorbell_skips_postponed_and_empty_entities() -> None:
+def test_doorbell_skips_postponed_and_empty_entities() -> None:
     later = moment(NOW + 5)
     boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", due=moment(NOW)))
     _, calls = play(passes(boxes).ring([{"id": name} for name in "abc"]), takes_all)
     assert calls == [["c1"]]
 
 
-def test_the_oldest_pending_entities_are_listed() -> None:
+def test_oldest_pending_entities_are_listed() -> None:
     broken = Broken({"id": "x"}, LedgerMismatch("something else"))
     boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
     waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
     assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
 
 
-def test_events_from_a_clock_ahead_are_listed() -> None:
+def test_pending_events_are_listed_if_their_clock_was_ahead() -> None:
     boxes = Boxes(*[box(f"{n}", "X", age=n - 60.0) for n in range(9)])
     waiting, _ = play(passes(boxes).waiting(0.0, 3), takes_all)
     assert [each.age for each in waiting] == [-52.0, -53.0, -54.0]
@@ -450,14 +450,14 @@ def test_events_from_a_clock_ahead_are_listed() -> None:
     [True, {"Failed": []}, [1], 0, [box("b", "X").outgoing(0)]],
     ids=["true", "dict", "number", "zero", "of another call"],
 )
-def test_a_wrong_reply_raises_and_clears_nothing(reply: Any) -> None:
+def test_invalid_reply_raises_and_clears_nothing(reply: Any) -> None:
     boxes = Boxes(box("a", "X"))
     with pytest.raises(ConfigurationError, match="publish returned"):
         play(passes(boxes).sweep(), lambda _: reply)
     assert boxes.cleared == []
 
 
-def test_a_cloudevent_has_the_emitted_body_and_the_sequence() -> None:
+def test_cloudevent_has_the_emitted_body_and_the_sequence() -> None:
     stored = PendingEvent("id", "Paid", '{"price":1.50}', moment(NOW), "n", "cause")
     event = Box({"id": 1}, "o/1", sent_count=6, incarnation="life", events=(stored,)).outgoing(0)
     text = event.cloudevent()
@@ -474,7 +474,7 @@ def test_relays_wait_longer_with_each_failure() -> None:
     assert [pause(failures, 0.0, 1.0) for failures in (0, 1, 2)] == [0.0, 0.2, 0.4]
 
 
-def test_a_pass_is_reported_to_log_and_hook(caplog: pytest.LogCaptureFixture) -> None:
+def test_pass_is_reported_to_log_and_hook(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     told: list[SweepReport] = []
     swept = SweepReport(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
@@ -484,7 +484,7 @@ def test_a_pass_is_reported_to_log_and_hook(caplog: pytest.LogCaptureFixture) ->
     assert report_pass(SweepReport(), 2, None) == 0
 
 
-def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_hook_does_not_stop_the_relay(caplog: pytest.LogCaptureFixture) -> None:
     error = ValueError("no disk")
 
     def hook(swept: SweepReport) -> None:
@@ -495,7 +495,7 @@ def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages[0] == f"Relay: on_pass raised {error!r}. The relay continues, but its metrics are incomplete"
 
 
-def test_a_flush_raises_the_publishers_error_first() -> None:
+def test_flush_raises_the_publishers_error_first() -> None:
     boxes = Boxes(box("a", "X"))
     boxes.postpone_fails = TimeoutError()
     with pytest.raises(ConnectionError) as raised:
@@ -503,7 +503,7 @@ def test_a_flush_raises_the_publishers_error_first() -> None:
     assert raised.value.__cause__ is boxes.postpone_fails
 
 
-def test_a_flush_raises_the_databases_error() -> None:
+def test_flush_raises_the_databases_error() -> None:
     boxes = Boxes(box("a", "X"))
     boxes.failing = {"a": TimeoutError()}
     with pytest.raises(TimeoutError):

@@ -53,14 +53,14 @@ def _read_as_sent(message: Message, n: int) -> bool:
     )
 
 
-def test_a_consumer_reads_published_events_from_a_queue() -> None:
+def test_consumer_reads_published_events_from_a_queue() -> None:
     queue = Queue("orders")
     assert to_sqs(queue.client, queue.url)([outgoing(7)]) == []
     (record,) = queue.records()
     assert _read_as_sent(cloudevent()(record), 7)
 
 
-def test_a_fifo_queue_gets_source_and_id() -> None:
+def test_fifo_queue_gets_source_and_id() -> None:
     queue = Queue("orders.fifo", FifoQueue="true")
     publish = to_sqs(queue.client, queue.url)
     publish([outgoing(1)])
@@ -71,7 +71,7 @@ def test_a_fifo_queue_gets_source_and_id() -> None:
 
 
 @pytest.mark.parametrize("raw", ["true", "false"])
-def test_a_consumer_reads_published_events_through_a_topic(raw: str) -> None:
+def test_consumer_reads_published_events_through_a_topic(raw: str) -> None:
     queue, topics = Queue("orders"), boto3.client("sns", **REGION)
     topic = topics.create_topic(Name="orders")["TopicArn"]
     topics.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue.arn, Attributes={"RawMessageDelivery": raw})
@@ -80,7 +80,7 @@ def test_a_consumer_reads_published_events_through_a_topic(raw: str) -> None:
     assert _read_as_sent(sns(cloudevent())(record), 7)
 
 
-def test_a_consumer_reads_published_events_from_a_bus() -> None:
+def test_consumer_reads_published_events_from_a_bus() -> None:
     queue, events = Queue("orders"), boto3.client("events", **REGION)
     events.put_rule(Name="paid", EventPattern=json.dumps({"source": ["shop"], "detail-type": ["OrderPaid"]}))
     events.put_targets(Rule="paid", Targets=[{"Id": "1", "Arn": queue.arn}])
@@ -127,7 +127,7 @@ def test_failed_entries_are_logged_and_not_accepted(caplog: pytest.LogCaptureFix
     ],
     ids=str,
 )
-def test_a_response_without_the_events_is_a_failure(answer: dict[str, Any]) -> None:
+def test_response_that_omits_events_is_a_failure(answer: dict[str, Any]) -> None:
     events = [outgoing(0), outgoing(1)]
     for publish in (to_sqs(Client(answer), "q"), to_eventbridge(Client(answer), "b", source="s")):
         with pytest.raises(ConnectionError, match="will be published again"):
@@ -151,7 +151,7 @@ def test_too_large_event_does_not_block_other_events() -> None:
     assert [len(request["Entries"]) for request in client.requests] == [2]
 
 
-def test_with_an_asynchronous_client_a_publisher_is_awaited() -> None:
+def test_publisher_with_asynchronous_client_is_awaited() -> None:
     class AsyncClient:
         async def publish_batch(self, **request: Any) -> dict[str, Any]:
             return {"Failed": [{"Id": "0"}]}

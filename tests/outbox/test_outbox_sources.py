@@ -47,13 +47,13 @@ values = st.one_of(
 
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(min_size=1), values, min_size=1, max_size=2), st.sampled_from(["", "/0123456789abcdef"]))
-def test_a_source_leads_back_to_the_key_of_a_table(key: dict[str, Any], incarnation: str) -> None:
+def test_item_key_is_read_from_its_source(key: dict[str, Any], incarnation: str) -> None:
     found = ITEMS.read_source(f"shop/orders/{origin_of_key(key)}{incarnation}")
     assert found == {name: Decimal(value) if isinstance(value, int | Decimal) else value for name, value in key.items()}
 
 
 @pytest.mark.parametrize("number", ["1E+125", "-1E+40", "9." + 37 * "9" + "E+125", "1E-130"])
-def test_a_key_with_a_large_number_can_be_sent(number: str) -> None:
+def test_key_with_a_large_number_can_be_sent(number: str) -> None:
     found = ITEMS.read_source(f"shop/orders/{origin_of_key({'id': Decimal(number)})}/0123456789abcdef")
     assert Decimal(typed_values(found)["id"]["N"]) == Decimal(number)
 
@@ -62,7 +62,7 @@ def test_a_key_with_a_large_number_can_be_sent(number: str) -> None:
     "_id", ["", "a/b=c\n", -(2**63), ObjectId("0" * 24), {"a": 1, "b": "/="}, True, None, 1.5, b"\0\xff"]
 )
 @pytest.mark.parametrize("incarnation", ["", "/0123456789abcdef"])
-def test_a_source_leads_back_to_the_id_of_a_document(collection: Any, _id: Any, incarnation: str) -> None:
+def test_document_id_is_read_from_its_source(collection: Any, _id: Any, incarnation: str) -> None:
     boxes = CollectionOutboxes(collection, ("_id",), OUTBOX)
     assert boxes.read_source(f"shop/orders/{origin_of_id(_id)}{incarnation}") == {"_id": _id}
 
@@ -73,18 +73,18 @@ WRONG = [*NO_KEY, "shop/other/_id=S:o/0123456789abcdef", *OF_NO_TYPE]
 
 
 @pytest.mark.parametrize("source", [*WRONG, "shop/orders/_id=O:o", "shop/orders/_id=J:o", "shop/orders/_id=S:a/x=S:b"])
-def test_a_wrong_source_of_a_document_is_refused(collection: Any, source: str) -> None:
+def test_wrong_source_of_a_document_is_refused(collection: Any, source: str) -> None:
     with pytest.raises(ConfigurationError, match=r"no source of the outbox|names no document"):
         CollectionOutboxes(collection, ("_id",), OUTBOX).read_source(source)
 
 
 @pytest.mark.parametrize("source", [*WRONG, "shop/orders/_id=B:a"])
-def test_a_wrong_source_of_an_item_is_refused(source: str) -> None:
+def test_wrong_source_of_an_item_is_refused(source: str) -> None:
     with pytest.raises(ConfigurationError, match=r"no source of the outbox|names no key"):
         ITEMS.read_source(source)
 
 
-def test_an_entity_is_restarted_once(collection: Any) -> None:
+def test_entity_is_restarted_once(collection: Any) -> None:
     relay = Relay(store(collection), lambda _: None)
     emit(collection, 1)
     relay.sweep()

@@ -34,7 +34,7 @@ BOX = Box({"id": "o"}, "shop/id=S:o", events=(FIRST, SECOND))
 LATER = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0", events=(FIRST, SECOND))
 
 
-def test_a_scan_goes_on_page_by_page() -> None:
+def test_scan_continues_page_by_page() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop")).finder(None)
     finding: Any = finder.next()
     assert next(finding).method == "describe_table"
@@ -47,7 +47,7 @@ def test_a_scan_goes_on_page_by_page() -> None:
     assert _last(finder.next(), None) is None
 
 
-def test_an_entity_that_an_index_shows_late_is_skipped() -> None:
+def test_stale_index_entry_is_skipped() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
     finding: Any = finder.next()
     assert next(finding).method == "scan"
@@ -59,7 +59,7 @@ def test_an_entity_that_an_index_shows_late_is_skipped() -> None:
     assert _last(finder.next(), None) is None
 
 
-def test_an_outbox_is_read_consistently() -> None:
+def test_outbox_is_read_consistently() -> None:
     request = next(ITEMS.read({"id": "o"}))
     assert isinstance(request, Call)
     assert (request.method, request.kwargs["ConsistentRead"]) == ("get_item", True)
@@ -121,7 +121,7 @@ def _passes(boxes: Any, clock: Callable[[], float] = lambda: NOW) -> FollowedPas
     return FollowedPasses(boxes, lambda _: None, 10, clock)
 
 
-def test_an_operators_act_is_refused_if_the_entity_changed() -> None:
+def test_operator_action_is_refused_if_the_entity_changed() -> None:
     published = BOX.outgoing(0).id
     skipped = _result(_passes(_restless(BOX, None))._skip({}, published))
     assert (skipped.id, skipped.type) == (published, "onewrite.skipped")
@@ -147,7 +147,7 @@ def test_an_operators_act_is_refused_if_the_entity_changed() -> None:
     ],
     ids=["busy", "another", "busy and another", "lost response", "busy and lost response", "busy and done"],
 )
-def test_a_clear_is_repeated_while_only_more_was_emitted(found: list[Box | None], is_cleared: bool) -> None:
+def test_clear_is_repeated_if_the_entity_emitted_more(found: list[Box | None], is_cleared: bool) -> None:
     boxes = _restless(BOX, *found)
     flushed = drive(_passes(boxes)._flush({}), lambda _: None)
     assert (len(flushed.published), flushed.cleared) == (2, is_cleared)
@@ -157,7 +157,7 @@ def test_a_clear_is_repeated_while_only_more_was_emitted(found: list[Box | None]
 # --- MongoDB -------------------------------------------------------------------------------------------------------------
 
 
-def test_lambdas_text_of_a_binary_key_is_read() -> None:
+def test_base64_key_of_a_lambda_event_is_read() -> None:
     told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
     assert ItemOutboxes(object(), "orders", Outbox("shop")).read_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
 
@@ -167,7 +167,7 @@ def _document_boxes() -> DocumentOutboxes:
         return DocumentOutboxes(collection, (), Outbox("shop"))
 
 
-def test_a_lost_cursor_is_opened_again_in_place() -> None:
+def test_lost_cursor_is_reopened_at_its_position() -> None:
     finder = _document_boxes().finder(None)
     finding: Any = finder.next()
     assert next(finding).args[0] == {"ow_due": {"$exists": True}}
@@ -194,7 +194,7 @@ def _raw(document: Any) -> RawBSONDocument:
     return RawBSONDocument(document if isinstance(document, bytes) else BSON.encode(document))
 
 
-def test_an_unreadable_id_blocks_no_other() -> None:
+def test_unreadable_id_does_not_block_others() -> None:
     finder = _document_boxes().finder(None)
     finding: Any = finder.next()
     next(finding)
@@ -214,7 +214,7 @@ def test_an_unreadable_id_blocks_no_other() -> None:
 
 
 @pytest.mark.parametrize("token", [{"_data": "82"}, {"_data": "82", "_typeBits": b"\x82\xff"}], ids=str)
-def test_a_token_is_kept_as_it_is(token: dict[str, Any], tmp_path: Path) -> None:
+def test_token_is_stored_unchanged(token: dict[str, Any], tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "token")
     assert tokens.load() is None
     tokens.save(token)
@@ -224,7 +224,7 @@ def test_a_token_is_kept_as_it_is(token: dict[str, Any], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"_data": {"$binary": 1}}', "\0"], ids=repr)
-def test_a_damaged_token_is_not_loaded(text: str, tmp_path: Path) -> None:
+def test_damaged_token_is_ignored(text: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(text)
     assert TokenFile(tmp_path / "token").load() is None
 
@@ -271,7 +271,7 @@ def _sweeps(following: Any, step: Any) -> Any:
     return following.send([])
 
 
-def test_a_lost_token_is_forgotten_and_other_failures_raise() -> None:
+def test_lost_token_is_removed_and_other_failures_raise() -> None:
     tokens, stream = LabelledLedger({"_data": "82"}), Stream()
     for when in ("at once", "later"):
         tokens.token = {"_data": "82"}
@@ -293,7 +293,7 @@ def test_a_lost_token_is_forgotten_and_other_failures_raise() -> None:
         _sweeps(following, following.throw(ConnectionError()))  # as no stream tells of anything
 
 
-def test_a_failed_sweep_is_repeated_with_the_next_stream() -> None:
+def test_failed_sweep_is_repeated_with_the_next_stream() -> None:
     tokens, flows, stream = LabelledLedger(None), _follower(), Stream()
     following = _following(flows, tokens)
     next(following)

@@ -90,7 +90,7 @@ class Broker:
             self.relay.stop()
 
 
-def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any, make: Callable[..., Any]) -> None:
+def test_relay_continues_after_failures_until_stopped(collection: Any, make: Callable[..., Any]) -> None:
     told: list[SweepReport] = []
     broker = Broker(failures=3, stops_at=2)
     broker.relay = relay = make(broker, clock=Ticks(), batch=1)
@@ -102,7 +102,7 @@ def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any, mak
     relay.run()  # a relay that was stopped does not begin again
 
 
-def test_a_database_that_fails_is_waited_for(
+def test_relay_waits_for_a_failing_database(
     collection: Any, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[SweepReport] = []
@@ -122,7 +122,7 @@ def test_a_database_that_fails_is_waited_for(
     assert broker.bodies == ["1"]
 
 
-def test_a_relay_stopped_during_a_conflict_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relay_stopped_during_a_conflict_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with moto_table("orders", "id") as table:
         orders = GuardedTable(table, SeenIds(), outbox=OUTBOX)
         orders.record(Message("m1"), Key={"id": "o-1"}, emit=[Event("A", 1)])
@@ -174,7 +174,7 @@ class Ticks:
         return self.now
 
 
-def test_an_asynchronous_relay_takes_a_plain_function(collection: Any) -> None:
+def test_asynchronous_relay_accepts_a_plain_function(collection: Any) -> None:
     bodies: list[str] = []
     guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
     emit(collection, 1)
@@ -182,7 +182,7 @@ def test_an_asynchronous_relay_takes_a_plain_function(collection: Any) -> None:
     assert bodies == ["1"]
 
 
-def test_a_publishers_cancelled_task_stops_its_entity_alone(collection: Any) -> None:
+def test_cancelled_task_of_a_publisher_stops_its_entity_only(collection: Any) -> None:
     bodies: list[str] = []
 
     async def publish(events: list[Outgoing]) -> None:
@@ -199,7 +199,7 @@ def test_a_publishers_cancelled_task_stops_its_entity_alone(collection: Any) -> 
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_a_relay_ends_by_what_ends_a_program(error: BaseException, make: Callable[..., Any], collection: Any) -> None:
+def test_relay_ends_by_an_exit(error: BaseException, make: Callable[..., Any], collection: Any) -> None:
     def publish(events: list[Outgoing]) -> None:
         raise error
 
@@ -208,7 +208,7 @@ def test_a_relay_ends_by_what_ends_a_program(error: BaseException, make: Callabl
         make(publish).sweep()
 
 
-def test_an_asynchronous_relay_ends_by_its_own_cancellation_only(collection: Any) -> None:
+def test_asynchronous_relay_ends_by_its_own_cancellation_only(collection: Any) -> None:
     calls: list[int] = []
 
     async def publish(events: list[Outgoing]) -> None:
@@ -232,7 +232,7 @@ def test_an_asynchronous_relay_ends_by_its_own_cancellation_only(collection: Any
     assert len(calls) == 2
 
 
-def test_an_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: Any) -> None:
+def test_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: Any) -> None:
     async def publish(events: list[Outgoing]) -> None: ...
 
     wrong: Any = publish
@@ -241,21 +241,21 @@ def test_an_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: An
         Relay(store(collection), wrong).sweep()
 
 
-def test_misuse_ends_a_relay_at_once(collection: Any, make: Callable[..., Any]) -> None:
+def test_misuse_ends_the_relay_at_once(collection: Any, make: Callable[..., Any]) -> None:
     emit(collection, 1)
     with pytest.raises(ConfigurationError, match="publish returned"):
         make(lambda _: True).run()
 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, None])
-def test_a_batch_has_one_event_at_least(collection: Any, batch: Any) -> None:
+def test_batch_must_have_at_least_one_event(collection: Any, batch: Any) -> None:
     with pytest.raises(ConfigurationError, match="expected an int of 1 or more"):
         Relay(store(collection), lambda _: None, batch=batch)
 
 
 @pytest.mark.parametrize("key", [{"orderId": "o"}, {"orderId": {"S": "o"}}], ids=["plain", "typed"])
 @pytest.mark.parametrize("typed", [False, True], ids=["plain store", "typed store"])
-def test_a_relay_takes_plain_and_typed_keys(key: dict[str, Any], typed: bool) -> None:
+def test_relay_accepts_plain_and_typed_keys(key: dict[str, Any], typed: bool) -> None:
     with moto_table("orders") as table, closing(boto3.client("dynamodb", region_name="eu-west-1")) as client:
         orders: Any = GuardedTable(client, SeenIds(), table_name=table.name, outbox=OUTBOX, typed=typed)
         item = {"orderId": {"S": "o"} if typed else "o"}
@@ -269,7 +269,7 @@ def test_a_relay_takes_plain_and_typed_keys(key: dict[str, Any], typed: bool) ->
         assert relay.ring([key]).published == 2
 
 
-def test_a_key_of_any_type_has_one_source() -> None:
+def test_key_of_any_type_has_one_source() -> None:
     from decimal import Decimal  # noqa: PLC0415  # only here
 
     from onewrite.dynamodb.outboxes import origin  # noqa: PLC0415  # only here
@@ -296,7 +296,7 @@ def test_ids_of_all_types_name_their_documents() -> None:
 
 
 @pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
-def test_a_uuid_has_one_source_in_any_representation(representation: int) -> None:
+def test_uuid_has_one_source_in_any_representation(representation: int) -> None:
     from onewrite.mongodb.outboxes import origin  # noqa: PLC0415  # only here
 
     reads: CodecOptions[Any] = CodecOptions(uuid_representation=representation)
@@ -321,7 +321,7 @@ def test_stream_records_name_each_item_with_events_once() -> None:
 
 
 @pytest.mark.parametrize("error", [ConnectionError("down"), ConfigurationError("wrong")], ids=repr)
-def test_a_following_relay_ends_by_a_misuse_only(
+def test_following_relay_ends_only_by_misuse(
     error: Exception, make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[SweepReport] = []
@@ -340,7 +340,7 @@ def test_a_following_relay_ends_by_a_misuse_only(
     assert [swept.error for swept in told if swept.error is not None] == [error] * isinstance(error, ConnectionError)
 
 
-def test_a_doorbell_takes_any_filter_of_a_write(collection: Any) -> None:
+def test_doorbell_accepts_any_filter_of_a_write(collection: Any) -> None:
     queries: list[dict[str, Any]] = [{"_id": 1}, {"_id": {"$eq": 1}}, {"$and": [{"_id": 1}]}, {"email": "ann"}]
     for number, query in enumerate(queries):
         change = {"$set": {"email": "ann"}}
@@ -349,13 +349,13 @@ def test_a_doorbell_takes_any_filter_of_a_write(collection: Any) -> None:
         assert Relay(guarded, lambda _: None).ring([query]).published == 1
 
 
-def test_a_doorbell_that_may_name_several_documents_is_refused(collection: Any) -> None:
+def test_doorbell_for_several_documents_is_refused(collection: Any) -> None:
     with pytest.raises(InvalidUpdate, match="may be several"):
         Relay(store(collection), lambda _: None).ring([{"_id": {"$in": [1, 2]}}])
 
 
 @pytest.mark.parametrize("entities", [{"_id": "o"}, {"id": "o"}, ["o"]])
-def test_a_doorbell_that_names_no_list_of_entities_is_refused(collection: Any, entities: Any) -> None:
+def test_doorbell_without_a_list_of_entities_is_refused(collection: Any, entities: Any) -> None:
     relay = Relay(store(collection), lambda _: None)
     with pytest.raises(ConfigurationError, match="expected a list"):
         relay.ring(entities)

@@ -86,7 +86,7 @@ def early(message: Message) -> Answer:
 # ---------------------------------------------------------------- what one call has
 
 
-def test_what_is_at_hand_of_one_group_is_one_call(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_waiting_messages_of_a_group_are_one_call(sqs: FakeSqs, time: VirtualTime) -> None:
     send(sqs, "a1", "b1", "a2", "a3", "b2", "c1")
     shop = Shop(time)
     assert worker(sqs, shop).run() is True
@@ -95,7 +95,7 @@ def test_what_is_at_hand_of_one_group_is_one_call(sqs: FakeSqs, time: VirtualTim
     assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [6]
 
 
-def test_neighbors_of_a_fifo_group_are_one_call(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_adjacent_messages_of_a_fifo_group_are_one_call(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "b1", "a3"):
         fifo.send(body, group="g")
     fifo.send("a4", group="h")
@@ -106,7 +106,7 @@ def test_neighbors_of_a_fifo_group_are_one_call(fifo: FakeSqs, time: VirtualTime
     assert fifo.messages == []
 
 
-def test_a_record_belongs_to_the_group_of_its_first_message(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_record_belongs_to_the_group_of_its_first_message(sqs: FakeSqs, time: VirtualTime) -> None:
     send(sqs, "+ab", "a1", "b1")
     shop = Shop(time)
     worker(sqs, shop).run()
@@ -117,7 +117,7 @@ def test_a_record_belongs_to_the_group_of_its_first_message(sqs: FakeSqs, time: 
 # ---------------------------------------------------------------- what becomes of each message
 
 
-def test_only_the_failing_messages_of_a_group_come_again(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_only_failing_messages_of_a_group_are_redelivered(sqs: FakeSqs, time: VirtualTime) -> None:
     send(sqs, "a1", "a2", "a3", "b1")
     shop = Shop(time, a2=raises)
     worker(sqs, shop, wait=0).run()
@@ -125,7 +125,7 @@ def test_only_the_failing_messages_of_a_group_come_again(sqs: FakeSqs, time: Vir
     assert [stored.body for stored in sqs.messages] == ["a2"]
 
 
-def test_messages_behind_a_failure_of_a_fifo_group_come_again(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_messages_after_a_failure_in_a_fifo_group_are_redelivered(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "a3", "b1"):
         fifo.send(body, group="g")
     shop = Shop(time, a2=raises)
@@ -134,7 +134,7 @@ def test_messages_behind_a_failure_of_a_fifo_group_come_again(fifo: FakeSqs, tim
     assert [stored.body for stored in fifo.messages] == ["a2", "a3", "b1"]
 
 
-def test_deferred_messages_of_a_group_are_tried_again_together(sqs: FakeSqs) -> None:
+def test_deferred_messages_of_a_group_are_retried_together(sqs: FakeSqs) -> None:
     tries: list[int] = []
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -149,7 +149,7 @@ def test_deferred_messages_of_a_group_are_tried_again_together(sqs: FakeSqs) -> 
     assert {each.receives for each in stored} == {1}
 
 
-def test_a_deferred_message_holds_back_its_fifo_group_only(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_deferred_message_holds_back_its_fifo_group_only(fifo: FakeSqs, time: VirtualTime) -> None:
     answers = [early]
     shop = Shop(time, a2=lambda message: answers.pop()(message) if answers else Applied(message))
     for body in ("a1", "a2", "a3"):
@@ -160,7 +160,7 @@ def test_a_deferred_message_holds_back_its_fifo_group_only(fifo: FakeSqs, time: 
     assert fifo.messages == []
 
 
-def test_an_overdue_group_is_given_back_as_a_whole(
+def test_overdue_group_returns_to_the_queue_as_a_whole(
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(sqs, "a1", "a2", "a3")
@@ -171,7 +171,7 @@ def test_an_overdue_group_is_given_back_as_a_whole(
     assert len(sqs.messages) == 3
 
 
-def test_an_overdue_fifo_group_is_given_back_with_its_followers(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_overdue_fifo_group_returns_to_the_queue_with_its_followers(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "b1"):
         fifo.send(body, group="g")
     with pytest.raises(WorkerStuck):
@@ -185,7 +185,7 @@ def test_an_overdue_fifo_group_is_given_back_with_its_followers(fifo: FakeSqs, t
     assert len(given_back) == len(set(given_back)) == 3
 
 
-def test_a_failed_group_is_tried_singly_until_its_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_messages_of_a_failed_group_are_retried_until_the_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
     def each(messages: list[Message]) -> None:
         time.sleep(4)
         if len(messages) > 1:
@@ -205,7 +205,7 @@ def test_a_failed_group_is_tried_singly_until_its_timeout(sqs: FakeSqs, time: Vi
     assert [stored.body for stored in sqs.messages] == ["a2", "a3", "a4"]
 
 
-def test_a_stopping_worker_tries_no_more_messages_singly(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_stopping_worker_retries_no_single_messages(sqs: FakeSqs, time: VirtualTime) -> None:
     shop = Shop(time, a3=raises)
 
     def each(messages: list[Message]) -> list[Answer]:
@@ -220,7 +220,7 @@ def test_a_stopping_worker_tries_no_more_messages_singly(sqs: FakeSqs, time: Vir
     assert [stored.body for stored in sqs.messages] == ["a2", "a3"]
 
 
-def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_message_is_counted_and_logged_once(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
     told: list[tuple[str, str]] = []
     hook: Any = lambda message, outcome, _: told.append((message.id, type(outcome).__name__))  # noqa: E731  # it is one line
     send(sqs, "a1", "a2", "b1")

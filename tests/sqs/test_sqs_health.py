@@ -39,7 +39,7 @@ def journal() -> Journal:
     return Journal(HANDLER.handler, cast("SqsQueue", None), None, VirtualTime())  # none of its messages is logged
 
 
-def test_the_pages_show_health_and_counts(journal: Journal) -> None:
+def test_pages_show_health_and_counts(journal: Journal) -> None:
     troubles: list[str] = []
     journal.ends.update(Applied=7)
     with health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None) as port:
@@ -80,7 +80,7 @@ def is_closed(plug: socket.socket) -> bool:
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"], ids=["nothing", "half", "tls"]
 )
-def test_a_probe_gets_a_response_despite_idle_connections(port: int, sent: bytes) -> None:
+def test_probe_gets_a_response_despite_idle_connections(port: int, sent: bytes) -> None:
     with ExitStack() as stack:
         plugs = [stack.enter_context(idle(port, sent)) for _ in range(100)]
         assert ask(port, "/health")[0] == 200
@@ -88,7 +88,7 @@ def test_a_probe_gets_a_response_despite_idle_connections(port: int, sent: bytes
 
 
 @pytest.mark.parametrize("sent", [b"x" * 90_000, b"GET /health HTTP/1.1\r\n" + b"a: b\r\n" * 3000], ids=["noise", "headers"])
-def test_a_request_that_is_too_long_is_not_kept(port: int, sent: bytes) -> None:
+def test_too_long_request_is_discarded(port: int, sent: bytes) -> None:
     with idle(port) as plug:
         with suppress(ConnectionError):  # It may be closed before all is sent.
             plug.sendall(sent)
@@ -96,7 +96,7 @@ def test_a_request_that_is_too_long_is_not_kept(port: int, sent: bytes) -> None:
             pass  # It is told why.
 
 
-def test_a_client_that_goes_away_disturbs_no_other(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disconnected_client_does_not_disturb_others(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(20):
         plug = idle(port, b"GET /metrics HTTP/1.1\r\n\r\n")
         plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so closing resets the connection
@@ -106,7 +106,7 @@ def test_a_client_that_goes_away_disturbs_no_other(port: int, capsys: pytest.Cap
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_forked_process_does_not_keep_the_port(journal: Journal) -> None:
+def test_forked_process_does_not_keep_the_port(journal: Journal) -> None:
     with health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None) as port:
         child = get_context("fork").Process(target=sleep, args=(PATIENCE,))
         child.start()
@@ -118,7 +118,7 @@ def test_a_forked_process_does_not_keep_the_port(journal: Journal) -> None:
         child.join()
 
 
-def test_a_port_that_is_taken_is_refused_with_the_remedy(journal: Journal, port: int) -> None:
+def test_occupied_port_is_refused_with_the_remedy(journal: Journal, port: int) -> None:
     with (
         pytest.raises(ConfigurationError, match="health_port"),
         health_pages("127.0.0.1", port, journal, lambda: COUNTS, lambda: None),

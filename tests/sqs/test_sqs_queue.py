@@ -26,7 +26,7 @@ from tests.support.fake_sqs import URL, client_error, lost_connection
     ],
     ids=str,
 )
-def test_passing_errors_are_told_from_lasting_ones(error: Any, passing: bool) -> None:
+def test_temporary_errors_are_distinguished_from_permanent_ones(error: Any, passing: bool) -> None:
     assert is_passing(error) is passing
 
 
@@ -44,11 +44,11 @@ def test_passing_errors_are_told_from_lasting_ones(error: Any, passing: bool) ->
         ("orders", None),
     ],
 )
-def test_the_region_is_read_from_a_queue_s_url(url: str, region: str | None) -> None:
+def test_region_is_read_from_the_queues_url(url: str, region: str | None) -> None:
     assert region_of(url) == region
 
 
-def test_a_client_has_the_given_region_or_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_uses_the_given_region_or_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")  # the queue is not there, whatever is configured
     assert default_client(URL).meta.region_name == "eu-west-1"
     assert default_client(URL, region="eu-north-1").meta.region_name == "eu-north-1"

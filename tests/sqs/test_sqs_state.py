@@ -37,14 +37,14 @@ def names(hide: Hide | None) -> list[str]:
     return [message.handle for message, _ in hide.messages]
 
 
-def test_a_message_that_waited_too_long_does_not_begin() -> None:
+def test_message_that_waited_too_long_does_not_begin() -> None:
     found = worker_state(fifo=True)
     bring(found, "a", "b")
     assert found.to_begin(30.0) is None
     assert names(found.to_hide(30.0)) == ["b"]
 
 
-def test_a_lost_message_is_not_given_back() -> None:
+def test_lost_message_is_not_returned_to_the_queue() -> None:
     found = worker_state()
     bring(found, "a")
     load = begun(found)
@@ -56,7 +56,7 @@ def test_a_lost_message_is_not_given_back() -> None:
     assert found.counts()["under_way"] == 0
 
 
-def test_nothing_begins_behind_a_lost_message_of_its_group() -> None:
+def test_messages_behind_a_lost_group_message_do_not_begin() -> None:
     found = worker_state(fifo=True)
     bring(found, "a", "b", "c")
     load = begun(found)
@@ -72,7 +72,7 @@ def test_nothing_begins_behind_a_lost_message_of_its_group() -> None:
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.5, 0.999])
-def test_the_backoff_grows_with_each_receive_up_to_its_longest(jitter: float) -> None:
+def test_backoff_grows_with_each_receive_up_to_its_maximum(jitter: float) -> None:
     pauses = [backoff(count, jitter=lambda: jitter) for count in range(1, 12)]
     assert pauses[0] == 1
     assert all(later > sooner for sooner, later in pairwise(pauses[:9]))

@@ -63,7 +63,7 @@ def hidden(sqs: FakeSqs) -> list[int]:
     return [entry["VisibilityTimeout"] for request in asked for entry in request["Entries"]]
 
 
-def test_a_busy_message_waits_for_the_end_of_the_lease(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_busy_message_waits_for_the_end_of_the_lease(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("m")
     script = Script(time, busy_for(time, 60.0))
     work(sqs, script)
@@ -71,7 +71,7 @@ def test_a_busy_message_waits_for_the_end_of_the_lease(sqs: FakeSqs, time: Virtu
     assert stored.receives == 1
 
 
-def test_ten_leases_in_a_row_keep_the_message_at_hand(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_worker_keeps_a_message_for_ten_leases(sqs: FakeSqs, time: VirtualTime) -> None:
     """They take longer than the five minutes after which a deferred message goes back."""
     stored = sqs.send("m")
     script = Script(time, *[busy_for(time, 59.0)] * 10)
@@ -80,7 +80,7 @@ def test_ten_leases_in_a_row_keep_the_message_at_hand(sqs: FakeSqs, time: Virtua
     assert stored.receives == 1
 
 
-def test_a_long_lease_sends_the_message_back_until_then(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_message_returns_to_the_queue_until_a_long_lease_ends(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("m")
     script = Script(time, busy_for(time, 3600.0))
     work(sqs, script, wait=20)
@@ -88,7 +88,7 @@ def test_a_long_lease_sends_the_message_back_until_then(sqs: FakeSqs, time: Virt
     assert (stored.receives, hidden(sqs)) == (2, [3601])
 
 
-def test_a_busy_message_goes_back_within_its_twelve_hours(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_busy_message_returns_to_the_queue_within_twelve_hours(sqs: FakeSqs, time: VirtualTime) -> None:
     def slow_once(message: Message) -> Answer:
         if not script.moments:
             time.sleep(12 * 3600 - 100)
@@ -101,7 +101,7 @@ def test_a_busy_message_goes_back_within_its_twelve_hours(sqs: FakeSqs, time: Vi
     assert stored.receives == 2
 
 
-def test_a_busy_message_holds_up_its_fifo_group_only(time: VirtualTime) -> None:
+def test_busy_message_blocks_its_fifo_group_only(time: VirtualTime) -> None:
     fifo = FakeSqs(time, fifo=True)
     for body in ("a1", "a2", "b1"):
         fifo.send(body, group=body[0])
@@ -110,7 +110,7 @@ def test_a_busy_message_holds_up_its_fifo_group_only(time: VirtualTime) -> None:
     assert script.seen == ["a1", "b1", "a1", "a2"]
 
 
-def test_an_uncertain_message_goes_back_for_longer_each_time(
+def test_uncertain_message_returns_for_longer_each_time(
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     sqs.send("m")
@@ -124,7 +124,7 @@ def test_an_uncertain_message_goes_back_for_longer_each_time(
 
 
 @pytest.mark.parametrize("safe_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])
-def test_a_store_and_a_worker_agree_on_the_leases_end(
+def test_store_and_worker_agree_on_the_end_of_a_lease(
     sqs: FakeSqs, time: VirtualTime, safe_for: timedelta, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first delivery fails in the middle of its step. Those after it wait for its lease, and not for the queue."""
@@ -164,7 +164,7 @@ def test_a_store_and_a_worker_agree_on_the_leases_end(
         ((Busy(MESSAGE, EPOCH - 5),), 1),
     ],
 )
-def test_the_strongest_of_several_outcomes_and_the_last_lease_decide(
+def test_strongest_outcome_and_latest_lease_decide(
     outcomes: tuple[Answer, ...], seconds: int, sqs: FakeSqs, time: VirtualTime
 ) -> None:
     moments: list[float] = []

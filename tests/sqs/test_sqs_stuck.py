@@ -154,7 +154,7 @@ LOOPS = [blocking_call, busy_loop, hook_of_the_worker, identity_that_asks_a_serv
 
 @pytest.mark.parametrize("kind", LOOPS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("in_flight", [1, 50])
-def test_a_blocked_event_loop_ends_the_worker_with_its_line(
+def test_blocked_event_loop_ends_the_worker_with_its_line(
     kind: Callable[[Block], Any], in_flight: int, sqs: FakeSqs, watched: Watcher, block: Block
 ) -> None:
     handler, options = kind(block)
@@ -201,7 +201,7 @@ def stands_still_once(noticed: threading.Event, time: VirtualTime, done: list[st
     return sqs_handler(identity)(handle)
 
 
-def test_a_loop_that_goes_round_again_does_its_work(
+def test_event_loop_finishes_its_work_after_a_block(
     sqs: FakeSqs, time: VirtualTime, noticed: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     done: list[str] = []
@@ -226,7 +226,7 @@ def test_fifo_groups_keep_their_order_after_a_blocked_loop(
     assert fifo.messages == []
 
 
-def test_a_loop_ended_by_user_code_ends_the_worker(sqs: FakeSqs) -> None:
+def test_loop_ended_by_user_code_ends_the_worker(sqs: FakeSqs) -> None:
     async def handle(_: Message) -> None:
         for task in asyncio.all_tasks():
             task.cancel()
@@ -294,7 +294,7 @@ def test_tasks_that_ignore_their_cancellation_end_the_worker(sqs: FakeSqs, block
 
 
 @pytest.mark.parametrize("method", ["receive_message", "delete_message_batch", "change_message_visibility_batch"])
-def test_a_request_that_never_ends_ends_the_worker(method: str, sqs: FakeSqs, time: VirtualTime, block: Block) -> None:
+def test_hanging_request_ends_the_worker(method: str, sqs: FakeSqs, time: VirtualTime, block: Block) -> None:
     hung: list[str] = []
 
     def hang(asked: str) -> None:
@@ -328,7 +328,7 @@ def test_blocked_rounds_end_the_worker_with_their_line(
 
 @pytest.mark.parametrize("method", ["to_hide", "end_deleting", "take_in", "to_begin"])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_error_in_any_of_the_workers_threads_ends_it(
+def test_error_in_any_thread_ends_the_worker(
     method: str, is_async: bool, sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
@@ -342,7 +342,7 @@ def test_an_error_in_any_of_the_workers_threads_ends_it(
         run(worker(sqs, sqs_handler(identity)(ahandle if is_async else lambda _: None)))
 
 
-def test_an_error_waits_for_messages_within_the_drain_only(sqs: FakeSqs, block: Block) -> None:
+def test_failed_worker_waits_for_messages_within_the_drain_only(sqs: FakeSqs, block: Block) -> None:
     begun = threading.Event()
 
     def fail(method: str) -> None:

@@ -71,7 +71,7 @@ KINDS = ["Deferred", "Missing", "Rejected", "Busy", "Uncertain", "Superseded", "
 
 @pytest.mark.parametrize("is_group", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize(("answer", "kind"), [*zip(ANSWERS, KINDS, strict=True)], ids=KINDS)
-def test_each_dead_message_has_a_line_with_its_outcome(
+def test_each_dead_message_is_logged_with_its_outcome(
     answer: Callable[[Message, float], Answer], kind: str, is_group: bool, mortal: FakeSqs, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock: Any = lambda: EPOCH + mortal.time.now  # noqa: E731  # it is one line
@@ -91,20 +91,20 @@ def fails(_: Message) -> None:
     raise ValueError
 
 
-def test_a_dead_message_has_a_line_with_its_error(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_message_is_logged_with_its_error(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     until_it_is_dead(mortal, sqs_handler(identity)(fails))
     assert f"{NAMED}, attempt 3: ValueError at test_sqs_traces.py:" in last_words(caplog)
     assert caplog.records[-1].__dict__["onewrite"]["last_delivery"]
 
 
-def test_a_dead_message_that_never_ended_has_a_line(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_message_is_logged_if_it_never_finished(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(WorkerStuck):
         worker(mortal, sqs_handler(identity)(lambda _: mortal.time.sleep(inf)), in_flight=5, wait=0).run()
     assert NAMED in last_words(caplog)
     assert "didn't finish in time" in last_words(caplog)
 
 
-def test_a_dead_message_that_never_began_has_a_line(time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_message_is_logged_if_it_never_began(time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
     sqs = FakeSqs(time, fifo=True, most_receives=MOST)
     sqs.send("evt-1", group="g")
     behind = sqs.send("evt-2", group="g")
@@ -113,7 +113,7 @@ def test_a_dead_message_that_never_began_has_a_line(time: VirtualTime, caplog: p
     assert [text for text in warnings(caplog) if text.endswith(LAST) and f"record {behind.id}; " in text]
 
 
-def test_a_dead_message_of_stopping_workers_has_a_line(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_message_is_logged_if_workers_kept_stopping(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     """As by one deployment after the other: each of them costs a delivery."""
     caplog.set_level(logging.INFO)
     workers: list[Worker] = []
@@ -132,7 +132,7 @@ def test_a_dead_message_of_stopping_workers_has_a_line(mortal: FakeSqs, caplog: 
 
 
 @pytest.mark.parametrize("why", ["no progress", "no room", "long lease"])
-def test_messages_that_go_back_are_logged_without_a_policy_too(
+def test_returned_message_is_logged_without_a_redrive_policy(
     why: str, sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = sqs.send("evt-1")
@@ -150,7 +150,7 @@ def test_messages_that_go_back_are_logged_without_a_policy_too(
     assert (failure["message"], failure["source"], failure["sequence"]) == ("evt-1", "order-7", 2)
 
 
-def test_a_deferred_message_that_is_applied_later_warns_no_one(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_deferred_message_logs_no_warning_if_applied_later(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     tries: list[str] = []
 
@@ -183,7 +183,7 @@ def test_messages_in_progress_at_the_deadline_are_named(sqs: FakeSqs, caplog: py
     assert f"stopped before these messages finished, so they are redelivered: record message-1, {NAMED}" in caplog.text
 
 
-def test_a_failing_log_filter_costs_lines_only(
+def test_failing_log_filter_loses_only_log_lines(
     time: VirtualTime, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)

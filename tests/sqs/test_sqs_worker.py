@@ -104,7 +104,7 @@ def failing(method: str, *errors: BaseException) -> Callable[[str], None]:
 # ---------------------------------------------------------------- the loop
 
 
-def test_every_message_is_handled_and_deleted_in_batches(sqs: FakeSqs) -> None:
+def test_every_message_is_processed_and_deleted_in_batches(sqs: FakeSqs) -> None:
     for number in range(25):
         sqs.send(f"m{number}")
     ledger = Ledger()
@@ -142,7 +142,7 @@ def test_messages_are_received_with_all_attributes_by_long_polling(
     }
 
 
-def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_failed_message_is_redelivered_after_its_visibility_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
     moments: list[float] = []
 
     def fail_twice(message: Message) -> Outcome:
@@ -161,9 +161,7 @@ def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, ti
 
 @pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("how", ["plain", "asynchronous", "in a task"])
-def test_an_exit_ends_the_worker_and_settles_nothing(
-    exit_: BaseException, how: str, sqs: FakeSqs, time: VirtualTime
-) -> None:
+def test_exit_ends_the_worker_and_settles_nothing(exit_: BaseException, how: str, sqs: FakeSqs, time: VirtualTime) -> None:
     def leave(message: Message) -> None:
         if message.id == "bad":
             raise exit_
@@ -186,7 +184,7 @@ def test_an_exit_ends_the_worker_and_settles_nothing(
 # ---------------------------------------------------------------- a slow handler
 
 
-def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSqs, time: VirtualTime) -> None:
     seen_meanwhile: list[Any] = []
 
     def slow(message: Message) -> Outcome:
@@ -205,7 +203,7 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
     assert {entry["VisibilityTimeout"] for entries in extended for entry in entries} == {30}
 
 
-def test_a_message_goes_back_after_its_extension_has_ended(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_message_returns_to_the_queue_if_its_extension_ends(sqs: FakeSqs, time: VirtualTime) -> None:
     """Otherwise it might hide the message for long that has just been told to come again soon."""
 
     def before(method: str) -> None:
@@ -225,7 +223,7 @@ def test_a_message_goes_back_after_its_extension_has_ended(sqs: FakeSqs, time: V
     assert sqs.messages[0].visible_at <= time.now
 
 
-def test_after_twelve_hours_a_message_is_hidden_no_longer(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_message_is_not_hidden_after_twelve_hours(sqs: FakeSqs, time: VirtualTime) -> None:
     def long(message: Message) -> Outcome:
         time.sleep(12 * 3600 - 1)
         return Applied(message)
@@ -238,7 +236,7 @@ def test_after_twelve_hours_a_message_is_hidden_no_longer(sqs: FakeSqs, time: Vi
 
 
 @pytest.mark.parametrize("fails", ["request", "entry"])
-def test_a_failed_extension_is_tried_again_in_time(fails: str, sqs: FakeSqs, time: VirtualTime) -> None:
+def test_failed_extension_is_retried_in_time(fails: str, sqs: FakeSqs, time: VirtualTime) -> None:
     def slow(message: Message) -> None:
         time.sleep(100)
 
@@ -267,7 +265,7 @@ def test_entries_that_fail_are_deleted_by_another_request(sqs: FakeSqs) -> None:
     assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [4, 2, 1]
 
 
-def test_a_refused_deletion_is_logged_and_not_repeated(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_deletion_is_logged_and_not_repeated(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     sqs.send("m")
     refusals = [True]
     sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
@@ -280,7 +278,7 @@ def test_a_refused_deletion_is_logged_and_not_repeated(sqs: FakeSqs, caplog: pyt
 
 @pytest.mark.parametrize("error", [client_error("RequestThrottled"), client_error("Any", 503), lost_connection()], ids=str)
 @pytest.mark.parametrize("lost", ["request", "answer"])
-def test_a_lost_deletion_is_sent_again(sqs: FakeSqs, error: Exception, lost: str) -> None:
+def test_lost_deletion_is_sent_again(sqs: FakeSqs, error: Exception, lost: str) -> None:
     sqs.send("m")
     hook = failing("delete_message_batch", error)
     sqs.before, sqs.after = (hook, sqs.after) if lost == "request" else (sqs.before, hook)
@@ -291,7 +289,7 @@ def test_a_lost_deletion_is_sent_again(sqs: FakeSqs, error: Exception, lost: str
 
 
 @pytest.mark.parametrize("error", [client_error("RequestThrottled"), client_error("Any", 500), lost_connection()], ids=str)
-def test_a_failing_receive_is_repeated_after_a_pause(
+def test_failing_receive_is_repeated_after_a_pause(
     sqs: FakeSqs, time: VirtualTime, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     sqs.send("m")
@@ -310,7 +308,7 @@ def test_a_failing_receive_is_repeated_after_a_pause(
     ids=str,
 )
 @pytest.mark.parametrize("method", ["get_queue_attributes", "receive_message", "delete_message_batch"])
-def test_a_lasting_refusal_of_sqs_ends_the_worker(sqs: FakeSqs, method: str, error: Exception) -> None:
+def test_permanent_refusal_by_sqs_ends_the_worker(sqs: FakeSqs, method: str, error: Exception) -> None:
     sqs.send("good")
     sqs.send("early")
     sqs.before = failing(method, error)
@@ -332,7 +330,7 @@ def test_each_fifo_receive_has_a_name_for_its_retries(fifo: FakeSqs) -> None:
     assert len({*names}) == len(names) > 1
 
 
-def test_a_deferred_fifo_message_waits_for_no_visibility_timeout(fifo: FakeSqs, time: VirtualTime) -> None:
+def test_deferred_fifo_message_is_retried_before_its_visibility_timeout(fifo: FakeSqs, time: VirtualTime) -> None:
     moments: list[float] = []
 
     def early_once(message: Message) -> Outcome:
@@ -349,7 +347,7 @@ def test_a_deferred_fifo_message_waits_for_no_visibility_timeout(fifo: FakeSqs, 
 # ---------------------------------------------------------------- stopping
 
 
-def test_messages_in_progress_end_and_others_are_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_stopping_worker_finishes_messages_in_progress_and_returns_others(sqs: FakeSqs, time: VirtualTime) -> None:
     def act(_: Message) -> None:
         stopping.stop()
         time.sleep(4)
@@ -362,7 +360,7 @@ def test_messages_in_progress_end_and_others_are_given_back(sqs: FakeSqs, time: 
     assert all(stored.visible_at <= time.now for stored in sqs.messages)
 
 
-def test_messages_of_a_late_poll_are_given_back(sqs: FakeSqs) -> None:
+def test_messages_of_a_late_poll_return_to_the_queue(sqs: FakeSqs) -> None:
     """The message is given back if the process lives on. Otherwise it comes when its visibility timeout ends."""
     sqs.send("m")
     poll, given_back = Barrier(), threading.Event()
@@ -378,7 +376,7 @@ def test_messages_of_a_late_poll_are_given_back(sqs: FakeSqs) -> None:
     assert ledger.seen == []
 
 
-def test_the_log_says_once_that_the_worker_is_stopping(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_stopping_is_logged_once(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     sqs.send("m")
     hanging = Barrier()
@@ -396,7 +394,7 @@ def test_the_log_says_once_that_the_worker_is_stopping(sqs: FakeSqs, caplog: pyt
     assert said == [f"{URL}: the worker {what}" for what in ("begins", "is stopping within 12.5 seconds", "has stopped")]
 
 
-def test_a_handler_that_outlasts_the_drain_is_left_behind(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_ends_without_a_handler_that_outlasts_the_drain(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     sqs.send("m")
     hanging = Barrier()
     deleted = threading.Event()
@@ -419,7 +417,7 @@ def signal_main_thread(number: signal.Signals, heard: Callable[[], bool]) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_the_worker_and_earlier_handlers_return(sqs: FakeSqs, number: signal.Signals) -> None:
+def test_signal_stops_the_worker_and_restores_earlier_handlers(sqs: FakeSqs, number: signal.Signals) -> None:
     former = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
     sqs.send("a")
     sqs.send("b")
@@ -431,7 +429,7 @@ def test_a_signal_stops_the_worker_and_earlier_handlers_return(sqs: FakeSqs, num
     assert {each: signal.getsignal(each) for each in former} == former
 
 
-def test_a_second_signal_waits_for_nothing(sqs: FakeSqs) -> None:
+def test_second_signal_ends_the_worker_immediately(sqs: FakeSqs) -> None:
     sqs.send("m")
     hanging = Barrier()
     impatient = worker(sqs, Ledger(hanging), stop_when_empty=False)
@@ -448,7 +446,7 @@ def test_a_second_signal_waits_for_nothing(sqs: FakeSqs) -> None:
 # ---------------------------------------------------------------- what hangs, what waits, and who takes turns
 
 
-def test_a_hanging_message_is_given_back_and_blocks_no_other(
+def test_hanging_message_returns_to_the_queue_without_blocking_others(
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def hang_once(message: Message) -> None:
@@ -463,7 +461,7 @@ def test_a_hanging_message_is_given_back_and_blocks_no_other(
     assert re.search(r"not finished after 20 seconds.* at .*: record message-4, message m3$", caplog.text, re.MULTILINE)
 
 
-def test_a_worker_with_most_slots_lost_ends(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_worker_ends_if_most_slots_are_lost(sqs: FakeSqs, time: VirtualTime) -> None:
     for body in ("a", "b", "c"):
         sqs.send(body)
     stuck = worker(sqs, lambda _: time.sleep(inf), in_flight=4, timeout=60, drain_seconds=1)
@@ -474,7 +472,7 @@ def test_a_worker_with_most_slots_lost_ends(sqs: FakeSqs, time: VirtualTime) -> 
     assert all(stored.visible_at <= time.now + sqs.visibility for stored in sqs.messages)
 
 
-def test_an_overdue_task_is_cancelled_and_costs_no_slot(caplog: pytest.LogCaptureFixture) -> None:
+def test_overdue_task_is_cancelled_and_frees_its_slot(caplog: pytest.LogCaptureFixture) -> None:
     sqs = FakeSqs(VirtualTime())
     tries: list[str] = []
 
@@ -534,7 +532,7 @@ def test_any_shuffle_of_1000_messages_is_applied(seed: int, in_flight: int, sqs:
     assert max(each.receives for each in stored) == 1
 
 
-def test_a_deferred_message_goes_back_after_five_minutes(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_deferred_message_returns_to_the_queue_after_five_minutes(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("early")
     tries: list[float] = []
 
@@ -575,7 +573,7 @@ def arriving(sqs: FakeSqs, bodies: Iterable[tuple[float, str]], until: Callable[
     ],
     ids=["no source", "one per entity", "one", "one that counts all", "one that counts per entity", "only a count"],
 )
-def test_a_message_of_a_missing_entity_dies_after_few_attempts(
+def test_message_of_a_missing_entity_becomes_dead_after_few_attempts(
     name: Callable[[str, int], Message], answer: Callable[[Message], Outcome], time: VirtualTime
 ) -> None:
     sqs = FakeSqs(time, most_receives=1)
@@ -602,7 +600,7 @@ def test_a_message_of_a_missing_entity_dies_after_few_attempts(
     [(["lost-1", "a-5", "a-6", "a-7"], "a-4"), (["lost-3", "a-5", "a-6"], "a-4"), (["lost-", "a-"], "a-4")],
     ids=["behind a lost one", "over a lost one", "without numbers"],
 )
-def test_a_waiting_message_begins_once_its_predecessor_is_settled(
+def test_waiting_message_begins_once_its_predecessor_is_settled(
     early: list[str], late: str, sqs: FakeSqs, time: VirtualTime
 ) -> None:
     last: list[str] = []
@@ -627,7 +625,7 @@ def test_a_waiting_message_begins_once_its_predecessor_is_settled(
     assert max(moments) == min(moments) >= 200
 
 
-def test_a_hook_is_called_for_each_message_and_may_fail(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_hook_is_called_for_each_message(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
     ends: list[Any] = []
 
     def hook(_: Message | None, outcome: Any, __: float) -> None:
@@ -675,7 +673,7 @@ def test_wrong_arguments_are_refused_at_once(options: dict[str, Any], complaint:
         Worker(**arguments)
 
 
-def test_a_visibility_timeout_of_nothing_is_refused(time: VirtualTime) -> None:
+def test_visibility_timeout_of_zero_is_refused(time: VirtualTime) -> None:
     sqs = FakeSqs(time, visibility=0)
     with pytest.raises(ConfigurationError, match="visibility timeout"):
         worker(sqs, Ledger()).run()
@@ -699,7 +697,7 @@ def test_worker_without_client_creates_boto3_client_in_run(sqs: FakeSqs, monkeyp
     assert made == ["sqs"]
 
 
-def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_region_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")

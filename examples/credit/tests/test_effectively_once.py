@@ -29,7 +29,7 @@ def the_customer(collection: Any) -> Any:
     return collection.find_one({"_id": "c-1"}, {"available": 1, "reservations": 1})
 
 
-def test_a_customer_is_opened_and_charged_once() -> None:
+def test_customer_is_opened_and_charged_once() -> None:
     report = explore(reserving, [DINNER], lambda: mongomock.MongoClient().shop.customers, the_customer)
     report.assert_effectively_once()
     assert report.exhausted

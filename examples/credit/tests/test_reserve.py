@@ -31,7 +31,7 @@ def test_enough_credit_is_reserved(customers: Customers) -> None:
     }
 
 
-def test_a_redelivery_reserves_once_and_gets_the_same_reply(customers: Customers) -> None:
+def test_redelivery_reserves_once_and_gets_the_same_reply(customers: Customers) -> None:
     assert [reserve(customers, DINNER) for _ in range(3)] == ["reserved"] * 3
     assert available(customers) == 1000
 
@@ -53,21 +53,21 @@ def test_refusal_stays_after_credit_was_raised(customers: Customers) -> None:
     assert available(customers) == 11_000
 
 
-def test_a_second_message_for_a_reserved_order_reserves_nothing_more(customers: Customers) -> None:
+def test_second_message_for_a_reserved_order_changes_nothing(customers: Customers) -> None:
     reserve(customers, ReserveCredit("m-1", "c-1", "dinner", 1000))
 
     assert reserve(customers, ReserveCredit("m-2", "c-1", "dinner", 1000)) == "reserved"
     assert available(customers) == 4000
 
 
-def test_a_release_gives_the_credit_back_once(customers: Customers) -> None:
+def test_release_returns_the_credit_once(customers: Customers) -> None:
     reserve(customers, DINNER)
 
     assert [release(customers, DINNER_IS_OFF) for _ in range(2)] == ["released"] * 2
     assert available(customers) == 5000
 
 
-def test_a_reservation_that_comes_again_after_its_release_stays_released(customers: Customers) -> None:
+def test_reservation_stays_released_if_redelivered_after_its_release(customers: Customers) -> None:
     reserve(customers, DINNER)
     release(customers, DINNER_IS_OFF)
 
@@ -77,7 +77,7 @@ def test_a_reservation_that_comes_again_after_its_release_stays_released(custome
 
 
 @pytest.mark.parametrize("wrong", [ReleaseCredit("m-3", "c-1", "dinner", 9999), ReleaseCredit("m-3", "c-1", "lunch", 4000)])
-def test_what_was_not_reserved_is_not_released(customers: Customers, wrong: ReleaseCredit) -> None:
+def test_unreserved_credit_is_not_released(customers: Customers, wrong: ReleaseCredit) -> None:
     reserve(customers, DINNER)
 
     assert release(customers, wrong) == "no such reservation"
@@ -116,7 +116,7 @@ class IsOvertakenBeforeItRefuses(Customers):
         return super().refuse(message, customer_id)
 
 
-def test_concurrent_deliveries_reply_the_first_decision(collection: Any) -> None:
+def test_concurrent_deliveries_reply_with_the_first_decision(collection: Any) -> None:
     customers = IsOvertakenBeforeItRefuses(collection, default_limit=5000)
     reserve(customers, DINNER)
 
@@ -136,13 +136,13 @@ class IsOvertakenBeforeItOpens(Customers):
         super()._open(message, customer_id)
 
 
-def test_two_first_sights_at_once_open_the_customer_once(collection: Any) -> None:
+def test_concurrent_first_messages_open_the_customer_once(collection: Any) -> None:
     customers = IsOvertakenBeforeItOpens(collection)
 
     assert reserve(customers, ReserveCredit("m-2", "c-1", "lunch", 1000)) == "reserved"
     assert available(customers) == 0
 
 
-def test_two_deliveries_of_a_first_sight_at_once_reserve_once(collection: Any) -> None:
+def test_concurrent_deliveries_of_a_first_message_reserve_once(collection: Any) -> None:
     assert reserve(IsOvertakenBeforeItOpens(collection), DINNER) == "reserved"
     assert available(Customers(collection, default_limit=5000)) == 1000

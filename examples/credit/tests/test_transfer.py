@@ -79,7 +79,7 @@ def server() -> Iterator[Any]:
         yield server
 
 
-def test_three_conflicts_are_waited_out(server: Any) -> None:
+def test_transfer_succeeds_after_three_conflicts(server: Any) -> None:
     releases = Releases()
     collection = opened(server.client(event_listeners=[releases]).shop.customers)
     elsewhere = server.client()
@@ -92,7 +92,7 @@ def test_three_conflicts_are_waited_out(server: Any) -> None:
     assert credit(collection) == {"ann": 2000, "bob": 8000}
 
 
-def test_a_refusal_stands_when_there_is_credit_again(server: Any) -> None:
+def test_refusal_is_final_if_credit_is_added_later(server: Any) -> None:
     collection = opened(server.client().shop.customers)
     customers = Customers(collection, default_limit=5000)
     assert transfer(customers, RENT) == "transferred"
@@ -102,6 +102,6 @@ def test_a_refusal_stands_when_there_is_credit_again(server: Any) -> None:
     assert credit(collection) == {"ann": 7000, "bob": 8000}
 
 
-def test_a_transfer_to_oneself_is_none() -> None:
+def test_transfer_to_oneself_is_refused() -> None:
     with pytest.raises(ValueError, match="two customers"):
         TransferCredit("t", "ann", "ann", 1)

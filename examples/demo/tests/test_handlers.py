@@ -23,7 +23,7 @@ PAYMENT = Message("payment-1", body={"number": 1, "order": "order-1", "amount": 
         (ONEWRITE, 1, 1),
     ],
 )
-def test_redelivery_after_a_death_adds_the_payment(
+def test_redelivery_after_a_crash_adds_the_payment(
     handler: str, requests_before_death: int, times_added: int, open_shop: Callable[[str], Shop]
 ) -> None:
     shop = open_shop("shop")

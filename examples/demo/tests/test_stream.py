@@ -48,7 +48,7 @@ def test_fresh_payment_costs_onewrite_one_request(open_shop: Callable[[str], Sho
     assert {name: lane.requests for name, lane in stream.lanes.items()} == {PLAIN: 8, CLAIM: 16, ONEWRITE: 8}
 
 
-def test_killed_worker_dies_at_its_most_harmful_moment() -> None:
+def test_worker_is_killed_at_its_most_harmful_moment() -> None:
     stream = PaymentStream(MongoShop, payments=1)
     for lane in stream.lanes.values():
         lane.kill()

@@ -49,7 +49,7 @@ def test_created_order_can_be_saved(dynamodb: Any) -> None:
     assert order.version == 2
 
 
-def test_a_stale_order_is_not_saved(dynamodb: Any) -> None:
+def test_stale_order_is_not_saved(dynamodb: Any) -> None:
     orders = Orders(dynamodb, clock=lambda: AT)
     orders.place(ONE, "o-1")
     stale = orders.get("o-1")

@@ -33,7 +33,7 @@ def steps(history: OrderHistory) -> list[str]:
     return [step["what"] for step in order["steps"]]
 
 
-def test_a_created_order_shows_what_was_ordered(history: OrderHistory) -> None:
+def test_created_order_shows_the_ordered_items(history: OrderHistory) -> None:
     assert isinstance(handle(history, CREATED), Applied)
 
     assert history.order("o-1") == {
@@ -58,7 +58,7 @@ def test_repeated_create_keeps_the_newer_state(history: OrderHistory) -> None:
     assert steps(history) == ["CREATED", "CANCELLED"]
 
 
-def test_an_older_event_is_stale_and_changes_nothing(history: OrderHistory) -> None:
+def test_older_event_is_stale_and_changes_nothing(history: OrderHistory) -> None:
     handle(history, CREATED)
     handle(history, DELIVERED)
 
@@ -69,7 +69,7 @@ def test_an_older_event_is_stale_and_changes_nothing(history: OrderHistory) -> N
     assert steps(history) == ["CREATED", "DELIVERED"]
 
 
-def test_a_delivery_before_the_create_does_not_lose_the_create(history: OrderHistory) -> None:
+def test_delivery_event_before_the_create_does_not_lose_the_create(history: OrderHistory) -> None:
     assert isinstance(handle(history, PICKED_UP), Applied)
     assert history.orders_of("c-1").orders == []  # not listed before anybody knows whose order it is
 
@@ -79,7 +79,7 @@ def test_a_delivery_before_the_create_does_not_lose_the_create(history: OrderHis
 
 
 @pytest.mark.parametrize("early", [APPROVED, CANCELLED])
-def test_an_order_event_before_the_create_waits_for_it(history: OrderHistory, early: Event) -> None:
+def test_order_event_waits_for_the_create(history: OrderHistory, early: Event) -> None:
     outcome = handle(history, early)
 
     assert isinstance(outcome, Deferred)

@@ -60,11 +60,11 @@ def failed(answer: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("body", "event"), EVENTS, ids=lambda value: type(value).__name__)
-def test_a_published_event_is_read_as_it_was(body: dict[str, Any], event: Event) -> None:
+def test_published_event_is_read_unchanged(body: dict[str, Any], event: Event) -> None:
     assert event_of(body) == event
 
 
-def test_a_batch_feeds_the_view(history: OrderHistory) -> None:
+def test_batch_updates_the_view(history: OrderHistory) -> None:
     delivered = {"type": "DeliveryDelivered", **DELIVERY}
 
     assert failed(handler(batch(CREATED, delivered, CREATED))) == []
@@ -78,7 +78,7 @@ def test_unknown_event_fails_alone(history: OrderHistory) -> None:
     assert history.order("o-1")
 
 
-def test_an_event_that_is_too_early_comes_again() -> None:
+def test_early_event_is_redelivered() -> None:
     early = {"type": "OrderApproved", **ORDER, "number": 2}
     report = handler.run(batch(early, {**CREATED, "orderId": "o-2"}))
 
@@ -108,6 +108,6 @@ def test_early_event_of_a_batch_follows_its_predecessor() -> None:
         ({**CREATED, "lineItems": None}, "OrderCreated that lacks something"),
     ],
 )
-def test_what_is_no_event_says_why(body: object, complaint: str) -> None:
+def test_invalid_event_is_refused_with_a_reason(body: object, complaint: str) -> None:
     with pytest.raises(UnknownEvent, match=complaint):
         event_of(body)

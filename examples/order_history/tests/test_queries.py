@@ -34,7 +34,7 @@ def ids(orders: list[dict[str, object]]) -> list[object]:
     return [order["orderId"] for order in orders]
 
 
-def test_a_consumers_orders_are_sorted_newest_first(four_orders: OrderHistory) -> None:
+def test_consumers_orders_are_sorted_newest_first(four_orders: OrderHistory) -> None:
     page = four_orders.orders_of("c-1")
 
     assert ids(page.orders) == ["o-3", "o-2", "o-1", "o-0"]
@@ -71,7 +71,7 @@ def test_paging_one_by_one_shows_every_order_once(
     assert ids(seen) == expected
 
 
-def test_no_result_has_the_ledger_in_it(four_orders: OrderHistory) -> None:
+def test_results_do_not_contain_the_ledger(four_orders: OrderHistory) -> None:
     page = four_orders.orders_of("c-1", limit=1)
     assert page.token
     orders = [*page.orders, *four_orders.orders_of("c-1", token=page.token).orders]
@@ -81,7 +81,7 @@ def test_no_result_has_the_ledger_in_it(four_orders: OrderHistory) -> None:
     assert all(set(order) == expected for order in orders[1:])
 
 
-def test_a_token_shows_nobody_anothers_orders(four_orders: OrderHistory) -> None:
+def test_page_token_does_not_show_another_consumers_orders(four_orders: OrderHistory) -> None:
     token = four_orders.orders_of("c-1", limit=1).token
 
     assert "o-2" not in ids(four_orders.orders_of("c-2", token=token).orders)

@@ -31,7 +31,7 @@ def post(client: FlaskClient, world: World, payload: Any = DINNER, *, merchant: 
     return client.post("/payments", data=data or json.dumps(payload), headers=headers)
 
 
-def test_the_second_answer_is_the_first_byte_for_byte(client: FlaskClient, world: World) -> None:
+def test_second_response_equals_the_first_byte_for_byte(client: FlaskClient, world: World) -> None:
     first = post(client, world)
     again = post(client, world)
     assert (first.status_code, first.json) == (
@@ -43,21 +43,21 @@ def test_the_second_answer_is_the_first_byte_for_byte(client: FlaskClient, world
 
 
 @pytest.mark.parametrize("payload", [{**DINNER, "cents": 1251}, {**DINNER, "card": "card-2"}, {**DINNER, "note": "dinner"}])
-def test_a_key_that_was_used_for_another_payment_is_refused(client: FlaskClient, world: World, payload: Any) -> None:
+def test_key_of_another_payment_is_refused(client: FlaskClient, world: World, payload: Any) -> None:
     post(client, world)
     assert post(client, world, payload).status_code == 422
     assert post(client, world).status_code == 201
     assert len(world.provider.requests) == 1
 
 
-def test_another_payload_is_refused_while_the_first_is_under_way(client: FlaskClient, world: World) -> None:
+def test_different_payload_is_refused_during_the_first_request(client: FlaskClient, world: World) -> None:
     with world.watched():
         world.moments.plan[5] = die  # after the charge
         world.work()
     assert post(client, world, {**DINNER, "cents": 1}).status_code == 422
 
 
-def test_two_merchants_may_choose_the_same_key(client: FlaskClient, world: World) -> None:
+def test_merchants_can_choose_the_same_key(client: FlaskClient, world: World) -> None:
     assert post(client, world, {**DINNER, "cents": 1}, merchant="other").status_code == 201
     assert post(client, world).status_code == 201
     assert [charge.cents for charge in world.provider.charges] == [1, 1250]
@@ -95,7 +95,7 @@ def test_failing_provider_is_retried_with_the_same_key(counting: Counting, troub
     assert len(world.provider.charges) == 1
 
 
-def test_what_is_uncertain_says_so_until_it_was_looked_up(client: FlaskClient, world: World) -> None:
+def test_uncertain_payment_stays_uncertain_until_looked_up(client: FlaskClient, world: World) -> None:
     with world.watched():
         world.moments.plan[5] = die
         world.work()
@@ -134,6 +134,6 @@ def test_what_is_uncertain_says_so_until_it_was_looked_up(client: FlaskClient, w
         ({"Idempotency-Key": "k", "X-Merchant": "acme"}, " " * 70_000, 413),
     ],
 )
-def test_what_is_no_payment_is_refused(client: FlaskClient, headers: dict[str, str], body: Any, status: int) -> None:
+def test_invalid_payment_is_refused(client: FlaskClient, headers: dict[str, str], body: Any, status: int) -> None:
     reply = client.post("/payments", data=body, headers=headers)
     assert reply.status_code == status

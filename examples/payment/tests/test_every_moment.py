@@ -36,7 +36,7 @@ def test_payment_without_faults_takes_three_requests(counting: Counting) -> None
 
 
 @at_every_moment
-def test_a_worker_dies_and_the_client_comes_again_soon(counting: Counting, number: int) -> None:
+def test_crash_charges_once_if_the_client_retries_soon(counting: Counting, number: int) -> None:
     with counting.world("eager").watched() as world:
         world.moments.plan[number] = die
         assert world.work() is None
@@ -45,7 +45,7 @@ def test_a_worker_dies_and_the_client_comes_again_soon(counting: Counting, numbe
 
 @pytest.mark.slow
 @at_every_moment
-def test_two_workers_die_one_after_the_other(counting: Counting, number: int) -> None:
+def test_two_crashes_in_a_row_charge_once(counting: Counting, number: int) -> None:
     """The second dies at each moment of its own that there is, until there is none at which it can."""
     for later in range(number + 1, 100):
         with counting.world("eager").watched() as world:
@@ -73,7 +73,7 @@ def test_retry_after_the_key_expired_is_uncertain(counting: Counting, number: in
 
 
 @at_every_moment
-def test_a_worker_dies_and_the_client_never_comes_again(counting: Counting, number: int) -> None:
+def test_crash_is_harmless_if_the_client_never_retries(counting: Counting, number: int) -> None:
     """What was charged is recorded, or an open step says that it may have been: nothing is lost."""
     with counting.world("eager").watched() as world:
         world.moments.plan[number] = die
@@ -83,7 +83,7 @@ def test_a_worker_dies_and_the_client_never_comes_again(counting: Counting, numb
 
 @at_every_moment
 @pytest.mark.parametrize("seconds", [0.0, HOUR, TWO_DAYS])
-def test_a_worker_stands_still_while_others_take_the_same_request(counting: Counting, number: int, seconds: float) -> None:
+def test_paused_worker_does_no_harm_if_another_takes_over(counting: Counting, number: int, seconds: float) -> None:
     with counting.world("eager").watched() as world:
 
         def meanwhile() -> None:
@@ -116,7 +116,7 @@ def test_lost_response_is_looked_up_after_the_key_expired(
     ends_well(world)
 
 
-def test_look_up_leaves_alone_what_is_under_way(counting: Counting) -> None:
+def test_look_up_ignores_payments_in_progress(counting: Counting) -> None:
     with counting.world("eager").watched() as world:
         world.moments.plan[4] = lambda: world.payments.look_up(world.payment.id)
         ends_well(world)

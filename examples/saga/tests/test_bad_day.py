@@ -27,7 +27,7 @@ def test_every_order_ends_with_the_right_money(seed: int) -> None:
     assert min(counted.crashes, counted.copies_dropped) > 0  # it was a bad one
 
 
-def test_without_the_guard_the_same_day_does_not_add_up() -> None:
+def test_bad_day_does_not_add_up_without_the_guard() -> None:
     counted = day_of(5, 3, guarded=False)
 
     assert not counted.adds_up

@@ -60,7 +60,7 @@ def test_credit_decides_an_order_once(available: int, expected: object) -> None:
     assert report.exhausted
 
 
-def test_credit_is_given_back_once() -> None:
+def test_credit_is_returned_once() -> None:
     with mongomock_collection("accounts") as accounts:
 
         def one_customer() -> Any:
@@ -77,7 +77,7 @@ def test_credit_is_given_back_once() -> None:
     assert report.exhausted
 
 
-def test_an_order_is_confirmed_once() -> None:
+def test_order_is_confirmed_once() -> None:
     def one_order() -> Any:
         table = a_table()
         table.put_item(Item={"orderId": "o-1", "status": "PLACED", "steps": ["PLACED"]})

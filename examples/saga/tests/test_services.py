@@ -63,7 +63,7 @@ def test_order_placed_twice_with_one_key_is_placed_once(shop: Shop) -> None:
     assert types(told(shop, "orders")) == ["OrderPlaced"]
 
 
-def test_a_key_that_was_used_for_another_order_is_refused(shop: Shop) -> None:
+def test_key_of_another_order_is_refused(shop: Shop) -> None:
     shop.orders.place(DINNER)
 
     reply, _ = shop.orders.place(PlaceOrder("key-1", "ann", cents=99, grams=500))
@@ -140,7 +140,7 @@ def placed_and_confirmed(shop: Shop) -> tuple[Message, Message]:
     return placed, confirmed
 
 
-def test_a_parcel_waits_for_what_its_order_has_told_before(shop: Shop) -> None:
+def test_parcel_waits_for_earlier_events_of_its_order(shop: Shop) -> None:
     placed, confirmed = placed_and_confirmed(shop)
 
     assert isinstance(shop.shipping.handle(confirmed), Deferred)
