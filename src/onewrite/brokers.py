@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Unpack, cast, overload
 
 from onewrite.batch.function import G, R
-from onewrite.batch.handler import GroupBy, Handler, HandlerOptions, M_contra, R_co, handler_of, show_options
+from onewrite.batch.handler import GroupBy, Handler, HandlerOptions, M_contra, R_co, find_handler, show_options
 from onewrite.batch.report import Result
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
@@ -47,7 +47,7 @@ class MessageHandler(Generic[M_contra, R_co]):
         group_by: GroupBy | None = None,
         **options: Unpack[HandlerOptions],
     ) -> None:
-        if isinstance(each, type) or handler_of(each) is not None or isinstance(cast("object", each), MessageHandler):
+        if isinstance(each, type) or find_handler(each) is not None or isinstance(cast("object", each), MessageHandler):
             raise ConfigurationError(
                 f"{each!r}: expected a function of a message, got a {type(cast('object', each)).__name__}. Decorate the "
                 "function itself."

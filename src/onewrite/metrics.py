@@ -68,7 +68,7 @@ def emf(
     put = emf_writer(namespace, function, checked_clock(clock), write)
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # part of the hook's signature
-        kinds = kinds_of(outcome)
+        kinds = list_kinds(outcome)
         counts = Counter([*(kind for kind, _ in kinds), *("Retried" for _, is_retry in kinds if is_retry)])
         metrics = {name: (count, "Count") for name, count in counts.items()}
         put({**metrics, "Duration": (round(seconds * 1000, 3), "Milliseconds")})
@@ -118,14 +118,14 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # part of the hook's signature
         failure = {"error.type": type(outcome).__qualname__} if isinstance(outcome, BaseException) else {}
         duration.record(seconds, {**common, **failure})
-        for kind, is_retry in kinds_of(outcome):
+        for kind, is_retry in list_kinds(outcome):
             retry = {"retried": True} if is_retry else {}
             messages.add(1, {**common, **failure, **retry, "outcome": "none" if kind == NO_OUTCOME else kind.lower()})
 
     return hook
 
 
-def kinds_of(outcome: Reported) -> list[tuple[str, bool]]:
+def list_kinds(outcome: Reported) -> list[tuple[str, bool]]:
     """Return the name of each outcome of one record, and whether its write was retried. There is always at least one name."""
     if isinstance(outcome, BaseException):
         return [(FAILED, False)]

@@ -39,7 +39,7 @@ from onewrite.aws_lambda import (
     sns_handler,
     sqs_handler,
 )
-from onewrite.batch.handler import handler_of
+from onewrite.batch.handler import find_handler
 from onewrite.identity import eventbridge, json_body, s3_object, sns
 from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
 from tests.aws_lambda.test_aws_lambda_sources import PLACED, PUBLISHED, STORED, of_sns
@@ -86,7 +86,7 @@ def test_handler_works_below_each_powertools_decorator(name: str) -> None:
     event = sqs_event(ORDER, {"no": "bad"})
     assert identifiers(decorated(event, CONTEXT)) == [event["Records"][1]["messageId"]]
     assert [message.body for message in seen] == [ORDER, {"no": "bad"}]
-    assert handler_of(decorated) is handler.handler
+    assert find_handler(decorated) is handler.handler
     assert (decorated.__name__, decorated.each) == ("each", each)
 
 

@@ -40,7 +40,7 @@ def by_name(record: Any) -> Message | Skip:
 
 
 @pytest.fixture(params=["sync", "async"])
-def handler_of(request: pytest.FixtureRequest) -> Callable[..., MessageHandler[Any, Any]]:
+def find_handler(request: pytest.FixtureRequest) -> Callable[..., MessageHandler[Any, Any]]:
     """Makes a handler of a function, which is as it is or asynchronous."""
 
     def make(function: Callable[..., Any], **options: Any) -> MessageHandler[Any, Any]:
@@ -83,14 +83,14 @@ def handler_of(request: pytest.FixtureRequest) -> Callable[..., MessageHandler[A
     ids=repr,
 )
 def test_retry_wait_matches_the_attempt(
-    handler_of: Callable[..., MessageHandler[Any, Any]], outcome: Any, least: float | None, most: float | None
+    find_handler: Callable[..., MessageHandler[Any, Any]], outcome: Any, least: float | None, most: float | None
 ) -> None:
     def each(_: Message) -> Answer | list[Answer] | None:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    result = handler_of(each).process("a")
+    result = find_handler(each).process("a")
     seconds = result.retry_after(3)
     assert (seconds is None) is result.settled
     assert seconds is None if least is None or most is None else seconds is not None and least <= seconds <= most
@@ -118,25 +118,27 @@ class Delivery:
     id: str
 
 
-def test_record_can_be_any_object(handler_of: Callable[..., MessageHandler[Any, Any]]) -> None:
+def test_record_can_be_any_object(find_handler: Callable[..., MessageHandler[Any, Any]]) -> None:
     seen: list[Message] = []
-    handler = handler_of(seen.append, identity=lambda delivery: Message(delivery.id))
+    handler = find_handler(seen.append, identity=lambda delivery: Message(delivery.id))
     assert handler.process(Delivery("a")).settled
     assert seen == [A]
-    assert handler_of(seen.append).process("skip").skipped
+    assert find_handler(seen.append).process("skip").skipped
 
 
 @pytest.mark.parametrize("record", ["{}", b"{}", None, Delivery("a"), {}, {"body": None}, {"body": b"\xff"}, {"body": "{"}])
-def test_record_without_a_key_is_unsettled(handler_of: Callable[..., MessageHandler[Any, Any]], record: Any) -> None:
-    result = handler_of(lambda _: pytest.fail("it has no key"), identity=json_body(id="id")).process(record)
+def test_record_without_a_key_is_unsettled(find_handler: Callable[..., MessageHandler[Any, Any]], record: Any) -> None:
+    result = find_handler(lambda _: pytest.fail("it has no key"), identity=json_body(id="id")).process(record)
     assert isinstance(result.error, InvalidMessage)
     assert result.retry_after(1) == 1
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
-def test_body_can_be_any_buffer(handler_of: Callable[..., MessageHandler[Any, Any]], buffer: Callable[[bytes], Any]) -> None:
+def test_body_can_be_any_buffer(
+    find_handler: Callable[..., MessageHandler[Any, Any]], buffer: Callable[[bytes], Any]
+) -> None:
     seen: list[Message] = []
-    assert handler_of(seen.append, identity=json_body(id="id")).process({"body": buffer(b'{"id": "a"}')}).settled
+    assert find_handler(seen.append, identity=json_body(id="id")).process({"body": buffer(b'{"id": "a"}')}).settled
     assert [message.id for message in seen] == ["a"]
 
 
@@ -157,7 +159,7 @@ def test_asynchronous_handler_works_inside_a_running_event_loop() -> None:
 
 @pytest.mark.parametrize("group_by", [None, lambda message: message.id[0]], ids=["alone", "grouped"])
 def test_records_after_the_first_unsettled_one_are_not_processed(
-    handler_of: Callable[..., MessageHandler[Any, Any]], group_by: Any
+    find_handler: Callable[..., MessageHandler[Any, Any]], group_by: Any
 ) -> None:
     calls: list[str] = []
 
@@ -168,7 +170,7 @@ def test_records_after_the_first_unsettled_one_are_not_processed(
     def each(messages: Any) -> Any:
         return outcome_of(messages) if group_by is None else [*map(outcome_of, messages)]
 
-    handler = handler_of(each, group_by=group_by)
+    handler = find_handler(each, group_by=group_by)
     results = handler.process_in_order(["a1", "a2", "skip", "b1", "c1"])
     assert [(result.record, result.settled) for result in results] == [
         ("a1", True),
@@ -181,10 +183,10 @@ def test_records_after_the_first_unsettled_one_are_not_processed(
 
 
 def test_each_call_logs_one_line(
-    handler_of: Callable[..., MessageHandler[Any, Any]], caplog: pytest.LogCaptureFixture
+    find_handler: Callable[..., MessageHandler[Any, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "onewrite")
-    handler = handler_of(lambda message: Missing(message) if message.id == "b" else Applied(message))
+    handler = find_handler(lambda message: Missing(message) if message.id == "b" else Applied(message))
     handler.process("a")
     handler.process_in_order("abc")
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]

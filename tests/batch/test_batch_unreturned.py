@@ -24,7 +24,7 @@ from onewrite import (
 )
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
-from onewrite.metrics import kinds_of
+from onewrite.metrics import list_kinds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
@@ -137,7 +137,7 @@ def test_unreturned_missing_fails_its_record(
     handler = sqs_handler(by_name, max_workers=workers)(make(orders))
     report = handler.run(sqs(["m1", "m2"]))
     assert identifiers(report.response) == ["id-m1", "id-m2"]
-    assert {kind for result in report.results for kind, _ in kinds_of(result.reported)} == {"Missing"}
+    assert {kind for result in report.results for kind, _ in list_kinds(result.reported)} == {"Missing"}
     line = caplog.records[-1].getMessage()
     assert line.count("Missing (not returned; the entity doesn't exist") == 2
     assert line.count("test_batch_unreturned.py:") == 2

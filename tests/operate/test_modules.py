@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onewrite import SeenIds
-from onewrite.batch.handler import handler_of
+from onewrite.batch.handler import find_handler
 from onewrite.errors import ConfigurationError
 from onewrite.operate.modules import RELAY, find, ledger_of
 from onewrite.operate.report import OutsideFailure
@@ -97,7 +97,7 @@ def test_function_without_arguments_is_called_for_its_result(
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "made\n")
     ship = find("shop_of_makers:ship")
-    assert handler_of(ship) is not None
+    assert find_handler(ship) is not None
     assert find("shop_of_makers:handler") is ship
 
 

@@ -18,7 +18,7 @@ from botocore.exceptions import NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Missing, Outcome
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
-from onewrite.batch.handler import HandlerFunction, handler_of
+from onewrite.batch.handler import HandlerFunction, find_handler
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
 from tests.support.in_sequence import InOrder, identity, shuffle
@@ -51,7 +51,7 @@ class Ledger:
 def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any, Any], **options: Any) -> Worker:
     """A worker with one slot that ends when the queue is empty, and has the same clock as the queue."""
     handler: Any = (
-        handle if handler_of(handle) is not None else sqs_handler(by_body)(cast("Callable[[Message], Any]", handle))
+        handle if find_handler(handle) is not None else sqs_handler(by_body)(cast("Callable[[Message], Any]", handle))
     )
     arguments = {
         "stop_when_empty": True,

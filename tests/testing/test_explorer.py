@@ -244,7 +244,7 @@ def test_stores_in_a_dict_are_explored_together(orders: Any) -> None:
 
 
 def test_report_states_that_not_all_orders_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onewrite.testing.explorer.judge.MOST_ORDERS", 2)
+    monkeypatch.setattr("onewrite.testing.explorer.judge.MAX_ORDERS", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
     report = on_mongodb(increment, messages)
     assert (

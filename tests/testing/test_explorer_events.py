@@ -17,7 +17,7 @@ from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_
 from onewrite.identity import json_body
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
-from onewrite.testing.explorer.deliverables import deliverables_of
+from onewrite.testing.explorer.deliverables import make_deliverables
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, encode
@@ -133,7 +133,7 @@ def at(offset: Any, partition: str = "orders-0") -> dict[str, Any]:
     ids=repr,
 )
 def test_lambda_redelivers_records_that_the_response_leaves_unsettled(event: Any, answer: Any, failed: str) -> None:
-    (deliverable,) = deliverables_of([event])
+    (deliverable,) = make_deliverables([event])
     every = tuple(range(len(deliverable.lanes)))
     assert "".join(map(str, deliverable.failures(answer, every))) == failed
 
@@ -358,7 +358,7 @@ def test_batch_fails_if_response_is_not_json() -> None:
     ],
 )
 def test_within_source_keeps_the_order_of_each_source(one: Any, other: Any, *, in_order: bool) -> None:
-    sources = [deliverable.sources() for deliverable in deliverables_of([one, other])]
+    sources = [deliverable.sources() for deliverable in make_deliverables([one, other])]
     assert Bounds(reorder="within_source").predecessors(sources) == ((), (0,) if in_order else ())
 
 
@@ -394,7 +394,7 @@ def test_records_processed_in_tasks_by_a_decorator_are_explored() -> None:
 
 def test_record_in_two_events_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="Two messages have the ID 'id-b'"):
-        deliverables_of([sqs("ab"), sqs("bc")])
+        make_deliverables([sqs("ab"), sqs("bc")])
 
 
 # --- nothing is left out -------------------------------------------------------------------------------------------------

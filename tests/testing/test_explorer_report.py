@@ -16,7 +16,7 @@ from onewrite.testing import explore, mongomock_collection
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.difference import difference
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, counterexample_of, in_words
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, in_words, make_counterexample
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import Remark
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, TakenStep
@@ -68,7 +68,7 @@ def test_step_description_states_the_event(happened: TrialStep, told: str) -> No
 def shown(*steps: TrialStep, **finding: Any) -> Counterexample:
     found = WrongEnd(**{"reason": "it ends badly", "expected": ({"n": 1},), "observed": {"n": 2}, **finding})
     legend = Legend(Titles(("m1", "m2", "m3"), ("m1", "m2", "m3")), lambda _: ())
-    return counterexample_of(JudgedSchedule(steps, found), found, legend, "1.code", "replay it")
+    return make_counterexample(JudgedSchedule(steps, found), found, legend, "1.code", "replay it")
 
 
 def test_each_delivery_has_a_column_and_each_step_a_row() -> None:

@@ -13,7 +13,7 @@ from onewrite.batch.handler import (
     HandlerFunction,
     Options,
     as_function,
-    handler_of,
+    find_handler,
     show_options,
 )
 from onewrite.batch.source import Source
@@ -43,7 +43,7 @@ class Decorator(Generic[M]):
                 f"@{self._name} was called with an event, so its argument is missing. Write @{self._name}(identity) above "
                 f"the function of messages, for example @{self._name}(json_body(id='id'))."
             )
-        if handler_of(function) is not None:
+        if find_handler(function) is not None:
             raise ConfigurationError(
                 "This function is already a handler. Decorate the function of messages, which is its `each`."
             )

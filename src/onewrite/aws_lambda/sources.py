@@ -49,14 +49,14 @@ def _moment(value: object) -> float:
         return math.nan
 
 
-def _list_of(event: _Event, name: str = "Records") -> list[Any] | None:
+def _read_list(event: _Event, name: str = "Records") -> list[Any] | None:
     records = event if isinstance(event, list) else event.get(name)
     return cast("list[Any]", records) if isinstance(records, list) else None
 
 
 def _direct_list(event: _Event, name: str = "Records") -> list[Any] | None:
     """Return an event's list of records. A list as the event is from EventBridge Pipes, which doesn't have this source."""
-    return None if isinstance(event, list) else _list_of(event, name)
+    return None if isinstance(event, list) else _read_list(event, name)
 
 
 def _stream(event: _Event) -> _InLanes:
@@ -65,7 +65,7 @@ def _stream(event: _Event) -> _InLanes:
     If a later record were processed now, its sequence would become the mark. The failed record would then be refused as
     stale.
     """
-    records = _list_of(event)
+    records = _read_list(event)
     return None if records is None else [("", record) for record in records]
 
 
@@ -90,7 +90,7 @@ def _queue(event: _Event) -> _InLanes:
 
     Messages of a standard queue can have groups too, but those only balance consumers and imply no order.
     """
-    records = _list_of(event)
+    records = _read_list(event)
     if records is None:
         return None
     if any(_text(field_at(record, "eventSourceARN")).endswith(".fifo") for record in records):
@@ -176,7 +176,7 @@ def _sent_at_in_body(*path: str) -> Any:
     return sent_at
 
 
-def _is_test_of_s3(record: dict[str, Any]) -> Skip | None:
+def _skip_s3_test(record: dict[str, Any]) -> Skip | None:
     """Return a Skip for S3's test message, which S3 sends when you set up a notification, also through SNS."""
     body = record.get("body")
     if not isinstance(body, str) or "s3:TestEvent" not in body:  # avoids parsing other bodies
@@ -209,7 +209,7 @@ SQS = Source(
     origins=frozenset({"aws:sqs"}),
     records=_queue,
     named_as_in_pipes=True,
-    screen=_is_test_of_s3,
+    screen=_skip_s3_test,
     identifier=lambda record: _text(field_at(record, "messageId")),
     sent_at=lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
     attempt=_receive_count,
@@ -258,7 +258,7 @@ SNS = Source(
     name="SNS",
     origins=frozenset({"aws:sns"}),
     records=_notifications,
-    screen=_is_test_of_s3,
+    screen=_skip_s3_test,
     identifier=lambda record: _text(field_at(record, "messageId")),
     sent_at=_sent_at_in_body("Timestamp"),
     raises=True,

@@ -44,14 +44,14 @@ def short_name(qualified_name: str) -> str:
     return qualified_name.rpartition("<locals>.")[2]
 
 
-def home_of(function: Any) -> tuple[str, str | None]:
+def find_home(function: Any) -> tuple[str, str | None]:
     """Return the root package or module of the function, and the line of its definition."""
     while (inner := _inside(function)) is not None:
         function = inner
     module = str(getattr(function, "__module__", ""))
     callee: Any = function if hasattr(function, "__code__") else type(function).__call__
     code = getattr(callee, "__code__", None)
-    return module.partition(".")[0], None if code is None else line_of(code, code.co_firstlineno)
+    return module.partition(".")[0], None if code is None else format_line(code, code.co_firstlineno)
 
 
 def _inside(function: Any) -> Any:
@@ -164,16 +164,16 @@ def innermost(places: Iterable[tuple[FrameType, int]], function: object) -> str 
     """Return the file, line, and function of the innermost frame in the user's code. `places` are frames with their lines,
     outermost first.
     """
-    root, _ = home_of(function)
+    root, _ = find_home(function)
     users = [place for place in places if _is_users(place[0], root)]
     return _line_at(*users[-1]) if users else None
 
 
 def _line_at(frame: FrameType, line: int) -> str:
-    return line_of(frame.f_code, line)
+    return format_line(frame.f_code, line)
 
 
-def line_of(code: CodeType, line: int) -> str:
+def format_line(code: CodeType, line: int) -> str:
     return printable(f"{PurePath(code.co_filename).name}:{line} {short_name(code.co_qualname)}")
 
 

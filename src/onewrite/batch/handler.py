@@ -37,7 +37,7 @@ from onewrite.batch.report import (
     Report,
     Result,
     as_returned,
-    failure_of,
+    describe_failure,
     line_in,
     log_batch,
 )
@@ -279,7 +279,7 @@ class Handler(Generic[R]):
     def failure(self, result: Result) -> Failure:
         """Return a description of an unsettled result, for a log line by `str()` or as JSON."""
         attempt = self.source.attempt(result.record)
-        return failure_of(result, self.each, attempt, with_traceback=self._log_exceptions)
+        return describe_failure(result, self.each, attempt, with_traceback=self._log_exceptions)
 
     def read(self, record: Any, position: int = 0) -> RecordState:
         """Return a record with its messages and their groups. An error of the identity or of `group_by` fails the record."""
@@ -603,7 +603,7 @@ def as_function(handler: Handler[Any]) -> Any:
     return function
 
 
-def handler_of(function: object) -> Handler[Any] | None:
+def find_handler(function: object) -> Handler[Any] | None:
     """Return the handler of a decorated function, also below decorators that use functools.wraps, or None."""
     handler = cast("object", function if isinstance(function, Handler) else getattr(function, "handler", None))
     return cast("Handler[Any]", handler) if isinstance(handler, Handler) else None

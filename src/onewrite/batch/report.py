@@ -19,7 +19,7 @@ from operator import attrgetter
 from types import FrameType
 from typing import Any, cast, get_args
 
-from onewrite.batch.function import WrongReturn, home_of, innermost, line_of
+from onewrite.batch.function import WrongReturn, find_home, format_line, innermost
 from onewrite.batch.source import Response, Source
 from onewrite.core.event import MAX_MOMENT, moment
 from onewrite.core.log import catch_log_errors, log, logger
@@ -27,7 +27,7 @@ from onewrite.core.unreturned import Note, UnfinishedWrite
 from onewrite.errors import ConfigurationError, InvalidMessage, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
-from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, kinds_of
+from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, list_kinds
 from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, Superseded, Uncertain
 
 
@@ -191,7 +191,7 @@ def log_batch(handler: str, source: Source, report: Report, as_failure: Callable
 def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
     """Return the report as JSON, without any body."""
     failed_results = report.failed
-    counter = Counter(kind for result in report.results for kind, _ in kinds_of(result.reported))
+    counter = Counter(kind for result in report.results for kind, _ in list_kinds(result.reported))
     counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
     return {
         "records": report.size,
@@ -213,7 +213,7 @@ def _round(seconds: float | None) -> float | None:
 
 def _summary(details: Mapping[str, Any], report: Report, failures: Sequence[Failure]) -> str:
     """Return a summary with each failure in it, for logs that show only the text."""
-    counter = Counter(tuple(dict.fromkeys([kind for kind, _ in kinds_of(each.reported)])) for each in report.settled)
+    counter = Counter(tuple(dict.fromkeys([kind for kind, _ in list_kinds(each.reported)])) for each in report.settled)
     words = [
         f"{counter[kinds]} {' and '.join(kinds).lower()}"
         for kinds in sorted(counter, key=_places)
@@ -266,16 +266,16 @@ class Failure:
         return values
 
 
-def failure_of(result: Result, function: object, attempt: int | None, *, with_traceback: bool) -> Failure:
+def describe_failure(result: Result, function: object, attempt: int | None, *, with_traceback: bool) -> Failure:
     """Return the failure of an unsettled result. A traceback can quote a body in its exceptions' texts."""
     error, message = result.error, result.message
     cause = result.unsettled if error is None else error  # one of the two is set, because the result is unsettled
     note = next((note for note in result.unreturned if note.outcome is cause), None)
     line = None if error is None else line_in(error, function)
     if note is not None and note.code is not None:
-        line = line_of(note.code, note.line)
+        line = format_line(note.code, note.line)
     if line is None and message is not None and not (error is None and note is None):
-        line = home_of(function)[1]  # no line of the user's is in the traceback, although the function was called
+        line = find_home(function)[1]  # no line of the user's is in the traceback, although the function was called
     text = None
     if error is not None and with_traceback:
         text = "".join(traceback.format_exception(error)).rstrip()

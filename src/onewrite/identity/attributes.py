@@ -51,12 +51,12 @@ class Attributes(Mapping[str, Any]):
         return self._values
 
 
-def attributes_of(record: Record, overrides: Mapping[str, Any] | None = None) -> Attributes:
+def read_attributes(record: Record, overrides: Mapping[str, Any] | None = None) -> Attributes:
     """Return the sender's attributes. The fields of removed envelopes replace them, and `overrides` replace those."""
     return Attributes(record, _sender_attributes, overrides or {})
 
 
-def system_of(record: Record) -> Attributes:
+def read_system(record: Record) -> Attributes:
     """Return the transport's attributes. Senders can't choose any of them."""
     return Attributes(record, _transport_attributes, {})
 
@@ -75,7 +75,7 @@ def message(
     """
     try:
         return Message(
-            key, source, sequence, body=body, attributes=attributes_of(record, overrides), system=system_of(record)
+            key, source, sequence, body=body, attributes=read_attributes(record, overrides), system=read_system(record)
         )
     except InvalidMessage as error:
         problem = str(error)

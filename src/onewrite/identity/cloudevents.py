@@ -8,7 +8,7 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any, cast
 
-from onewrite.identity.attributes import attributes_of, message
+from onewrite.identity.attributes import message, read_attributes
 from onewrite.identity.record import (
     WHOLE_NUMBER,
     Decode,
@@ -108,7 +108,7 @@ def _text_or_digest(text: str) -> str:
 
 def _binary_mode(record: Record) -> dict[str, Any]:
     """Return the attributes of an event in binary mode, or an empty dict."""
-    attributes = attributes_of(record)
+    attributes = read_attributes(record)
     event: dict[str, Any] = {}
     content_type: Any = None
     for name in attributes:  # decode only the event's own attributes: the others can be malformed without harm

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
-from onewrite.batch.handler import handler_of
+from onewrite.batch.handler import find_handler
 from onewrite.core.ledgers import Ledger
 from onewrite.errors import ConfigurationError
 from onewrite.operate.early import EXTRAS
@@ -75,7 +75,7 @@ def find_module(name: str) -> ModuleType:
 def _is_maker(value: object) -> bool:
     """Return whether this is a plain function without required arguments, and not a handler. Its result is meant then."""
     function = inspect.unwrap(value) if callable(value) else value
-    if not isinstance(function, FunctionType | MethodType) or handler_of(value) is not None:
+    if not isinstance(function, FunctionType | MethodType) or find_handler(value) is not None:
         return False
     if any(
         is_kind(function)

@@ -208,7 +208,7 @@ class Passes:
         before = moment(self._clock() - read_seconds("older_than", older_than))
         return (yield from self._pass(self._boxes.finder(before).next, within))
 
-    def _entities_of(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
+    def _list_entities(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
         """Return the entities that a doorbell names."""
         named = [*entities]  # an iterator can be read only once
         if not all(isinstance(entity, Mapping) for entity in cast("list[object]", named)):

@@ -97,7 +97,7 @@ class Relay(_RelayFlows):
     def __init__(
         self, store: EmittingStore, publish: Publish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
-        super().__init__(outboxes_of(store, publish), publish, batch, clock)
+        super().__init__(find_outboxes(store, publish), publish, batch, clock)
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler can put into it at any time
 
     def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
@@ -110,7 +110,7 @@ class Relay(_RelayFlows):
         Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
         time `within`, it makes no more calls to the broker.
         """
-        return self._run(self._ring(self._entities_of(entities), within))
+        return self._run(self._ring(self._list_entities(entities), within))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
@@ -170,7 +170,7 @@ class AsyncRelay(_RelayFlows):
     def __init__(
         self, store: EmittingStore, publish: AsyncPublish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
-        super().__init__(outboxes_of(store, publish), partial(_publish_and_await, publish), batch, clock)
+        super().__init__(find_outboxes(store, publish), partial(_publish_and_await, publish), batch, clock)
         self._wake = asyncio.Event()
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
@@ -183,7 +183,7 @@ class AsyncRelay(_RelayFlows):
         Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
         time `within`, it makes no more calls to the broker.
         """
-        return await self._run(self._ring(self._entities_of(entities), within))
+        return await self._run(self._ring(self._list_entities(entities), within))
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
@@ -275,14 +275,14 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
                     "instead of a function."
                 )
             relays.append(made)
-        return await _pass_of(relays[0], event, within)
+        return await _make_pass(relays[0], event, within)
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         try:
             milliseconds_left = getattr(context, "get_remaining_time_in_millis", None)
             within = FOR_EVER if milliseconds_left is None else timedelta(milliseconds=milliseconds_left()) - _MARGIN
             if isinstance(relay, Relay):
-                report = _pass_of(relay, event, within)
+                report = _make_pass(relay, event, within)
             else:
                 report = thread_runner().run(apass(event, within))
         except OnewriteError:
@@ -298,7 +298,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
     return handler
 
 
-def _pass_of(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
+def _make_pass(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
     """Make the pass, or return an awaitable of it for an asynchronous relay."""
     if "Records" not in event:
         return relay.sweep(within=within)
@@ -324,7 +324,7 @@ def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [*keys.values()]
 
 
-def outboxes_of(store: object, publish: object) -> StoredOutboxes:
+def find_outboxes(store: object, publish: object) -> StoredOutboxes:
     """Return the outboxes of the relay's store."""
     if isinstance(store, type) or not hasattr(type(store), "outboxes"):
         raise ConfigurationError(

@@ -24,7 +24,7 @@ from onewrite.core.forking import undo_in_children
 from onewrite.core.log import log, logger
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name, printable
-from onewrite.metrics import Hook, kinds_of
+from onewrite.metrics import Hook, list_kinds
 from onewrite.outcome import Missing
 from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import Reason
@@ -65,7 +65,7 @@ class Journal:
         """Count the results, for the pages and the summaries. The caller holds the threads' lock."""
         for result in filter(None, results):
             self.seconds += result.seconds
-            for kind, _ in kinds_of(result.reported):
+            for kind, _ in list_kinds(result.reported):
                 self.ends[kind] += 1
 
     def log_results(self, members: Sequence[QueueMessage], results: Iterable[Result | None]) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from logging import ERROR, INFO
 from typing import Any, ClassVar
 
-from onewrite.batch.handler import Handler, HandlerFunction, check_hook, handler_of
+from onewrite.batch.handler import Handler, HandlerFunction, check_hook, find_handler
 from onewrite.batch.report import backoff
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
@@ -199,7 +199,7 @@ class Worker:
 
 def _check_handler(handler: object) -> Handler[Any]:
     """Return the decorated function's `Handler`, or raise if it isn't a handler of SQS batches."""
-    if (sqs_handler := handler_of(handler)) is None:
+    if (sqs_handler := find_handler(handler)) is None:
         raise ConfigurationError(
             f"Worker: expected a handler of SQS batches, got {handler!r}. Decorate the function with @sqs_handler(identity) from "
             "onewrite.aws_lambda, and pass the decorated function."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.deliverables import names_of
+from onewrite.testing.explorer.deliverables import list_names
 from onewrite.testing.explorer.exploration import Exploration, count_in_words
 from onewrite.testing.explorer.explore import Arguments, run
 from onewrite.testing.explorer.schedule import decode
@@ -68,7 +68,7 @@ class Session:
 def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
     """Whether the replay code names these messages. Explorations of other messages run as usual."""
     try:
-        decode(replay_code, names_of(messages))
+        decode(replay_code, list_names(messages))
     except ConfigurationError:
         return False
     return True

@@ -12,7 +12,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from onewrite.batch.handler import handler_of
+from onewrite.batch.handler import find_handler
 from onewrite.core.flow import Flow, FlowStep, drive, make_executor
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.errors import ConfigurationError
@@ -92,7 +92,7 @@ def read_module(name: str, content: object) -> Module:
     """Return the stores and handlers among a module's own names, or the named one."""
     values = list(vars(content).values()) if isinstance(content, ModuleType) else [content]
     stores = list({id(value): value for value in values if _is_store(value)}.values())
-    handlers = [handler for value in values if (handler := handler_of(value)) is not None]
+    handlers = [handler for value in values if (handler := find_handler(value)) is not None]
     if not stores and not handlers:
         raise ConfigurationError(
             f"{name} has no guarded store or handler. Name the store, or a function without arguments that creates it, "

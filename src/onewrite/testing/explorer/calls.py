@@ -52,9 +52,9 @@ TaskPath: TypeAlias = tuple[int, ...]
 Place: TypeAlias = tuple[str, int]  # a file and a line of the user's code
 
 # In a row without a request. Code that polls the real clock would otherwise never finish, so after these timers the loop really waits.
-_MOST_TIMERS = 1000
-_MOST_TIMERS_AT_THE_END = 100  # a task that hasn't sent a request by then might wait forever
-_MOST_CANCELLATIONS = 3  # of tasks that continue to wait although they were cancelled
+_MAX_TIMERS = 1000
+_MAX_TIMERS_AT_THE_END = 100  # a task that hasn't sent a request by then might wait forever
+_MAX_CANCELLATIONS = 3  # of tasks that continue to wait although they were cancelled
 _ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _PYTHONS = f"{sysconfig.get_path('stdlib')}{os.sep}"
@@ -131,9 +131,9 @@ class WatchedLoop:
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that haven't ended, sorted by path."""
         if self.loop.get_task_factory() not in (None, self._task):
-            return sorted(asyncio.all_tasks(self.loop), key=path_of)
+            return sorted(asyncio.all_tasks(self.loop), key=format_path)
         self._tasks = [task for task in self._tasks if not task.done()]
-        return sorted(self._tasks, key=path_of)
+        return sorted(self._tasks, key=format_path)
 
     @property
     def has_more(self) -> bool:
@@ -159,7 +159,7 @@ class WatchedLoop:
 
     def clear(self) -> None:
         """Cancel the remaining tasks. Close the loop if some of them continue anyway."""
-        for _ in range(_MOST_CANCELLATIONS):
+        for _ in range(_MAX_CANCELLATIONS):
             tasks = self.tasks()
             if not tasks:
                 break
@@ -211,7 +211,7 @@ class WatchedLoop:
             if timeout is not None and self._call.time_passes():
                 self._now += timeout
             return []
-        most = _MOST_TIMERS if self._quiet is None else _MOST_TIMERS_AT_THE_END
+        most = _MAX_TIMERS if self._quiet is None else _MAX_TIMERS_AT_THE_END
         if timeout is not None and not self._call.is_dead and self._timers < most:
             if len(real.get_map()) > 1:  # in addition to the socket by which threads wake the loop
                 return self._really_wait(real, timeout)
@@ -230,7 +230,7 @@ class WatchedLoop:
     def _cancel_tasks(self) -> None:
         """Cancel the waiting tasks of a crashed process."""
         self._cancellations += 1
-        if self._cancellations > _MOST_CANCELLATIONS:
+        if self._cancellations > _MAX_CANCELLATIONS:
             raise Crash("The process is dead.")
         for task in self.tasks():
             task.cancel()
@@ -258,7 +258,7 @@ class _Selector:
         return getattr(self._real, name)
 
 
-def path_of(task: asyncio.Task[Any] | None) -> TaskPath:
+def format_path(task: asyncio.Task[Any] | None) -> TaskPath:
     return task.path if isinstance(task, Task) else ()
 
 
@@ -302,7 +302,7 @@ _SECONDS_TO_DIE = 1.0  # if a killed call hasn't ended by then, it keeps its thr
 _SECONDS_UNTIL_A_LOOK = 0.25  # at the position of a running call, while other calls are paused
 _MAX_LOOKS_ALIKE = 5  # after the first: on a busy machine, a call that isn't waiting can stay at one position for a while
 _MAX_ALL_LOOKS_ALIKE = 10  # per exploration: a wait with a timeout ends, but would take that time in every schedule
-_MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more stops suggest an endless loop
+_MAX_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more stops suggest an endless loop
 
 
 WaitFor: TypeAlias = Callable[[Any], Any]  # returns the handler's result, awaited if it is awaitable
@@ -567,11 +567,11 @@ class HandlerCall:
     def _wait(self, *, timers: bool) -> None:
         """Pause until a request gets a response, and pass the response to its waiter."""
         self._stops_after_end += self._has_returned
-        if self._stops_after_end > _MOST_STOPS_AFTER_THE_END:
+        if self._stops_after_end > _MAX_STOPS_AFTER_THE_END:
             task = next(waiter.task for waiter in self._waiters if not waiter.cancelled)
             self._refuse(
                 ConfigurationError(
-                    f"{self.name} has failed and left behind {_description(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests "
+                    f"{self.name} has failed and left behind {_description(task)}, which has sent {_MAX_STOPS_AFTER_THE_END} requests "
                     "since then. Cancel the task when the handler fails, or create it in an asyncio.TaskGroup, which cancels it."
                 )
             )
@@ -594,7 +594,7 @@ class HandlerCall:
         if not waiter.cancelled:
             if answer.error is not None:
                 self._errors.append(answer.error)
-            self._last = path_of(waiter.task)
+            self._last = format_path(waiter.task)
             waiter.give(answer)
 
     def _next_earlier_answer(self) -> tuple[int, Reply] | None:
@@ -608,7 +608,7 @@ class HandlerCall:
 
     def _stand(self, *, timers: bool) -> None:
         """Record where the call pauses. Sort new requests by task, so that their order doesn't depend on timing."""
-        new = sorted(self._waiters[self._in_order :], key=lambda waiter: path_of(waiter.task))
+        new = sorted(self._waiters[self._in_order :], key=lambda waiter: format_path(waiter.task))
         self._waiters[self._in_order :] = new
         self._in_order = len(self._waiters)
         pending = tuple([PendingRequest(waiter.request, waiter.cancelled) for waiter in self._waiters])
@@ -619,7 +619,7 @@ class HandlerCall:
         """Return the indexes of the requests whose tasks are most closely related to the task that got the last response."""
         if len(self._waiters) < 2:  # noqa: PLR2004  # there is nothing to choose
             return (0,) if self._waiters and not self._waiters[0].cancelled else ()
-        near = [-1 if waiter.cancelled else _in_common(path_of(waiter.task), self._last) for waiter in self._waiters]
+        near = [-1 if waiter.cancelled else _in_common(format_path(waiter.task), self._last) for waiter in self._waiters]
         nearest = max(near, default=-1)
         return tuple([place for place, distance in enumerate(near) if distance == nearest >= 0])
 

@@ -142,7 +142,7 @@ class LambdaEvent:
 Deliverable: TypeAlias = PlainMessage | LambdaEvent
 
 
-def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
+def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Return the messages as deliverables. A message's name is its ID, or its number if it doesn't have an ID."""
     if not messages:
         raise ConfigurationError("messages=[]: expected at least one message.")
@@ -159,9 +159,9 @@ def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     return deliverables
 
 
-def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
+def list_names(messages: Sequence[Any]) -> tuple[str, ...]:
     """Return the names of the messages in a replay code."""
-    return tuple(deliverable.name for deliverable in deliverables_of(messages))
+    return tuple(deliverable.name for deliverable in make_deliverables(messages))
 
 
 class Titles(NamedTuple):
@@ -171,7 +171,7 @@ class Titles(NamedTuple):
     parts: tuple[str, ...]
 
 
-def titles_of(deliverables: Sequence[Deliverable]) -> Titles:
+def make_titles(deliverables: Sequence[Deliverable]) -> Titles:
     """Return the names of messages and records: their IDs, or the numbers of the batch and the record if the IDs are random."""
     messages: list[str] = []
     parts: list[str] = []
@@ -200,10 +200,10 @@ def is_settled(answer: object) -> bool:
     """
     if isinstance(answer, Mapping):
         return not cast("Mapping[str, Any]", answer).get(_FAILURES)
-    return all(getattr(outcome, "settled", True) is not False for outcome in outcomes_of(answer))
+    return all(getattr(outcome, "settled", True) is not False for outcome in read_outcomes(answer))
 
 
-def outcomes_of(answer: object) -> Sequence[object]:
+def read_outcomes(answer: object) -> Sequence[object]:
     """Return the one or several outcomes that a handler returned, as a sequence."""
     return cast("Sequence[object]", answer) if isinstance(answer, list | tuple) else [answer]
 

@@ -116,7 +116,7 @@ def _field_at(path: str, request: Request) -> str:
     return path
 
 
-def difference_of_states(one: object, other: object) -> str:
+def describe_state_difference(one: object, other: object) -> str:
     """Return how two states differ although the same requests led to them, and the remedy."""
     path, *values = _first(one, other) or ("", one, other)
     location = f" at {path}" if path else ""

@@ -18,7 +18,7 @@ from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, NOTE, Remark, list_in_words
 from onewrite.testing.explorer.schedule import Bounds, Fault
-from onewrite.testing.explorer.subject import Subject, name_of
+from onewrite.testing.explorer.subject import Subject, format_delivery
 from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.model.contents import Entity
 from onewrite.testing.taps.traffic import describe
@@ -28,7 +28,7 @@ _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
 _REDELIVERIES_SHOWN = 12  # a message that is never settled has many redeliveries, all alike
 
-_MOST_VALUES, _LONGEST_VALUE = 3, 24
+_MAX_VALUES, _MAX_VALUE_LENGTH = 3, 24
 _KEYS = frozenset({"_id", "id"})  # already shown in the description of the request
 Changes: TypeAlias = Sequence[Sequence[tuple[Entity, Entity]]]  # per response: entities before and after
 
@@ -37,18 +37,18 @@ class Legend(NamedTuple):
     """The titles and changes that a reader of a schedule needs in addition to its steps."""
 
     titles: Titles
-    changes_of: Callable[[TrialStep], Changes]
+    read_changes: Callable[[TrialStep], Changes]
     own_processes: bool = False  # whether each delivery runs in its own process
 
 
-def legend_of(subject: Subject) -> Legend:
-    def changes_of(step: TrialStep) -> Changes:
+def make_legend(subject: Subject) -> Legend:
+    def read_changes(step: TrialStep) -> Changes:
         request = step.taken_step.request
         if request is None:
             return ()
         return [subject.machine.changes(one, request, other) for one, other in pairwise(step.states)]
 
-    return Legend(subject.titles, changes_of, subject.own_processes)
+    return Legend(subject.titles, read_changes, subject.own_processes)
 
 
 class ExplorationWarning(UserWarning):
@@ -193,7 +193,7 @@ class Exploration:
         return "\n".join([*paragraphs, *map(str, self.remarks)])
 
 
-def counterexample_of(
+def make_counterexample(
     schedule: JudgedSchedule, finding: WrongEnd, legend: Legend, replay_code: str, command: str
 ) -> Counterexample:
     """Return the counterexample. `command` runs the schedule again."""
@@ -256,10 +256,10 @@ def _shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:
 
     def delivery_name(step: TrialStep) -> str:
         records = f" of {_list(titles.parts, step.partial_parts)}" if step.partial_parts else ""
-        return f"{name_of(titles.messages, step.taken_step.step.delivery)}{records}"
+        return f"{format_delivery(titles.messages, step.taken_step.step.delivery)}{records}"
 
     return [
-        ShownStep(delivery_name(step), in_words(step, titles.parts), step.settling, _values(step, legend.changes_of(step)))
+        ShownStep(delivery_name(step), in_words(step, titles.parts), step.settling, _values(step, legend.read_changes(step)))
         for step in schedule.trial_steps
     ]
 
@@ -312,8 +312,8 @@ def _open_steps(entity: Entity) -> Entity:
 
 
 def _listing(words: Sequence[str]) -> str:
-    more = len(words) - _MOST_VALUES
-    return ", ".join([*words[:_MOST_VALUES], *([f"{more} more"] if more > 0 else [])])
+    more = len(words) - _MAX_VALUES
+    return ", ".join([*words[:_MAX_VALUES], *([f"{more} more"] if more > 0 else [])])
 
 
 def _business(entity: Entity) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def _short(value: Any) -> str:
         if name == "N":  # the typed form of a DynamoDB client
             return str(inner)
         value = inner if name == "S" else typed
-    return textwrap.shorten(repr(cast("object", value)), _LONGEST_VALUE, placeholder="...")
+    return textwrap.shorten(repr(cast("object", value)), _MAX_VALUE_LENGTH, placeholder="...")
 
 
 def _list(part_titles: Sequence[str], parts: Sequence[int]) -> str:

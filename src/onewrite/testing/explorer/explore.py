@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import BlockedError, current_call, in_an_event_loop
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of, legend_of
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, make_counterexample, make_legend
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
 from onewrite.testing.explorer.remarks import NOTE, Remark
@@ -288,7 +288,7 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
         replay = (
             f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
         )
-        counterexample = counterexample_of(schedule, schedule.finding, legend_of(judge.subject), code, replay)
+        counterexample = make_counterexample(schedule, schedule.finding, make_legend(judge.subject), code, replay)
     passes = counterexample is None
     remarks += judge.in_time(lambda: [*judge.find_remarks(passes=passes)])
     return Exploration(

@@ -14,8 +14,8 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import error_in_words, place_in_words
 from onewrite.testing.explorer.deliverables import leave_out_a_message
 from onewrite.testing.explorer.difference import (
+    describe_state_difference,
     difference,
-    difference_of_states,
     hint_on_states,
     is_read_once,
     may_read_the_clock,
@@ -25,7 +25,7 @@ from onewrite.testing.explorer.proof import prove
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.remarks import NOTE, Remark, remark_on_invariant, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
-from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, name_of, names_its_delivery
+from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, format_delivery, names_its_delivery
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
 from onewrite.testing.model.machine import Position, changes_structure
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
@@ -36,7 +36,7 @@ from onewrite.testing.taps.traffic import Request
 # The possible orders of the messages' parts in undisturbed processing. Pure.
 
 
-def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
+def find_predecessors(subject: Subject) -> Iterator[tuple[int, ...]]:
     """Yield, for each part, the parts that come before it in every order.
 
     A failed record is redelivered after the others. Only the records of one lane keep their order, because their source
@@ -51,7 +51,7 @@ def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
             yield *before, *same_lane
 
 
-def orders_of(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+def list_orders(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
     """Yield the orders in which each part comes after its predecessors."""
 
     def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -103,7 +103,7 @@ _OWN_LEASE = (
     "If the handler waits for its own lease or circuit breaker, give that a clock that advances with each delivery: create one in "
     "build(store), for example itertools.count(1_800_000_000, 60)"
 )
-MOST_ORDERS = 5040  # tried to find the expected states: all orders of seven messages or records
+MAX_ORDERS = 5040  # tried to find the expected states: all orders of seven messages or records
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,12 @@ class Judge:
         self._observe = observe
         self._invariant = invariant
         self._order = tuple(part for parts in subject.start.parts for part in parts)  # as passed by the user
-        self._predecessors = tuple(predecessors_of(subject))
-        self._orders = orders_of(self._predecessors)
+        self._predecessors = tuple(find_predecessors(subject))
+        self._orders = list_orders(self._predecessors)
         self._references: dict[tuple[int, ...], Reference] = {}
         self._task_references: list[Reference] = []  # with the tasks of deliveries in other orders
-        self._all_tried = False  # whether all orders, or the first MOST_ORDERS, were tried
-        self._some_untried = False  # whether there are more orders than MOST_ORDERS
+        self._all_tried = False  # whether all orders, or the first MAX_ORDERS, were tried
+        self._some_untried = False  # whether there are more orders than MAX_ORDERS
         self._invariant_says = False  # whether it has ever returned a value other than None, or raised
         self._invariant_asks = False  # whether it has ever sent a request to a store
         self._effects: Effects = {}
@@ -191,11 +191,11 @@ class Judge:
     def find_remarks(self, *, passes: bool) -> Iterator[Remark]:
         """Yield the report's remarks. If no schedule ends wrongly, process the messages undisturbed once more to find them."""
         if self._some_untried:
-            text = f"The messages and their tasks have more than {MOST_ORDERS} orders, so the expected states come from only some of them."
+            text = f"The messages and their tasks have more than {MAX_ORDERS} orders, so the expected states come from only some of them."
             yield Remark(NOTE, text)
         if not passes:
             return
-        yield from remarks_on(self.subject, orders_of(self._predecessors), lambda: self._look().observed)
+        yield from remarks_on(self.subject, list_orders(self._predecessors), lambda: self._look().observed)
         if self._invariant is not None and not self._invariant_says:
             yield from remark_on_invariant(self._invariant, asks=self._invariant_asks)
         if self.subject.hashes_at is not None:
@@ -392,7 +392,7 @@ class Judge:
         Pass `lasting=True` if it sent the same request in the third run as in the second.
         """
         requests = (None if step is None else step.request for step in (before, after))
-        words = difference(name_of(self.subject.titles.messages, delivery), *requests, lasting=lasting)
+        words = difference(format_delivery(self.subject.titles.messages, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
     def _finding(self, reason: str, observed: Any) -> WrongEnd:
@@ -421,7 +421,7 @@ class Judge:
         if not self.subject.always_anew:
             self.subject.always_anew = True  # `observe` reads data outside the store, which `world` might reset
         else:
-            self.nondeterministic = difference_of_states(one.observed, other.observed)
+            self.nondeterministic = describe_state_difference(one.observed, other.observed)
             return
         self._run_twice(order)
 
@@ -463,11 +463,11 @@ class Judge:
     def try_more(self, order: tuple[int, ...]) -> None:
         """Add the state that this order reaches to the expected states. If the order was tried or is impossible, try all orders."""
         if order in self._references or not self._is_possible(order):
-            for other in islice(self._orders, MOST_ORDERS):
+            for other in islice(self._orders, MAX_ORDERS):
                 self._references.setdefault(other, self._reference(other))
             self._all_tried = True
             self._some_untried = next(self._orders, None) is not None
-            self._try_orders_of_tasks()
+            self._try_task_orders()
         else:
             self._references[order] = self._reference(order)
         # Sorted, because a replay tries the orders in a different sequence and must expect the same results.
@@ -476,13 +476,13 @@ class Judge:
         clean = [reference for reference in successes if not reference.incomplete]
         self.expected = _distinct([reference.observed for reference in clean or (successes if self._all_tried else [])])
 
-    def _try_orders_of_tasks(self) -> None:
+    def _try_task_orders(self) -> None:
         """Try the other orders of the tasks within each delivery too, changing one choice at a time."""
         self._task_references = []
         for order, first in sorted(self._references.items(), key=itemgetter(0)):
             choices = _next_choices((), first.widths)
             while choices is not None:
-                if len(self._references) + len(self._task_references) >= MOST_ORDERS:
+                if len(self._references) + len(self._task_references) >= MAX_ORDERS:
                     self._some_untried = True
                     return
                 self._task_references.append(reference := self._reference(order, choices))
@@ -537,7 +537,7 @@ class Judge:
         return end
 
     def _look(self) -> ScheduleEnd:
-        breach = self._breach_of_invariant()
+        breach = self._find_breach()
         try:
             return ScheduleEnd(self._observation(), has_failed=False, breach=breach)
         except Exception as error:
@@ -551,7 +551,7 @@ class Judge:
             raise ConfigurationError(f"observe(store) must return a comparable value, but {reason}.")
         return copy.deepcopy(observation)
 
-    def _breach_of_invariant(self) -> str | None:
+    def _find_breach(self) -> str | None:
         """Return the reason to report if the invariant doesn't hold, otherwise None."""
         if self._invariant is None:
             return None

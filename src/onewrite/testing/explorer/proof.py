@@ -27,7 +27,7 @@ from onewrite.testing.explorer.recall import History, Recall, answer_of
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.subject import Subject
 
-_MOST_PLACES = 200  # within courses: takes a second or two if the handler is slow
+_MAX_PLACES = 200  # within courses: takes a second or two if the handler is slow
 _RANDOM_SEQUENCES = 20
 _ENDS_BEFORE_NEXT = 0.5  # the probability that a delivery continues before another one begins
 _LONGEST = 6  # sequence, in courses: all deliveries of three messages with the default bounds
@@ -71,7 +71,7 @@ def _prove_after_each_course(subject: Subject, recall: Recall, kinds: Sequence[_
             places.setdefault(course.kind[: at + 1], (course, at))
         if not course.faults:
             undisturbed.setdefault(course.histories[0], course)
-    for one, at in draw.sample([*places.values()], min(len(places), _MOST_PLACES)):
+    for one, at in draw.sample([*places.values()], min(len(places), _MAX_PLACES)):
         others = [other for other in undisturbed.values() if _may_come(subject.start.bounds, one, at, other)]
         if not others:
             continue
@@ -191,12 +191,12 @@ def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterato
         for (index, form), history in last.after.items():
             request = last.stop.pending[index].request
             error = history.answer.error
-            shape = _shape(form) if error is None else _shape_of_error(error)
+            shape = _shape(form) if error is None else _describe_error(error)
             branch = index, request.method, request.tables, shape, history.faulty
             yield from _ends((*histories, history), (*kind, branch))
 
 
-def _shape_of_error(error: BaseException) -> Hashable:
+def _describe_error(error: BaseException) -> Hashable:
     """Return the error's class and its codes."""
     response = cast("Mapping[str, Any]", getattr(error, "response", None) or {})
     details = cast("Mapping[str, Any]", getattr(error, "details", None) or {})

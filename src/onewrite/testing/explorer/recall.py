@@ -32,7 +32,7 @@ from onewrite.testing.explorer.calls import (
     Standstill,
     without_frames,
 )
-from onewrite.testing.explorer.deliverables import outcomes_of
+from onewrite.testing.explorer.deliverables import read_outcomes
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.contents import NotCanonicalError, canonical
 from onewrite.testing.model.machine import copy_request, repeater_of
@@ -247,7 +247,7 @@ AnyCall: TypeAlias = HandlerCall | RecordedCall | CallFromMemory
 def _end(result: Reply) -> Hashable:
     """Return a value that is equal for calls with the same end."""
     value: object = result.value
-    kinds = ", ".join([type(outcome).__name__ for outcome in outcomes_of(value)])
+    kinds = ", ".join([type(outcome).__name__ for outcome in read_outcomes(value)])
     return "ends", type(result.error), repr(cast("object", value)) if isinstance(value, dict) else kinds
 
 

@@ -20,8 +20,8 @@ from onewrite.testing.taps.traffic import Key, Request, is_guarded
 
 Order: TypeAlias = Sequence[int]
 
-_MOST_ORDERS = 24  # all orders of four messages, to find an order in which no message raises and each message has an effect
-_MOST_NAMES = 3  # requests, or records of an event
+_MAX_ORDERS = 24  # all orders of four messages, to find an order in which no message raises and each message has an effect
+_MAX_NAMES = 3  # requests, or records of an event
 _CREATIONS = ("insert_one", "PutItem")
 _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 
@@ -114,7 +114,7 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
     """Yield remarks on messages that raise or change nothing. The first of `orders` is the order in which they were passed."""
     given_order = next(orders)
     first = _process_all(subject, given_order, observe)
-    in_each_order = [first, *[_process_all(subject, order, observe) for order in islice(orders, _MOST_ORDERS)]]
+    in_each_order = [first, *[_process_all(subject, order, observe) for order in islice(orders, _MAX_ORDERS)]]
     results, *others = (order_result.results for order_result in in_each_order)
     errors = {part: result.error for part, result in results.items() if result.error is not None}
     # A handler can raise because a message came too early. In another order, it then doesn't raise.
@@ -250,7 +250,7 @@ def _on_unobserved(subject: Subject, results: PartResults, observe: Callable[[],
 
 
 def list_in_words(names: Sequence[str]) -> str:
-    return ", ".join([*names[:_MOST_NAMES], *(["others"] if len(names) > _MOST_NAMES else [])])
+    return ", ".join([*names[:_MAX_NAMES], *(["others"] if len(names) > _MAX_NAMES else [])])
 
 
 def _on_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -> str:

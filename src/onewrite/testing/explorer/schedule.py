@@ -27,7 +27,7 @@ from onewrite.testing.taps.traffic import ABORT, Request, is_dynamodb, is_transa
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 
-MOST_DELIVERIES = 26  # per message, because a replay code has one letter for each delivery
+MAX_DELIVERIES = 26  # per message, because a replay code has one letter for each delivery
 
 
 class Fault(StrEnum):
@@ -92,7 +92,7 @@ VARIANTS: Mapping[Fault, tuple[Fault, ...]] = {
     Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.LIMITED, Fault.FAILED, Fault.OVERLOAD),
     Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.CUT_OFF, Fault.OUTAGE),
 }
-LONGEST_OUTAGE = 10  # in requests: without a limit, a handler could retry forever
+MAX_OUTAGE = 10  # in requests: without a limit, a handler could retry forever
 
 
 class Delivery(NamedTuple):
@@ -130,8 +130,8 @@ class Bounds:
         check_count("deliveries", self.deliveries, 1)
         check_count("faults", self.faults, 0)
         check_count("concurrency", self.concurrency, 1)
-        if self.deliveries > MOST_DELIVERIES:
-            raise ConfigurationError(f"deliveries={self.deliveries}: a message has {MOST_DELIVERIES} deliveries at most.")
+        if self.deliveries > MAX_DELIVERIES:
+            raise ConfigurationError(f"deliveries={self.deliveries}: a message has {MAX_DELIVERIES} deliveries at most.")
         if self.reorder is not True and self.reorder is not False and self.reorder != "within_source":
             raise ConfigurationError(f'reorder={self.reorder!r}: expected True, False, or "within_source".')
 
@@ -291,7 +291,7 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
     return (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST, *retries, *refusals)
 
 
-def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
+def list_variants(fault: Fault, request: Request) -> tuple[Fault, ...]:
     """Return the faults that leave the same state as this one, so only the handler can make a difference."""
     # A read has no effect, so a lost response to a read is the same as an unreachable server.
     reaches_nothing = fault is Fault.LOST and not (request.writes or request.is_uncommitted)

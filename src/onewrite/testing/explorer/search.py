@@ -9,7 +9,7 @@ from itertools import count, pairwise, product
 from random import Random
 from typing import TypeAlias, cast
 
-from onewrite.testing.explorer.exploration import legend_of, timeline
+from onewrite.testing.explorer.exploration import make_legend, timeline
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.schedule import (
     VARIANTS,
@@ -20,8 +20,8 @@ from onewrite.testing.explorer.schedule import (
     Steps,
     TakenStep,
     decode,
+    list_variants,
     read,
-    variants_of,
 )
 from onewrite.testing.explorer.trial import Trial, TrialFromMemory
 
@@ -29,7 +29,7 @@ from onewrite.testing.explorer.trial import Trial, TrialFromMemory
 #
 # Removes all unnecessary steps and faults from a schedule, to make the report easier to read.
 _FEW_STEPS = 4  # readable at a glance, so fewer steps aren't easier to read
-_MOST_TRIALS = 500  # to find a shorter schedule: about half a second, or some seconds if the handler itself must run
+_MAX_TRIALS = 500  # to find a shorter schedule: about half a second, or some seconds if the handler itself must run
 
 
 def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
@@ -37,7 +37,7 @@ def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
 
     The schedule passed must have been run with the handler itself. If shortening fails, return the schedule passed.
     """
-    shorter, trials = schedule, iter(range(_MOST_TRIALS))
+    shorter, trials = schedule, iter(range(_MAX_TRIALS))
     with suppress(Exception):
         while (found := _simpler_one(judge, shorter, trials)) is not None:
             shorter = found
@@ -130,7 +130,7 @@ _MAX_RECALLED, _MAX_RUN = 300_000, 10_000  # schedules, by default
 _MANY_REQUESTS = 5040  # a multiple of 1 to 10, so that each of up to ten pending requests is equally likely
 _FALLS = 2  # how often the running delivery drops to the lowest priority: enough for bugs that need three ordered events
 _FAULT_SHARE = 0.2  # of a random schedule's steps, while the bounds allow faults
-_DRAWN_AT_FIRST, _DRAWN_AT_MOST = 3, 30  # random schedules, to check the runs that the search skipped
+_MIN_DRAWN, _MAX_DRAWN = 3, 30  # random schedules, to check the runs that the search skipped
 _PLACES_FOR_A_DRAWN_ONE = 20
 _PRUNED_SCHEDULE = JudgedSchedule((), None)  # an abandoned schedule
 
@@ -185,7 +185,7 @@ class EverySchedule:
         checks = [*_follow_variants(self._judge)]
         if self._judge.remembers:
             checks += _repeat(self._judge)
-            checks += _draw(self._judge, 0, _DRAWN_AT_FIRST)
+            checks += _draw(self._judge, 0, _MIN_DRAWN)
         right, most = True, self._schedules or (_MAX_RECALLED if self._recalls else _MAX_RUN)
         for number in count(1):
             schedule = self._judge.run(self._run, self._start)
@@ -198,7 +198,7 @@ class EverySchedule:
         if right and self._judge.remembers:
             # The more runs the search skipped, the more schedules are drawn.
             many = len(self._places) // _PLACES_FOR_A_DRAWN_ONE
-            checks += _draw(self._judge, _DRAWN_AT_FIRST, min(many, _DRAWN_AT_MOST))
+            checks += _draw(self._judge, _MIN_DRAWN, min(many, _MAX_DRAWN))
             self._judge.prove()
         if right:
             yield from (schedule for schedule in checks if schedule.finding is not None)
@@ -305,7 +305,7 @@ def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
                 request = first.trial_steps[place].taken_step.request if len(first.steps) > place else None
                 if request is None or first.steps[place].fault is not fault:
                     continue  # this fault doesn't affect the request
-                for variant in variants_of(fault, request):
+                for variant in list_variants(fault, request):
                     other = run_again(judge, (*(step,) * place, step._replace(fault=variant)))
                     if other.behavior != first.behavior:
                         judge.subject.variants.add(variant)
@@ -408,7 +408,7 @@ class OneSchedule:
                 "were run."
             )
         if schedule.finding is None:
-            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, legend_of(judge.subject))]))
+            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, make_legend(judge.subject))]))
         yield schedule
 
 

@@ -16,7 +16,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
 
-from onewrite.batch.handler import handler_of
+from onewrite.batch.handler import find_handler
 from onewrite.core.unreturned import FunctionCall
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
@@ -36,7 +36,7 @@ from onewrite.testing.explorer.calls import (
     is_own_code,
     without_frames,
 )
-from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of, titles_of
+from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, make_deliverables, make_titles
 from onewrite.testing.explorer.recall import MustRunError, Recall, comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
 from onewrite.testing.model.databases import World
@@ -70,7 +70,7 @@ class Invocation:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        batch_handler = handler_of(handler)
+        batch_handler = find_handler(handler)
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
 
     def of(self, deliverable: Deliverable, delivery: Delivery) -> HandlerFunction:
@@ -275,9 +275,9 @@ class Subject:
         redelivered_after: timedelta = timedelta(minutes=2),
     ) -> None:
         self._redelivered_after = redelivered_after
-        self.deliverables = deliverables_of(messages)
+        self.deliverables = make_deliverables(messages)
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
-        self.titles = titles_of(self.deliverables)
+        self.titles = make_titles(self.deliverables)
         self.bounds = bounds
         # Only `reorder="within_source"` needs sources. Otherwise, messages without a source are allowed.
         needs_sources = bounds.reorder == "within_source"
@@ -362,7 +362,7 @@ class Subject:
         message = deliverable.copy_of(tuple(part - first for part in parts), delivery.number)
         now = self._epoch + delivery.number * self._redelivered_after.total_seconds() * self.time_goes_on
         return self.threads.begin(
-            invocation.of(deliverable, delivery), message, name_of(self.names, delivery), answers, now=now
+            invocation.of(deliverable, delivery), message, format_delivery(self.names, delivery), answers, now=now
         )
 
     def check(self) -> None:
@@ -575,6 +575,6 @@ def names_its_delivery(request: Request) -> bool:
     return request.transaction is not None or TOKEN in request.arguments
 
 
-def name_of(names: Sequence[str], delivery: Delivery) -> str:
+def format_delivery(names: Sequence[str], delivery: Delivery) -> str:
     """Return the name of a delivery in a report."""
     return f"{names[delivery.message]}, delivery {delivery.number + 1}"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.outcome import Busy
 from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Reply, Standstill, error_in_words
-from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
+from onewrite.testing.explorer.deliverables import LambdaEvent, read_outcomes
 from onewrite.testing.explorer.recall import (
     AnyCall,
     CallFromMemory,
@@ -20,7 +20,7 @@ from onewrite.testing.explorer.recall import (
     answers_of,
 )
 from onewrite.testing.explorer.schedule import (
-    LONGEST_OUTAGE,
+    MAX_OUTAGE,
     VARIANTS,
     Delivery,
     Fault,
@@ -28,9 +28,9 @@ from onewrite.testing.explorer.schedule import (
     ScheduleStep,
     TakenStep,
     faults_for,
-    variants_of,
+    list_variants,
 )
-from onewrite.testing.explorer.subject import Invocation, Subject, name_of
+from onewrite.testing.explorer.subject import Invocation, Subject, format_delivery
 from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position, WorldState
 from onewrite.testing.taps.mongodb_methods import may_find_nothing
 from onewrite.testing.taps.traffic import Key, Request
@@ -116,7 +116,7 @@ class Trial:
         self.go_here()
         begins = step.delivery not in self._calls
         if begins:
-            self._forget_tokens_of(step.delivery)
+            self._forget_tokens(step.delivery)
             self._begin(step.delivery, self._brought(step))
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
@@ -131,7 +131,7 @@ class Trial:
         request = self._subject.with_entities(request)
         outage = self._outage(step.delivery, request)
         faults = () if outage else self._faults(stop, index, request)
-        variants = [variant for fault in faults for variant in variants_of(fault, request)]
+        variants = [variant for fault in faults for variant in list_variants(fault, request)]
         before = None if outage or cancelled else self._may_race(step.delivery, request)
         faults = *faults, *([] if before is None else [Fault.RACED])
         # Any other fault would make no difference to this request.
@@ -182,7 +182,7 @@ class Trial:
     def _outage(self, delivery: Delivery, request: Request) -> Fault:
         """Return the lasting fault that affects this request again, or `Fault.NONE`."""
         outage = self._outages.get(delivery)
-        if outage is None or outage.request != _identity(request) or outage.times == LONGEST_OUTAGE:
+        if outage is None or outage.request != _identity(request) or outage.times == MAX_OUTAGE:
             return Fault.NONE
         self._outages[delivery] = outage._replace(times=outage.times + 1)
         return outage.fault
@@ -196,7 +196,7 @@ class Trial:
         self.go_here()
         return self._subject.machine.keys_held()
 
-    def _forget_tokens_of(self, delivery: Delivery) -> None:
+    def _forget_tokens(self, delivery: Delivery) -> None:
         """Forget a message's tokens if none of its deliveries is in progress.
 
         DynamoDB remembers a token for ten minutes, and a message can be redelivered later than that.
@@ -207,7 +207,7 @@ class Trial:
     def _end_transactions(self, delivery: Delivery, call: AnyCall) -> None:
         """Abort the transactions that an ended call has left open."""
         if call.has_ended:
-            self._subject.machine.transactions.end_all_of(name_of(self._subject.names, delivery))
+            self._subject.machine.transactions.end_all_of(format_delivery(self._subject.names, delivery))
 
     def able(self) -> list[Delivery]:
         """Return the deliveries that can take the next step, sorted by message."""
@@ -363,7 +363,7 @@ class Trial:
             end, failures = call.result, tuple(call.failures)
             # The outcomes of the stores are more reliable than the handler's return value.
             store_answers = call.outcomes or [call.result.value]
-            outcomes = tuple([outcome for answer in store_answers for outcome in outcomes_of(answer)])
+            outcomes = tuple([outcome for answer in store_answers for outcome in read_outcomes(answer)])
         if call.has_ended:
             self._release(self._calls.pop(delivery))
             self._leave_process(delivery, has_died=is_dead)
