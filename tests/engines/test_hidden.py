@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from bson import Decimal128, Int64
 from pymongo import MongoClient, ReturnDocument
@@ -33,7 +32,7 @@ from onewrite import (
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers.engines import REGION, Dynoxide
+from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.stores import create_table
 
 if TYPE_CHECKING:
@@ -256,13 +255,7 @@ def items(request: pytest.FixtureRequest, dynoxide: Dynoxide, dynamo: DynamoDBCl
     """A store of an item that has everything that can be kept, and how to write to it directly."""
     name = next(_places)
     create_table(dynamo, name)
-    table = boto3.resource(
-        "dynamodb",
-        endpoint_url=dynoxide.endpoint,
-        region_name=REGION,
-        aws_access_key_id="dummy",
-        aws_secret_access_key="dummy",
-    ).Table(name)
+    table = dynoxide.resource().Table(name)
     table.put_item(Item={"id": "o", **ORDER})
     if request.param == "table":
         store = GuardedTable(table, SeenIds(), **EVERYTHING)

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from onewrite import Applied, Begun, Busy, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
-from onewrite.dynamodb import GuardedTable
-from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main, steps
-from onewrite.testing.servers.engines import REGION
-from onewrite.testing.standins.collection import StandInClient
-from tests.engines.stores import create_table
+from tests.support.repairs import Place, stand_in_place
 
 START = 1_790_000_000.0
 LEASE = timedelta(minutes=1)
@@ -28,70 +21,25 @@ HOUR = timedelta(hours=1)
 LEDGERS: list[Ledger] = [SeenIds(), HighWaterMark(name="marks"), InSequence(name="sequence")]
 
 
-class Place(ABC):
-    """Where steps are begun, on one engine: each in an entity of its own."""
-
-    options: tuple[str, str]
-
-    @abstractmethod
-    def guarded(self, ledger: Ledger, at: float) -> Any: ...
-    @abstractmethod
-    def put(self, entity: str, **fields: Any) -> None: ...
-    @abstractmethod
-    def address(self, n: int) -> dict[str, Any]: ...
-
-    def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
-        self.put(f"e{n}")
-        message = Message(f"m{n}", source=source, sequence=1)
-        store = self.guarded(ledger or SeenIds(), at)
-        step = store.begin(message, "charge", **self.address(n), lease=LEASE, safe_for=HOUR)
-        assert isinstance(step, Begun)
-        return step
-
-
-class TablePlace(Place):
-    options = ("--table", "payments")
-
-    def __init__(self) -> None:
-        self.client = boto3.client("dynamodb", region_name=REGION)
-        create_table(self.client, "payments")
-
-    def guarded(self, ledger: Ledger, at: float) -> GuardedTable:
-        return GuardedTable(self.client, ledger, table_name="payments", clock=lambda: at)
-
-    def put(self, entity: str, **fields: Any) -> None:
-        boto3.resource("dynamodb", region_name=REGION).Table("payments").put_item(Item={"id": entity, **fields})
-
-    def address(self, n: int) -> dict[str, Any]:
-        return {"Key": {"id": f"e{n}"}}
-
-
-class CollectionPlace(Place):
-    options = ("--collection", "mongodb://localhost/shop.payments")
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        client = StandInClient()
-        self.collection = client.shop.payments
-        monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)
-
-    def guarded(self, ledger: Ledger, at: float) -> GuardedCollection:
-        return GuardedCollection(self.collection, ledger, clock=lambda: at)
-
-    def put(self, entity: str, **fields: Any) -> None:
-        self.collection.insert_one({"_id": entity, **fields})
-
-    def address(self, n: int) -> dict[str, Any]:
-        return {"filter": {"_id": f"e{n}"}}
-
-
 @pytest.fixture(params=["dynamodb", "mongodb"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dummy")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "dummy")
     monkeypatch.setattr("time.time", lambda: START + 3600)
-    with mock_aws():
-        yield TablePlace() if request.param == "dynamodb" else CollectionPlace(monkeypatch)
+    with stand_in_place(request.param, monkeypatch) as found:
+        yield found
+
+
+def guarded(place: Place, ledger: Ledger, at: float) -> Any:
+    return place.store(ledger, clock=lambda: at)
+
+
+def begin(place: Place, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
+    """Begin a step in an entity of its own."""
+    place.put(f"e{n}")
+    message = Message(f"m{n}", source=source, sequence=1)
+    store = guarded(place, ledger or SeenIds(), at)
+    step = store.begin(message, "charge", **place.address(f"e{n}"), lease=LEASE, safe_for=HOUR)
+    assert isinstance(step, Begun)
+    return step
 
 
 def listed(capsys: pytest.CaptureFixture[str], place: Place, *options: str) -> Any:
@@ -102,7 +50,7 @@ def listed(capsys: pytest.CaptureFixture[str], place: Place, *options: str) -> A
 
 
 def test_steps_of_every_ledger_are_listed_oldest_first(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    begun = {n: place.begin(n, ledger, at=START - n) for n, ledger in enumerate(LEDGERS)}
+    begun = {n: begin(place, n, ledger, at=START - n) for n, ledger in enumerate(LEDGERS)}
     place.put("without a step", n=1)
     found = listed(capsys, place)
     assert (found["open"], found["damaged"]) == (3, 0)
@@ -115,17 +63,17 @@ def test_steps_of_every_ledger_are_listed_oldest_first(place: Place, capsys: pyt
 
 
 def test_finished_step_is_not_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    step = place.begin(1)
-    assert isinstance(place.guarded(SeenIds(), START).record(step.message, **place.address(1), finishes=step), Applied)
+    step = begin(place, 1)
+    assert isinstance(guarded(place, SeenIds(), START).record(step.message, **place.address("e1"), finishes=step), Applied)
     assert listed(capsys, place) == {"open": 0, "damaged": 0, "steps": []}
     assert main(["steps", *place.options]) == 0
     assert capsys.readouterr().out == "No step is open.\n"
 
 
 def test_older_than_limits_the_list(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.begin(1, at=START)
-    place.begin(2, at=START + 3000)
-    place.begin(3, at=START + 3900)  # by a worker whose clock is ahead
+    begin(place, 1, at=START)
+    begin(place, 2, at=START + 3000)
+    begin(place, 3, at=START + 3900)  # by a worker whose clock is ahead
     assert [step["message"] for step in listed(capsys, place)["steps"]] == ["m1", "m2", "m3"]
     assert [step["message"] for step in listed(capsys, place, "--older-than", "600")["steps"]] == ["m1", "m2"]
     assert [step["message"] for step in listed(capsys, place, "--older-than", "601")["steps"]] == ["m1"]
@@ -135,7 +83,7 @@ def test_steps_on_every_page_are_listed(place: Place, capsys: pytest.CaptureFixt
     for n in range(4):
         place.put(f"large{n}", text="x" * 390_000)  # a page of a scan has a megabyte
     for n in range(7):
-        place.begin(n, at=START - n)
+        begin(place, n, at=START - n)
     assert [step["message"] for step in listed(capsys, place)["steps"]] == [f"m{n}" for n in reversed(range(7))]
 
 
@@ -144,7 +92,7 @@ def test_unlisted_steps_are_counted(
 ) -> None:
     monkeypatch.setattr(steps, "_MAX_LISTED", 2)
     for n in range(4):
-        place.begin(n, at=START - n)
+        begin(place, n, at=START - n)
     found = listed(capsys, place)
     assert (found["open"], [step["message"] for step in found["steps"]]) == (4, ["m3", "m2"])
     assert main(["steps", *place.options]) == 5
@@ -153,7 +101,7 @@ def test_unlisted_steps_are_counted(
 
 
 def test_step_line_is_complete_without_control_characters(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    step = place.begin(1, source="\x1b[31mbank\n")
+    step = begin(place, 1, source="\x1b[31mbank\n")
     assert main(["steps", *place.options]) == 5
     (line,) = capsys.readouterr().out.splitlines()
     entity = '{"_id": "e1"}' if "--collection" in place.options else '{"id": "e1"}'
@@ -161,17 +109,17 @@ def test_step_line_is_complete_without_control_characters(place: Place, capsys: 
         f"1:00:00  begun {moment(START)}, lease until {moment(START + 60)}  message m1 of \\x1b[31mbank\\n  "
         f"key {step.key}  in ow_l of {entity}"
     )
-    place.begin(2, source="")
+    begin(place, 2, source="")
     assert main(["steps", *place.options]) == 5
     assert "message m2  key" in capsys.readouterr().out
 
 
 def test_released_unsent_step_is_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    step = place.begin(1, HighWaterMark())
-    store = place.guarded(HighWaterMark(), START + 5)
+    step = begin(place, 1, HighWaterMark())
+    store = guarded(place, HighWaterMark(), START + 5)
     store.release(step, sent=False)
-    later = place.guarded(HighWaterMark(), START + 90)
-    (busy,) = later.open_steps(**place.address(1))
+    later = guarded(place, HighWaterMark(), START + 90)
+    (busy,) = later.open_steps(**place.address("e1"))
     assert busy == Busy(step.message, START + 90)
     assert main(["steps", *place.options]) == 5
     assert f"until {moment(START + 5)}, not sent  " in capsys.readouterr().out
@@ -186,7 +134,7 @@ def test_released_unsent_step_is_shown(place: Place, capsys: pytest.CaptureFixtu
 def test_steps_are_shown_as_a_table_in_a_terminal(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place.begin(1, source="[red]bank")
+    begin(place, 1, source="[red]bank")
     monkeypatch.setattr(steps, "is_plain", lambda *_: False)
     monkeypatch.setenv("COLUMNS", "300")
     assert main(["steps", *place.options]) == 5
@@ -195,7 +143,7 @@ def test_steps_are_shown_as_a_table_in_a_terminal(
 
 @pytest.mark.parametrize("held", [{"ow_steps": "x"}, {"ow_steps": ["x"]}])
 def test_damaged_entity_does_not_hide_others(place: Place, held: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    place.begin(1)
+    begin(place, 1)
     place.put("damaged", **held)
     assert main(["steps", *place.options, "--json"]) == 5
     out, err = capsys.readouterr()

@@ -12,16 +12,13 @@ from random import Random
 from types import ModuleType
 from typing import Any, cast
 
-import boto3
 import pytest
 
 from onewrite import HighWaterMark, InSequence, Message, MessageIds, SeenIds, Tombstones, sortable
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ledger import list_earlier_ledgers
 from onewrite.errors import OnewriteError
-from onewrite.testing.standins.collection import StandInClient
-from onewrite.testing.standins.stores import moto_table
-from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was
+from tests.support.repairs import Place, log_as_it_was, stand_in_place
 
 START = 1_790_000_000.0
 DAY = 86_400.0
@@ -37,11 +34,8 @@ def _log_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(params=["dynamodb", "mongodb"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    if request.param == "mongodb":
-        yield CollectionPlace(StandInClient().shop.orders, monkeypatch)
-        return
-    with moto_table("orders", "id"):
-        yield TablePlace(boto3.client("dynamodb"), "orders", monkeypatch)
+    with stand_in_place(request.param, monkeypatch) as found:
+        yield found
 
 
 def first_ledger(chance: Random, name: str) -> Ledger:

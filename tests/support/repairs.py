@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+import boto3
 import pytest
 
 from onewrite import Message, Outcome
@@ -17,6 +18,8 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import plain_values, typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
+from onewrite.testing import moto_table
+from onewrite.testing.standins.collection import StandInClient
 
 NOW = 1_790_000_000.0
 
@@ -138,6 +141,16 @@ def place_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param == "mongodb":
         return CollectionPlace(request.getfixturevalue("collection"), monkeypatch)
     return TablePlace(request.getfixturevalue("dynamo"), request.getfixturevalue("table"), monkeypatch)
+
+
+@contextmanager
+def stand_in_place(engine: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Place]:
+    """The place on a stand-in of this engine."""
+    if engine == "mongodb":
+        yield CollectionPlace(StandInClient().shop.orders, monkeypatch)
+        return
+    with moto_table("orders", "id"):
+        yield TablePlace(boto3.client("dynamodb"), "orders", monkeypatch)
 
 
 @contextmanager
