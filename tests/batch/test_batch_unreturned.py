@@ -7,11 +7,9 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from pymongo.errors import AutoReconnect
 
 from onewrite import (
     Applied,
@@ -148,52 +146,6 @@ def test_none_settles_a_record_whose_writes_are_settled(make: Callable[[Orders],
     orders.place(Message("place"))
     handler = sqs_handler(by_name, max_workers=3)(make(orders))
     assert handler(sqs(["m1", "m2", "m1"]), None) == {"batchItemFailures": []}
-
-
-# --- a write that raises where nobody looks -----------------------------------------------------------------------------
-
-
-class BrokenOrders(Orders):
-    """Each write loses its response, until `is_well`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_well = False
-        self.place(Message("place"))
-
-
-@pytest.fixture
-def broken_orders(monkeypatch: pytest.MonkeyPatch) -> BrokenOrders:
-    orders = BrokenOrders()
-    for stores in (orders.guarded, orders.awaited):
-        target: Any = stores._target
-        update = target.update_one
-
-        def lossy(*args: Any, update: Any = update, **options: Any) -> Any:
-            if not orders.is_well:
-                raise AutoReconnect("the connection is closed")
-            return update(*args, **options)
-
-        monkeypatch.setattr(target, "update_one", lossy)
-    return orders
-
-
-def test_exception_caught_by_the_function_does_not_fail_the_record(broken_orders: BrokenOrders) -> None:
-    def handle(message: Message) -> None:
-        with suppress(AutoReconnect):
-            broken_orders.pay(message)
-
-    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
-
-
-def test_write_that_succeeds_on_retry_needs_no_return(broken_orders: BrokenOrders) -> None:
-    async def handle(message: Message) -> None:
-        for _ in range(2):
-            with suppress(AutoReconnect):
-                await asyncio.to_thread(broken_orders.pay, message)
-            broken_orders.is_well = True
-
-    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 
 
 def test_group_that_returns_none_fails_unsettled_messages(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:

@@ -260,6 +260,16 @@ def test_hidden_success_of_a_write_settles_its_record(unseen: Any, shop: Shop) -
     assert is_settled(unseen(shop, lambda shop, store, message: shop.update(store, message, "here")))
 
 
+def test_exception_caught_by_the_function_does_not_fail_the_record(shop: Shop) -> None:
+    shop.gate.error = OSError("the connection is closed")
+
+    def handle(message: Message) -> None:
+        with suppress(OSError):
+            write(shop, message, "here")
+
+    assert is_settled(handle)
+
+
 def test_explain_does_not_count_as_a_write(shop: Shop) -> None:
     verb = "update_item" if shop.engine is onewrite.dynamodb else "update_one"
     assert is_settled(
