@@ -349,6 +349,17 @@ def test_in_sequence_is_omitted_if_no_store_can_have_it(place: Place, capsys: py
     assert answers(place, capsys, *asked, "--in-sequence", "5") == [("InSequence(first=5)", "Duplicate")]
 
 
+def test_inspect_predicts_busy_or_uncertain_for_open_step(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = place.store(SeenIds(), clock=lambda: NOW)
+    place.write(store, M2)
+    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
+    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Busy")]
+    monkeypatch.setattr("time.time", lambda: NOW + 61)
+    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Uncertain")]
+
+
 MOVED = MessageIds("handled", also=SeenIds())
 
 
