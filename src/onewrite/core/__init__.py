@@ -1,1 +1,1 @@
-"""What the engines share, and users never name."""
+"""The parts that the engines share. Users never name them."""

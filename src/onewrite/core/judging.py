@@ -1,12 +1,12 @@
-"""Why an entity refused a guarded write, on any engine. Pure. Of several reasons the first in this list counts:
+"""The reasons for which an entity refuses a guarded write, on any engine. Pure. If several apply, the first in this list counts:
 
     the write has landed           Applied, from an earlier attempt whose response was lost: shown by the token, on DynamoDB alone
-    a step of the message is open  Busy, Uncertain; a delete is kept off by a step of any message
+    a step of the message is open  Busy, Uncertain; a step of any message prevents a delete
     the ledger                     Duplicate, then Gone, Stale, Deferred
     another outbox                 raises
-    nothing of ours                Missing, or Rejected: the caller's own condition
+    none of these                  Missing, or Rejected: the caller's own condition
 
-The finish of a step asks for the step before all else: see `judge_finish`.
+The finish of a step checks the step first: see `judge_finish`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a document is read: its values, and the paths of a ledger's slots. Each slot group is a field. docs/format.md lists the fields."""
+"""The stored form of a document: its values, and the paths of a ledger's slots. Each group of slots is a field. docs/format.md lists the fields."""
 
 from __future__ import annotations
 

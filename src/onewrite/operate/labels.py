@@ -1,4 +1,4 @@
-"""Which ledgers an entity holds, as their labels say it, for those who look at it without the store that wrote it. Pure."""
+"""The ledgers of an entity according to its labels, for commands that don't know the store that wrote it. Pure."""
 
 from __future__ import annotations
 

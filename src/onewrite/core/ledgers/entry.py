@@ -185,7 +185,7 @@ Change: TypeAlias = Remember | Advance
 
 
 class Entry(NamedTuple):
-    """What a write requires of the entity. `own` is checked and written, and `also` is only checked.
+    """The conditions and changes of a ledger in a write. `own` is checked and written, and `also` is only checked.
 
     A mark in `own` that counts moves over messages in `also`, because later messages wait for that.
 
@@ -217,7 +217,7 @@ class Entry(NamedTuple):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """All changes that are checked. The written ones come first."""
+        """The checked changes, with the written ones first."""
         return (self.own, *self.more, *self.also)
 
     @property

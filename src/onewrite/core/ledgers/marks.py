@@ -35,7 +35,7 @@ class _MarkLedger:
 
     @property
     def remedy(self) -> str:
-        """How to shrink an entity that is too large."""
+        """The advice for an entity that is too large."""
         return _FEWER_SOURCES
 
 

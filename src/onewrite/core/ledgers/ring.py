@@ -48,7 +48,7 @@ class Ring:
 
 
 class Window(NamedTuple):
-    """How far a reader searches back and ahead, and the width of a generation, in microseconds."""
+    """The distances that a reader searches back and ahead, and the width of a generation, in microseconds."""
 
     behind: int
     ahead: int

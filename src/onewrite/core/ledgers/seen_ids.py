@@ -37,7 +37,7 @@ class _IdLedger:
 
     @property
     def remedy(self) -> str:
-        """How to shrink an entity that is too large."""
+        """The advice for an entity that is too large."""
         return "Split the entity, or shrink its larger part. To shrink the ledger, use a shorter retention, and drop readable=True."
 
 
@@ -81,7 +81,7 @@ class SeenIds(_IdLedger):
 
     @property
     def skew(self) -> timedelta | None:
-        """How far consumers' clocks can be off; None if time doesn't matter."""
+        """The tolerated error of consumers' clocks; None if time doesn't matter."""
         return None if self.retention is None else self.retention / _SKEW_SHARE
 
     @property
