@@ -230,13 +230,6 @@ def test_id_in_callers_own_set_can_begin_with_any_character(
     assert (shop.get("o-1") or {})["n"] == 1
 
 
-def test_callers_own_set_can_have_another_name(make_shop: MakeShop) -> None:
-    shop = make_shop(SeenIds(also=MessageIds("processed")))
-    shop.put_raw("o-1", n=1, processed=by_hand(shop, ["m1"]))
-    assert [type(shop.add(message(n), "o-1")) for n in (1, 2, 2)] == [Duplicate, Applied, Duplicate]
-    assert (shop.get("o-1") or {})["n"] == 2
-
-
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark()], ids=str)
 def test_callers_set_is_ignored_without_also(make_shop: MakeShop, ledger: AnyLedger) -> None:
     shop = make_shop(ledger)

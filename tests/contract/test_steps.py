@@ -296,20 +296,6 @@ OVERTAKEN: dict[str, tuple[Ledger, Message, list[Message]]] = {
 }
 
 
-@pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
-def test_message_with_an_unsent_step_is_done_if_overtaken(
-    make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message]
-) -> None:
-    shop = make_shop(ledger)
-    shop.put_raw("o", n=0)
-    step = begin(shop, begun)
-    assert all(isinstance(shop.add(each, "o"), Applied) for each in later)
-    shop.release(step, sent=False)
-    again = begin(shop, begun)
-    assert isinstance(shop.add(begun, "o", finishes=again), Applied)
-    assert n_of(shop) == len(later) + 1
-
-
 WRITES: dict[str, Callable[[Shop, Message], Outcome]] = {
     "an update": lambda shop, begun: shop.add(begun, "o"),
     "an update under a condition": lambda shop, begun: shop.add(begun, "o", if_open=True),

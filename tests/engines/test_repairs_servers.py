@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import (
-    HighWaterMark,
-    Message,
-    SeenIds,
-)
+from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.operate import repair
 from tests.support.repairs import Place, TablePlace, log_as_it_was, output_of, place_of

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from pymongo import WriteConcern
-from pymongo.errors import (
-    DuplicateKeyError,
-)
+from pymongo.errors import DuplicateKeyError
 
 from onewrite import (
     Applied,
