@@ -221,7 +221,7 @@ def test_failed_request_raises_the_driver_error(orders: Any) -> None:
     assert names == {
         *("ConnectionClosedError", "ReadTimeoutError", "EndpointConnectionError", "ConnectTimeoutError"),
         *("ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "InternalServerError"),
-        *("AutoReconnect", "NetworkTimeout", "ServerSelectionTimeoutError"),
+        *("ServiceUnavailable", "WaitQueueTimeoutError", "AutoReconnect", "NetworkTimeout", "ServerSelectionTimeoutError"),
         *("OperationFailure", "ExecutionTimeout", "NotPrimaryError", "WTimeoutError"),
     }
 

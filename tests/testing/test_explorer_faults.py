@@ -143,7 +143,14 @@ def test_a_write_concern_error_taken_for_a_failure_is_found() -> None:
     assert words(report)[0].endswith("applied, but too few members confirm it in time")
 
 
-def test_suppressed_request_limit_error_is_found(customers: Any) -> None:
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("RequestLimitExceeded", "throttled with a third code"),
+        ("ServiceUnavailable", "not served, because the service or the connection pool is exhausted"),
+    ],
+)
+def test_suppressed_refusal_is_found(customers: Any, code: str, told: str) -> None:
     def build(table: Any) -> Handler:
         inner = deposit(table)
 
@@ -151,12 +158,12 @@ def test_suppressed_request_limit_error_is_found(customers: Any) -> None:
             try:
                 inner(message)
             except ClientError as error:
-                if error.response.get("Error", {}).get("Code") != "RequestLimitExceeded":
+                if error.response.get("Error", {}).get("Code") != code:
                     raise
 
         return handle
 
-    assert words(explored(build, customers, deliveries=1)) == ["UpdateItem customers c1: throttled with a third code"]
+    assert words(explored(build, customers, deliveries=1)) == [f"UpdateItem customers c1: {told}"]
 
 
 def transfer(table: Any) -> Handler:

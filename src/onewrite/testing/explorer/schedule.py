@@ -55,6 +55,7 @@ class Fault(StrEnum):
     SLOWED_DOWN = "G", "before", "throttled with another code", failures.SLOWED_DOWN
     LIMITED = "J", "before", "throttled with a third code", failures.LIMITED
     FAILED = "F", "before", "refused, because the server fails", failures.SERVER_FAILURE
+    UNAVAILABLE = "Z", "before", "not served, because the service or the connection pool is exhausted", failures.UNAVAILABLE
     OVERLOAD = "Q", "before", "throttled whenever this delivery sends it", failures.THROTTLED
     CONFLICT = "C", "before", "refused because of a transaction on the same entity"
     UNREACHABLE = "N", "before", "not sent, because no server is reachable", failures.NO_SERVER
@@ -89,7 +90,7 @@ class Fault(StrEnum):
 # follows a variant only if the handler reacts to it differently.
 VARIANTS: Mapping[Fault, tuple[Fault, ...]] = {
     Fault.LOST: (Fault.LOST_IN_TIME, Fault.LOST_BY_SERVER, Fault.UNCONFIRMED),
-    Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.LIMITED, Fault.FAILED, Fault.OVERLOAD),
+    Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.LIMITED, Fault.FAILED, Fault.UNAVAILABLE, Fault.OVERLOAD),
     Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.CUT_OFF, Fault.OUTAGE),
 }
 MAX_OUTAGE = 10  # in requests: without a limit, a handler could retry forever

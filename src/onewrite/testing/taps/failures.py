@@ -88,6 +88,13 @@ SLOWED_DOWN = Failure(
 LIMITED = Failure(
     THROTTLED.pymongo, "RequestLimitExceeded", "Throughput exceeds the current throughput limit for your account."
 )
+# DynamoDB is unavailable, or pymongo's pool has no free connection, so nothing is sent.
+UNAVAILABLE = Failure(
+    ("WaitQueueTimeoutError", "Timed out while checking out a connection from connection pool"),
+    "ServiceUnavailable",
+    "The service is temporarily unavailable.",
+    503,
+)
 
 
 def cancellation_error(store: Store, request: Request) -> Exception:
