@@ -68,7 +68,7 @@ class Stale(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Deferred(_Answer):
-    """The message `expected`, an earlier one of this source, is missing. Nothing was written; let the message be redelivered."""
+    """The message `expected`, an earlier one of this source, is missing. Nothing was written. Have the message redelivered."""
 
     settled: ClassVar[bool] = False
 

@@ -235,5 +235,5 @@ def test_wrong_option_is_refused_by_the_decorator(options: dict[str, Any]) -> No
 
 def test_decorated_handler_cannot_be_decorated_again() -> None:
     ship = sqs_handler(by_name)(apply)
-    with pytest.raises(ConfigurationError, match="This function is already a handler"):
+    with pytest.raises(ConfigurationError, match="this function is already a handler"):
         cast("Any", sqs_handler(by_name))(ship)

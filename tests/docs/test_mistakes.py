@@ -103,7 +103,7 @@ def test_decorator_without_an_identity_is_refused_when_called(decorator: Any) ->
         (lambda: untyped.skip_deletions("id"), r"skip_deletions\('id'\): expected an identity"),
         (lambda: untyped.sqs_handler(SeenIds), "expected an identity, got the class SeenIds"),
         (lambda: untyped.sqs_handler(by_record, group_by="o")(of_messages), "group_by='o': expected a plain function"),
-        (lambda: untyped.sqs_handler(by_record)(Identifies), "Identifies is a class: expected a function of messages"),
+        (lambda: untyped.sqs_handler(by_record)(Identifies), "Identifies is a class: expected a function of a message"),
     ],
 )
 def test_wrong_identity_or_function_is_refused_at_once(make: Callable[[], object], said: str) -> None:

@@ -41,11 +41,11 @@ class Decorator(Generic[M]):
         if context or isinstance(function, Mapping):
             raise ConfigurationError(
                 f"@{self._name} was called with an event, so its argument is missing. Write @{self._name}(identity) above "
-                f"the function of messages, for example @{self._name}(json_body(id='id'))."
+                f"the function, for example @{self._name}(json_body(id='id'))."
             )
         if find_handler(function) is not None:
             raise ConfigurationError(
-                "This function is already a handler. Decorate the function of messages, which is its `each`."
+                f"@{self._name}: this function is already a handler. Decorate the original function, which is its `each`."
             )
         return as_function(self._make(function))
 
@@ -177,7 +177,7 @@ def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy 
     def make(function: Callable[..., Any]) -> Handler[Any]:
         if isinstance(function, type):
             raise ConfigurationError(
-                f"{function.__name__} is a class: expected a function of messages. Decorate a function or a callable object."
+                f"{function.__name__} is a class: expected a function of a message. Decorate a function or a callable object."
             )
         return Handler(function, source, identity, group_by=group_by, **options)
 

@@ -71,8 +71,8 @@ class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no
 def with_unreturned(
     answers: tuple[tuple[Answer, ...], ...], messages: Sequence[Message], call: FunctionCall
 ) -> tuple[End, ...]:
-    """Return how the call ended for each message. If the function returned nothing for one, an unsettled outcome that it got is as good as
-    returned, and an exception that it may not have seen is as good as raised.
+    """Return how the call ended for each message. If the function returned nothing for a message, an unsettled outcome that it got
+    counts as returned, and an exception that it might not have seen counts as raised.
     """
     ends: list[End] = []
     for message, of_message in zip(messages, answers, strict=True):
@@ -139,7 +139,7 @@ def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tupl
     for message, answer in zip(messages, answers, strict=True):
         about = answer.message.source, answer.message.id
         if about != (message.source, message.id) and about in all_messages:
-            raise WrongReturn(f"The function returned its outcomes in another order than the messages. {_GROUP_REMEDY}.")
+            raise WrongReturn(f"The function returned its outcomes in a different order from the messages. {_GROUP_REMEDY}.")
     return tuple((answer,) for answer in answers)
 
 
@@ -189,7 +189,7 @@ def where_thread_stands(ident: int | None, function: object) -> str | None:
 
 
 def where_coroutine_stands(coroutine: object, function: object) -> str | None:
-    """Return the line of the user's code at which a coroutine, or one that it awaits, is waiting."""
+    """Return the line of the user's code where a coroutine, or a coroutine that it awaits, is waiting."""
     places: list[tuple[FrameType, int]] = []
     while coroutine is not None:
         kind = next((kind for kind in ("cr", "ag", "gi") if hasattr(coroutine, f"{kind}_frame")), None)

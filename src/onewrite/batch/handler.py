@@ -290,7 +290,7 @@ class Handler(Generic[R]):
         try:
             if not isinstance(record, dict) and not self.source.takes_any_object:
                 kind = type(record).__name__
-                raise InvalidMessage(f"expected a dict as the record, got a {kind}, from which no key can be read.")  # noqa: TRY301  # handled below like the identity's own errors
+                raise InvalidMessage(f"expected a dict as the record, got a {kind}, which has no key.")  # noqa: TRY301  # handled below like the identity's own errors
             answer: Any = self.source.screen(record) or self._identity(self._to_read(record))  # pyright: ignore[reportUnknownArgumentType]  # a record can have any fields
             if isinstance(answer, Message):
                 messages = (answer,)
@@ -403,7 +403,7 @@ class Handler(Generic[R]):
         the effects of the failed call are Duplicates by then. Without `group_by`, each message is called alone from the
         start.
 
-        A record's messages are called in turn until one isn't settled, because no later one may overtake it. If the source
+        A record's messages are called in turn until one isn't settled, because no later one must overtake it. If the source
         keeps an order, no message after a failure counts as done, even if its effect is stored: it is redelivered and is a
         Duplicate then.
         """

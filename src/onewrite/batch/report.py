@@ -227,7 +227,7 @@ def _summary(details: Mapping[str, Any], report: Report, failures: Sequence[Fail
 
 
 def _places(kinds: Sequence[str]) -> list[int]:
-    """Return the sort key by which outcomes are always listed."""
+    """Return the sort key for listing outcomes."""
     return [_KINDS.index(kind) if kind in _KINDS else len(_KINDS) for kind in kinds]  # a user's subclass has another name
 
 

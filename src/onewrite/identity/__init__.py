@@ -5,8 +5,8 @@ that the function doesn't need. This package's functions create identities, and 
 key, the identity raises `InvalidMessage`. The error names the record and the missing field, but shows none of the record's
 content. Such a record fails; it is never processed without a guard.
 
-`Message.attributes` has what the sender put next to the body: text or bytes from SQS and SNS, bytes from Kafka's headers.
-The fields of a removed envelope are there too, and replace attributes of the same name. `Message.system` has what only the
+`Message.attributes` has the sender's attributes: text or bytes from SQS and SNS, bytes from Kafka's headers.
+The fields of a removed envelope are there too, and replace attributes of the same name. `Message.system` has values that only the
 transport can set: `SenderId`, `ApproximateReceiveCount`, and others from SQS, `partitionKey` from Kinesis, `userIdentity`
 from DynamoDB, `key` and `timestamp` from Kafka. An attribute is decoded on access, and raises `InvalidMessage` then if it
 can't be decoded.

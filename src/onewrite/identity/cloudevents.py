@@ -61,7 +61,7 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
     The function is called with each event in turn. The record is settled when all of them are. After a failure the rest of
     the array waits, so no event overtakes an earlier one.
 
-    Stable: as with `cloudevent()`, whatever batch contains the event.
+    Stable: as with `cloudevent()`, whichever batch contains the event.
     """
     decode = decoder(parse_float)
 

@@ -194,7 +194,7 @@ def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityL
     ]
     if not choices:
         where = "the entity" if attribute is None else repr(attribute)
-        raise CannotRepair(f"There is no ledger in {where}. To see what there is, run `onewrite inspect`.")
+        raise CannotRepair(f"There is no ledger in {where}. To list the ledgers, run `onewrite inspect`.")
     for ledger in choices:
         kept_as(ledger)  # raises if another format version or a later onewrite wrote it
     return choices
@@ -291,8 +291,8 @@ def _choose_mark_ledger(ledgers: list[EntityLedger], attribute: str | None) -> E
     candidates = [ledger for ledger in _choices(ledgers, attribute) if isinstance(kept_as(ledger), HighWaterMark)]
     if not candidates:
         raise CannotRepair(
-            "There is no ledger of marks, as HighWaterMark and InSequence keep them. The other ledgers keep single "
-            "messages. To let one take effect again, run `onewrite forget`."
+            "There is no ledger of marks, such as HighWaterMark or InSequence. Other ledgers keep single messages. To let a "
+            "message take effect again, run `onewrite forget`."
         )
     if len(candidates) > 1:
         names = " and ".join([repr(ledger.attribute) for ledger in candidates])

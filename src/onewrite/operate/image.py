@@ -207,12 +207,12 @@ class EntityLedger:
 
     @property
     def version(self) -> str | None:
-        """The label of another version of the format, of which nothing else is known."""
+        """The label of another version of the format. Nothing else is known about its ledger."""
         return str(self.text) if is_other_version(self.text) else None
 
     @property
     def ledgers(self) -> tuple[Ledger, ...]:
-        """The ledgers that have left something here, whatever the label is."""
+        """The ledgers with contents here, for any label."""
         ledgers: list[Ledger] = [id_set.ledger for id_set in self.sets]
         name = read_ledger_name(self.attribute)
         if self.marks:
@@ -394,7 +394,7 @@ def as_read(
 
 
 def _id_slots(ledger: Ledger) -> tuple[Slot, ...]:
-    """Return all slots in which the ledger keeps IDs. They are the same at any time."""
+    """Return all slots where the ledger keeps IDs. They never change."""
     if not isinstance(ledger, SeenIds | MessageIds):
         return ()
     sets = make_remember(ledger, Message("any"), 0).sets
@@ -402,5 +402,5 @@ def _id_slots(ledger: Ledger) -> tuple[Slot, ...]:
 
 
 def make_remember(ledger: SeenIds | MessageIds, message: Message, now: float) -> Remember:
-    """Return the change by which a ledger of IDs remembers a message. It has the message's mark in every spelling."""
+    """Return the change with which a ledger of IDs remembers a message, with the message's mark in every spelling."""
     return cast("Remember", ledger.entry(message, now).own)

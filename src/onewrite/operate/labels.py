@@ -16,14 +16,14 @@ _MOVED_TO = "> "
 
 
 class LabelledLedger(NamedTuple):
-    """A ledger's label in an entity, in `attribute`. `layout` is what it says behind the version, as in "14d text"."""
+    """A ledger's label in an entity, in `attribute`. `layout` is the label's text after the version, for example "14d text"."""
 
     attribute: str
     layout: str
 
     @property
     def moved_to(self) -> str | None:
-        """The attribute of the ledger that took its place, if it has moved."""
+        """The attribute of the ledger that replaced this one, or None."""
         return (self.layout.removeprefix(_MOVED_TO) or None) if self.layout.startswith(_MOVED_TO) else None
 
     @property
@@ -39,7 +39,7 @@ class LabelledLedger(NamedTuple):
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
+        """A ledger with this layout. For marks it is a `HighWaterMark`, although the layout of `InSequence` is the same."""
         name = read_ledger_name(self.attribute)
         with suppress(ConfigurationError, OverflowError, ValueError):  # a number that no ledger can have
             if self.layout == "marks":
@@ -51,6 +51,6 @@ class LabelledLedger(NamedTuple):
 
 
 def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:
-    """Return the ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their names."""
+    """Return the ledgers with a label among an entity's top-level attributes or fields, sorted by attribute."""
     labels = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
     return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in labels])

@@ -82,7 +82,7 @@ def _is_maker(value: object) -> bool:
         for is_kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     ):
         return False
-    # `*arguments` has no default either: a wrapper that accepts any arguments may need some.
+    # `*arguments` has no default either: a wrapper that accepts any arguments might need some.
     parameters = inspect.signature(function).parameters.values()
     return all(each.default is not each.empty for each in parameters)
 

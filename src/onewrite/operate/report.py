@@ -1,6 +1,6 @@
 """Output and exit codes of all verbs: text for a person or JSON for a program, and a log of what was done.
 
-The exit codes are in `Exit`. docs/cli.md has their table.
+The exit codes are in `Exit`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def say_interrupted() -> int:
 
 
 def tell(lines: str | Iterable[str]) -> None:
-    """Print lines to stdout. A closed pipe, as of `head`, doesn't end the verb or change its exit code; a full disk does."""
+    """Print lines to stdout. A closed pipe, for example to `head`, doesn't end the verb or change its exit code; a full disk does."""
     try:
         sys.stdout.write(lines if isinstance(lines, str) else "".join([f"{line}\n" for line in lines]))
         sys.stdout.flush()

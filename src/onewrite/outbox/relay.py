@@ -251,11 +251,11 @@ HandledRelay: TypeAlias = Relay | AsyncRelay | Callable[[], Awaitable[AsyncRelay
 
 
 def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> StreamHandler:
-    """A Lambda function for the stream of the relay's DynamoDB table, and for a schedule.
+    """Return a Lambda function for the stream of the relay's DynamoDB table, and for a schedule.
 
-    For stream records, it publishes the events of the items that they name, and always succeeds: a refused event stays in its entity,
+    For stream records, the function publishes the events of the named items, and always succeeds: a refused event stays in its entity,
     and must not block the shard. For any other event, such as a schedule's, it makes a sweep, and raises the database's errors. In the
-    last two seconds, it begins no call to the broker.
+    last two seconds, it doesn't begin a call to the broker.
 
     With an `AsyncRelay`, or an asynchronous function that creates one at the first invocation, all invocations share one event loop.
     """

@@ -31,7 +31,7 @@ from onewrite.sqs.state import Reason
 from onewrite.sqs.waiting import QueueMessage
 
 SUMMARY = 60.0  # seconds between two summaries in the log
-_MAX_NAMED = 20  # messages in one line
+_MAX_NAMED = 20  # messages in one log line
 
 _NOTABLE = (Reason.FAILED, Reason.DEFERRED, Reason.BUSY, Reason.UNCERTAIN, Reason.SUPERSEDED)
 
@@ -146,7 +146,7 @@ _CLOSES_WITHIN = 0.2  # seconds from the end of the worker to that of its pages
 
 
 class _Page(BaseHTTPRequestHandler):
-    """Responds to one request. The connection is closed then, even if the client wants to keep it."""
+    """Responds to one request, and then closes the connection, even if the client wants to keep it."""
 
     timeout = _MAX_SILENCE
 
@@ -162,14 +162,14 @@ class _Page(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  # the library's name
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: a probe is not worth a line."""
+        """Log nothing, because a probe isn't worth a line."""
 
 
 class _Server(ThreadingTCPServer):
-    """Has a thread for each connection, so a probe gets a response although other connections are idle."""
+    """Has a thread for each connection, so that a probe gets a response even if other connections are idle."""
 
     allow_reuse_address, daemon_threads, block_on_close = True, True, False
-    request_queue_size = 128  # connections that the system keeps until they are accepted; they take no file descriptor
+    request_queue_size = 128  # connections that the system queues until they are accepted, without a file descriptor
 
     def __init__(self, host: str, port: int, answer: Callable[[str], tuple[HTTPStatus, str, str]]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -177,7 +177,7 @@ class _Server(ThreadingTCPServer):
         super().__init__((host, port), _Page)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing: the client has gone."""
+        """Log nothing, because the client has disconnected."""
 
 
 @contextmanager

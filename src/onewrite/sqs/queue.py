@@ -31,7 +31,7 @@ _OVERLOAD = ("Throttl", "OverLimit", "RequestLimitExceeded", "SlowDown", "TooMan
 
 
 def is_passing(error: BotoCoreError | ClientError) -> bool:
-    """Whether the error may be gone at the next attempt, like throttling or a lost connection. All others come back every time."""
+    """Whether the error might be gone on the next attempt, like throttling or a lost connection. Other errors are permanent."""
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -58,7 +58,7 @@ SQS = Service(
 
 
 class LeanQueueClient(LeanClient):
-    """The lean client of one queue: it remembers the address of the last queue."""
+    """The lean client of one queue. It caches the route of the last queue URL."""
 
     service = SQS
 

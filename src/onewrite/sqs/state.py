@@ -1,6 +1,6 @@
 """The decisions of a worker about its messages: pure, without a clock, a thread, or a client. The time is an argument.
 
-A received message may wait, and then occupies a slot while it is processed. With `group_by`, a slot has the messages of a group. The
+A received message can wait, and then occupies a slot while it is processed. With `group_by`, a slot has the messages of a group. The
 message ends as:
 
 - settled: it waits to be deleted, together with other messages. It is never deleted before it is settled.
@@ -107,8 +107,8 @@ class Slots:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._under_way: dict[Load, None] = {}  # in the order in which they began
-        self._overdue: dict[Load, float] = {}  # with the time at which each became overdue
+        self._under_way: dict[Load, None] = {}  # sorted by begin
+        self._overdue: dict[Load, float] = {}  # each with the time since when it is overdue
         self.pace: float | None = None  # the mean seconds of a message
         self.messages = 0  # in progress
 
@@ -200,7 +200,7 @@ class WorkerState:
         self._max_requests = 1
         self._receive_requests = 0
         self.reserved_messages = 0  # messages that the requests in progress can bring
-        self._resumes = 0.0  # when the pause after a failure ends
+        self._resumes = 0.0  # the end of the pause after a failure
         self._is_empty = False
         self._settled_messages: deque[SqsMessage] = deque()
         self._delete_at = inf

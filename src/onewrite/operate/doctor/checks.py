@@ -469,7 +469,7 @@ def indexes(facts: Facts) -> Findings:
     sample = require(facts.sample, _GIVER)
     guarded_entities = [entity for entity in sample.entities if _labels(entity)]
     if not guarded_entities and all(store.ledger is None for store in _local_stores(facts)):
-        raise NotCheckedError("No sampled entity has a ledger, so it is unknown what indexes copy of it.")
+        raise NotCheckedError("No sampled entity has a ledger, so it is unknown whether indexes copy ledgers.")
     for index in table.indexes:
         if not guarded_entities and index.included is None:
             yield _copies(

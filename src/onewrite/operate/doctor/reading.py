@@ -29,7 +29,7 @@ _MAX_ERROR = 300  # characters of an error
 
 
 class Question(NamedTuple):
-    """A request that only reads. `what` describes it if it fails, and `permission` is the one that it needs."""
+    """A request that only reads. `what` describes it in an error, and `permission` is the permission that it needs."""
 
     what: str
     permission: str
@@ -47,7 +47,7 @@ class Asking:
     is_refusal: Callable[[Exception], bool]
 
     def run(self, reader: Reader[T], target: object) -> T:
-        """Return what the reader finds with this client."""
+        """Return the reader's result with this client."""
         execute = make_executor(target)
 
         def answer(question: Question) -> Any:
