@@ -61,17 +61,13 @@ BOTH = {
     "the size of a number": condition("size(q) < :n", met=False, before={"q": {"N": "1"}}, n={"N": "9"}),
     "the size of a text": condition("size(q) = :n", met=True, before={"q": S}, n={"N": "1"}),
     "two that are missing": condition("q = w", met=False),
-    "two that are missing, differing": condition("q <> w", met=True),
     "true and 1": condition("q = :n", met=False, before={"q": {"BOOL": True}}, n={"N": "1"}),
-    "true and 1, differing": condition("q <> :n", met=True, before={"q": {"BOOL": True}}, n={"N": "1"}),
     "null and null": condition("q = :n", met=True, before={"q": {"NULL": True}}, n={"NULL": True}),
     "a text below a number": condition("q < :n", met=False, before={"q": S}, n={"N": "1"}),
     "a number below a number": condition("q < :n", met=True, before={"q": {"N": "1"}}, n={"N": "2"}),
-    "a text between numbers": condition("q BETWEEN :n AND :m", met=False, before={"q": S}, n={"N": "1"}, m={"N": "2"}),
     "a number between numbers": condition(
         "q BETWEEN :n AND :m", met=True, before={"q": {"N": "1"}}, n={"N": "1"}, m={"N": "2"}
     ),
-    "true among numbers": condition("q IN (:n, :m)", met=False, before={"q": {"BOOL": True}}, n={"N": "1"}, m={"N": "0"}),
     "a number among numbers": condition("q IN (:n, :m)", met=True, before={"q": {"N": "0"}}, n={"N": "1"}, m={"N": "0"}),
 }
 # AWS alone: what its documentation says, and what a public suite that runs on AWS expects. dynoxide is wrong about these.

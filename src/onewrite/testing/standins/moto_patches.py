@@ -9,7 +9,6 @@ docs/standins.md lists all known differences between moto and DynamoDB.
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,15 +21,12 @@ from unittest import mock
 from boto3.dynamodb.types import DYNAMODB_CONTEXT
 from moto.core.responses import ActionResult
 from moto.dynamodb.comparisons import (
-    FuncBetween,
-    FuncIn,
     FuncSize,
     OpEqual,
     OpGreaterThan,
     OpGreaterThanOrEqual,
     OpLessThan,
     OpLessThanOrEqual,
-    OpNotEqual,
 )
 from moto.dynamodb.exceptions import (
     InvalidUpdateExpressionInvalidDocumentPath,
@@ -79,7 +75,9 @@ def _patches() -> Iterator[tuple[Any, str, Patch]]:
     yield DynamoDBBackend, "get_keys_value", _refuse_wrong_keys
     yield DynamoDBBackend, "update_item", _all_or_nothing
     yield DynamoType, "__setitem__", _refuse_scalars
-    yield from _conditions()
+    yield FuncSize, "expr", _size
+    for comparison in (OpEqual, OpLessThan, OpLessThanOrEqual, OpGreaterThan, OpGreaterThanOrEqual):
+        yield comparison, "expr", _compare
 
 
 def _atomic(original: Original, handler: Any) -> Any:
@@ -203,54 +201,16 @@ def _refuse_scalars(original: Original, value: Any, key: Any, new_value: Any) ->
     return original(value, key, new_value)
 
 
-# --- conditions -----------------------------------------------------------------------------------------------------
-#
-# Conditions as DynamoDB evaluates them: values of different types aren't equal, and a missing attribute equals no value.
-
-Item: TypeAlias = Any
-Operand: TypeAlias = Any
-
-_SIZED = ("S", "B", "SS", "NS", "BS", "L", "M")
-_ORDERED = ("S", "N", "B")
+def _compare(original: Original, comparison: Any, item: Any) -> bool:
+    """Compare existing values of one type. Others are neither equal nor in any order."""
+    operands = (comparison.lhs, comparison.rhs)
+    kinds = {"N" if isinstance(operand, FuncSize) else operand.get_type(item) for operand in operands}
+    return bool(len(kinds) == 1 and None not in kinds and original(comparison, item))
 
 
-def _conditions() -> Iterator[tuple[Any, str, Callable[[Original, Any, Item], Any]]]:
-    yield FuncSize, "expr", lambda _, func, item: _size(func, item)
-    yield OpEqual, "expr", lambda _, op, item: _equal(op.lhs, op.rhs, item)
-    yield OpNotEqual, "expr", lambda _, op, item: not _equal(op.lhs, op.rhs, item)
-    yield FuncIn, "expr", lambda _, func, item: any(_equal(func.attr, value, item) for value in func.possible_values)
-    yield FuncBetween, "expr", _between
-    yield OpLessThan, "expr", partial(_compare, operator.lt)
-    yield OpLessThanOrEqual, "expr", partial(_compare, operator.le)
-    yield OpGreaterThan, "expr", partial(_compare, operator.gt)
-    yield OpGreaterThanOrEqual, "expr", partial(_compare, operator.ge)
-
-
-def _kind(operand: Operand, item: Item) -> str | None:
-    """Return the type of an operand, or None if it's missing."""
-    if isinstance(operand, FuncSize):
-        return None if _size(operand, item) is None else "N"
-    return cast("str | None", operand.get_type(item))
-
-
-def _size(func: Any, item: Item) -> int | None:
-    return len(func.attr.expr(item)) if func.attr.get_type(item) in _SIZED else None
-
-
-def _equal(one: Operand, other: Operand, item: Item) -> bool:
-    kind = _kind(one, item)
-    return bool(kind is not None and kind == _kind(other, item) and one.expr(item) == other.expr(item))
-
-
-def _compare(order: Callable[[Any, Any], bool], _original: Original, op: Any, item: Item) -> bool:
-    return _are_comparable(item, op.lhs, op.rhs) and order(op.lhs.expr(item), op.rhs.expr(item))
-
-
-def _between(_original: Original, func: Any, item: Item) -> bool:
-    is_comparable = _are_comparable(item, func.attr, func.start, func.end)
-    return bool(is_comparable and func.start.expr(item) <= func.attr.expr(item) <= func.end.expr(item))
-
-
-def _are_comparable(item: Item, *operands: Operand) -> bool:
-    kinds = {_kind(operand, item) for operand in operands}
-    return len(kinds) == 1 and kinds <= set(_ORDERED)
+def _size(original: Original, function: Any, item: Any) -> int | None:
+    """Return the size, or None for a value without one."""
+    try:
+        return cast("int", original(function, item))
+    except ValueError:
+        return None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import islice
-from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, cast
+from typing import Any, Literal, NoReturn, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
@@ -89,7 +89,7 @@ class _Client(_Proxy):
         super().__init__(raw, tap)
         self._database = database
 
-    def start_session(self, *args: Any, **kwargs: Any) -> TappedSession | TappedAsyncSession:
+    def start_session(self, *args: Any, **kwargs: Any) -> Session:
         return start_session(self, self._tap.gate, self._tap.store, *args, awaited=self._tap.awaited, **kwargs)
 
     def append_metadata(self, driver: object) -> None:
@@ -235,14 +235,13 @@ _UNKNOWN, _TRANSIENT = "UnknownTransactionCommitResult", "TransientTransactionEr
 _State: TypeAlias = Literal["none", "starting", "in progress", "committed", "aborted"]
 
 
-class AnySession:
-    """The common part of blocking and asynchronous sessions: everything except for sending."""
+class Session:
+    """Looks like pymongo's ClientSession, or like its AsyncClientSession if it is `awaited`."""
 
-    _awaited: ClassVar[bool]
-
-    def __init__(self, client: Any, gate: Gate, store: str) -> None:
+    def __init__(self, client: Any, gate: Gate, store: str, *, awaited: bool) -> None:
         self.client = client
         self.has_ended = False
+        self._awaited = awaited
         self._gate = gate
         self._store = store
         self._state: _State = "none"
@@ -260,6 +259,18 @@ class AnySession:
         raise AttributeError(
             f"{name} of a session cannot be tapped: this session exists on no server. Pass the session to each call as session=."
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_session()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end_session()
 
     # ------------------------------------------------------------ pymongo's methods, whose answers are awaited in an asynchronous session
 
@@ -405,44 +416,20 @@ class AnySession:
             _misuse("Cannot use ended session")
 
 
-class TappedSession(AnySession):
-    """Looks like pymongo's ClientSession."""
-
-    _awaited = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end_session()
-
-
-class TappedAsyncSession(AnySession):
-    """Looks like pymongo's AsyncClientSession."""
-
-    _awaited = True
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.end_session()
-
-
 class _TransactionBlock:
     """The block of `with session.start_transaction()`: an error aborts the transaction, and its end commits it."""
 
-    def __init__(self, session: AnySession) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
 
-    def __enter__(self) -> AnySession:
+    def __enter__(self) -> Session:
         return self._session
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._session.in_transaction:
             self._end(kind)
 
-    async def __aenter__(self) -> AnySession:
+    async def __aenter__(self) -> Session:
         return self._session
 
     async def __aexit__(self, kind: object, *_: object) -> None:
@@ -455,19 +442,19 @@ class _TransactionBlock:
 
 def start_session(
     client: Any, gate: Gate, store: str, *_: Any, awaited: bool, snapshot: bool | None = False, **__: Any
-) -> TappedSession | TappedAsyncSession:
+) -> Session:
     """Return the session for `client.start_session()`. Its commits pass the gate under the name `store`."""
     if snapshot:
         raise ConfigurationError(
             "A session with snapshot=True cannot be tapped: a tap does not know what the data were before. Read in a transaction."
         )
-    return (TappedAsyncSession if awaited else TappedSession)(client, gate, store)
+    return Session(client, gate, store, awaited=awaited)
 
 
 def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Return the arguments of a call, and the session among them if it is one of ours."""
     others = dict(arguments)
-    if issubclass(type(others.get("session")), AnySession):
+    if issubclass(type(others.get("session")), Session):
         return others, others.pop("session")
     return others, None
 
