@@ -97,11 +97,11 @@ def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer,
         return ((_usable(value),),)
     kind = f"a {type(value).__name__}"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
-        raise _wrong_return(kind, value)
+        raise _refuse_return(kind, value)
     answers = tuple(cast("Sequence[object]", value))
     wrong_values = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
     if wrong_values:
-        raise _wrong_return(f"{kind} with a {type(wrong_values[0]).__name__}", *wrong_values)
+        raise _refuse_return(f"{kind} with a {type(wrong_values[0]).__name__}", *wrong_values)
     return (tuple(map(_usable, answers)),)
 
 
@@ -143,7 +143,8 @@ def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tupl
     return tuple((answer,) for answer in answers)
 
 
-def _wrong_return(kind: str, *values: object) -> WrongReturn:
+def _refuse_return(kind: str, *values: object) -> WrongReturn:
+    """Return the error for these returned values. Close those that are coroutines, so that Python doesn't warn about them."""
     for value in values:
         close_coroutine(value)
     remedy = ""
@@ -177,7 +178,7 @@ def format_line(code: CodeType, line: int) -> str:
     return printable(f"{PurePath(code.co_filename).name}:{line} {short_name(code.co_qualname)}")
 
 
-def where_thread_stands(ident: int | None, function: object) -> str | None:
+def find_thread_line(ident: int | None, function: object) -> str | None:
     """Return the line of the user's code that a thread is executing."""
     frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     frame = None if ident is None else frames.get(ident)
@@ -188,7 +189,7 @@ def where_thread_stands(ident: int | None, function: object) -> str | None:
     return _innermost_or_last([*reversed(places)], function)
 
 
-def where_coroutine_stands(coroutine: object, function: object) -> str | None:
+def find_coroutine_line(coroutine: object, function: object) -> str | None:
     """Return the line of the user's code where a coroutine, or a coroutine that it awaits, is waiting."""
     places: list[tuple[FrameType, int]] = []
     while coroutine is not None:

@@ -185,7 +185,7 @@ def log_batch(handler: str, source: Source, report: Report, as_failure: Callable
         if logger.isEnabledFor(level):
             failures = [*map(as_failure, report.failed[:MAX_FAILURES])]
             details = {"handler": handler, "source": source.name, **describe(report, failures)}
-            log(level, "%s: %s", handler, _summary(details, report, failures), details=details)
+            log(level, "%s: %s", handler, _summarize(details, report, failures), details=details)
 
 
 def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def _summary(details: Mapping[str, Any], report: Report, failures: Sequence[Failure]) -> str:
+def _summarize(details: Mapping[str, Any], report: Report, failures: Sequence[Failure]) -> str:
     """Return a summary with each failure in it, for logs that show only the text."""
     counter = Counter(tuple(dict.fromkeys([kind for kind, _ in list_kinds(each.reported)])) for each in report.settled)
     words = [

@@ -48,11 +48,11 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
     return by_sequence(messages)
 
 
-def make_entries(ledger: Ledger, messages: Sequence[Message], moved: Sequence[Message], now: float) -> list[Entry]:
-    """Return the entry of each message. `moved`: the messages, and others over which a mark only moves. If it's empty, only the messages."""
-    written = {*map(id, messages)}
-    entries = [(message, ledger.entry(message, now)) for message in moved or messages]
-    return [entry if id(message) in written else entry.passing for message, entry in entries]
+def make_entries(ledger: Ledger, messages: Sequence[Message], written: Sequence[Message], now: float) -> list[Entry]:
+    """Return the entry of each message. A mark only moves over a message that isn't one of `written`."""
+    written_ids = {*map(id, written)}
+    entries = [(message, ledger.entry(message, now)) for message in messages]
+    return [entry if id(message) in written_ids else entry.passing for message, entry in entries]
 
 
 def join(entries: Sequence[Entry]) -> Entry:
@@ -302,24 +302,24 @@ class _Fold:
         """Write the plan's messages at once."""
         fresh, moved = ([member.message for member in members] for members in (plan.fresh, plan.moved))
         if fresh:
-            attempt = self._attempt(fresh, moved)
+            attempt = self._make_attempt(fresh, moved)
         else:
-            attempt = cast("Attempt", (yield from self._attempt_without_effect(moved).make_record(passes=True)))
+            attempt = cast("Attempt", (yield from self._make_attempt_without_effect(moved).make_record(passes=True)))
         return (yield from send_fold(attempt, plan))
 
-    def _attempt(self, messages: Sequence[Message], moved: Sequence[Message] = ()) -> Attempt:
+    def _make_attempt(self, messages: Sequence[Message], moved: Sequence[Message] = ()) -> Attempt:
         """Return one write for all the messages, ready to be sent. `moved`: these messages, and those over which a mark only moves."""
         engine, native = self._engine, self._engine.keep(self._native)
         step = NO_STEP if len(messages) == 1 else engine.fold_step
         key, others = engine.read_key(native), tuple(messages[1:])
         write = new_write(engine, messages[0], key, step, emit=self._emit, others=others)
-        # All have the same time, so all marks go into one slot. The messages might have waited for the caller's function.
-        write = write._replace(entry=join(make_entries(engine.ledger, messages, moved, write.now)))
+        # Every entry gets the time of this write, so all marks go into one slot, however long a message has waited.
+        write = write._replace(entry=join(make_entries(engine.ledger, moved or messages, messages, write.now)))
         return engine.make_fold_attempt(write, native)
 
-    def _attempt_without_effect(self, messages: Sequence[Message]) -> Attempt:
+    def _make_attempt_without_effect(self, messages: Sequence[Message]) -> Attempt:
         self._emit = None
-        return self._attempt(messages)
+        return self._make_attempt(messages)
 
     def _write_singly(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
         """Write the messages in order, except for those that the ledger refuses after the earlier writes."""
@@ -329,14 +329,14 @@ class _Fold:
             outcome = judge_member(fold_refusal, member, ledger)
             if outcome is None or (isinstance(outcome, Deferred) and has_other_writer):
                 yield from self._ask([member])
-                outcome = yield from send_write(self._attempt([member.message]), missing_ok=self._missing_ok)
+                outcome = yield from send_write(self._make_attempt([member.message]), missing_ok=self._missing_ok)
                 if isinstance(outcome, Applied) or (
                     isinstance(outcome, Rejected) and outcome.settled and member.entry.own.requires_predecessor
                 ):
                     ledger.write(member.entry.own)
                 has_other_writer = has_other_writer or isinstance(outcome, Duplicate | Stale)
             elif is_passed_over(outcome, fold_refusal, member, ledger):
-                unsettled = yield from move_mark(self._attempt_without_effect([member.message]))
+                unsettled = yield from move_mark(self._make_attempt_without_effect([member.message]))
                 if unsettled is None:
                     ledger.write(member.entry.own)
                 else:

@@ -193,21 +193,22 @@ class Transaction(ABC, Generic[P, W, R]):
         """Make the transaction, or return its refusal. Wait for conflicts of the whole transaction."""
 
     @abstractmethod
-    def findings(self, actions: Sequence[W], refusal: R, round_number: int) -> Flow[Findings]:
+    def find_reasons(self, actions: Sequence[W], refusal: R, round_number: int) -> Flow[Findings]:
         """Return why the transaction was refused."""
 
     @abstractmethod
     def give_up(self, actions: Sequence[W], refusal: R) -> Flow[Outcome]:
         """Return the outcome, or raise, if other writers conflicted until the deadline."""
 
-    def actions(self, name: str) -> list[W]:
+    def make_actions(self, name: str) -> list[W]:
         """Return the transaction's writes, with the inbox first. `name`: the name of the call."""
         actions: list[W] = []
         if self.inbox is not None:
             now = cast("Engine", self.inbox_store).clock()
             for key in self.inbox.make_keys(self.message):
                 write = Write(self.message, {self.inbox.key: key}, now, UNGUARDED, NO_STEP, token=make_token(name))
-                actions.append(self.action(None, self.attempt_inbox(write, self.inbox.expires(now)), True, False, {}))
+                attempt = self.attempt_inbox(write, self.inbox.expires(now))
+                actions.append(self.action(None, attempt, creates=True, missing_ok=False, steps={}))
         for place, participant in enumerate(self.participants):
             store, step = participant.store, self.steps.get(place, NO_STEP)
             if not store.has_ledger and participant.method == "recording":
@@ -217,13 +218,15 @@ class Transaction(ABC, Generic[P, W, R]):
                 store, self.message, participant.entity, step, emit=participant.emit, entry=entry, name=name, place=place
             )
             attempt = participant.make_attempt(write)
-            actions.append(self.action(place, attempt, participant.creates, participant.missing_ok, self.steps))
+            actions.append(
+                self.action(place, attempt, creates=participant.creates, missing_ok=participant.missing_ok, steps=self.steps)
+            )
         return actions
 
     def send_alone(self) -> Flow[Outcome]:
         """Send the only write by itself. A refusal names its participant, like in a transaction."""
         yield from self.check_stores()
-        (action,) = self.actions(self.store.name_call())
+        (action,) = self.make_actions(self.store.name_call())
         outcome = yield from send_write(action.attempt, missing_ok=action.missing_ok)
         return with_participant(outcome, action.place)
 
@@ -232,11 +235,11 @@ class Transaction(ABC, Generic[P, W, R]):
         yield from self.check_stores()
         name, round_number = self.store.name_call(), 0
         while True:
-            actions = self.actions(name)
+            actions = self.make_actions(name)
             result = yield from self.make(actions, name, round_number, backoff)
             if isinstance(result, Applied):
                 return result
-            findings = yield from self.findings(actions, result, round_number)
+            findings = yield from self.find_reasons(actions, result, round_number)
             outcome = self._choose_outcome(findings, actions)
             if outcome is not None:
                 return (yield from self._pass_over(outcome, actions, findings.images))

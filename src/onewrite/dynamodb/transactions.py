@@ -261,7 +261,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
                     raise
             yield Wait(wait)
 
-    def findings(self, actions: Sequence[_Action], refusal: ClientError, round_number: int) -> Flow[Findings]:
+    def find_reasons(self, actions: Sequence[_Action], refusal: ClientError, round_number: int) -> Flow[Findings]:
         reasons = _read_reasons(refusal, actions)
         if not reasons:
             raise refusal

@@ -131,7 +131,7 @@ def _kind(value: object) -> str:
     return "a number with a fraction or an exponent" if isinstance(value, float | Decimal) else kind(value)
 
 
-def _key_reader(name: str, field: object) -> Callable[[Record], str]:
+def _make_key_reader(name: str, field: object) -> Callable[[Record], str]:
     """Return a function that reads an id or a source from a record."""
     if isinstance(field, WholeNumber):
         raise ConfigurationError(
@@ -191,8 +191,8 @@ def json_body(
     ('e-1', 'o-7', 3)
     """
     decode = decoder(parse_float)
-    read_id = _key_reader("id", id)
-    read_source = None if source is None else _key_reader("source", source)
+    read_id = _make_key_reader("id", id)
+    read_source = None if source is None else _make_key_reader("source", source)
     read_sequence = None if sequence is None else _sequence_reader(sequence)
     if sequence is not None and source is None:
         raise ConfigurationError(

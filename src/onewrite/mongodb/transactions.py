@@ -289,7 +289,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             documents.add(document)
 
     def check_stores(self) -> Flow[None]:
-        for action in self.actions(""):
+        for action in self.make_actions(""):
             yield from action.check_collection()
 
     def new_session(self) -> Any:
@@ -329,7 +329,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
                 return Applied(self.message) if refusal is None else refusal
             yield Wait(wait)
 
-    def findings(self, actions: Sequence[_Action], refusal: _Refusal, round_number: int) -> Flow[Findings]:
+    def find_reasons(self, actions: Sequence[_Action], refusal: _Refusal, round_number: int) -> Flow[Findings]:
         """Find out why a write was refused.
 
         The writes before it were accepted. Later writes weren't sent, but their outcomes count if their ledger contains the

@@ -339,11 +339,11 @@ def _describe_moved_mark(target: TargetMark, before: object, mark: int | str | N
         )
     elif _moves_on(before, mark):
         yield (
-            f"{_span(before, mark)} {of}: refused from now on, as Duplicate or Stale. Those that haven't taken effect "
+            f"{_describe_span(before, mark)} {of}: refused from now on, as Duplicate or Stale. Those that haven't taken effect "
             "never will."
         )
     else:
-        yield f"{_span(mark, before)} {of}: each takes effect again if it is redelivered."
+        yield f"{_describe_span(mark, before)} {of}: each takes effect again if it is redelivered."
     if mark is not None:
         yield (
             f"InSequence waits for {mark + 1} next."
@@ -352,7 +352,7 @@ def _describe_moved_mark(target: TargetMark, before: object, mark: int | str | N
         )
 
 
-def _span(low: object, high: object) -> str:
+def _describe_span(low: object, high: object) -> str:
     """Return a description of the sequences after `low`, up to `high`."""
     if isinstance(low, int) and isinstance(high, int):
         return f"Sequence {high}" if low + 1 == high else f"Sequences {low + 1} to {high}"

@@ -96,7 +96,7 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
 
-    def import_it() -> ModuleType:
+    def import_module() -> ModuleType:
         try:
             return importlib.import_module(module)
         except ModuleNotFoundError as error:
@@ -108,7 +108,7 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
                 raise _NothingThereError(text) from error
             raise
 
-    return _run_users(import_it, f"The module {module} can't be imported", quiet=quiet)
+    return _run_users(import_module, f"The module {module} can't be imported", quiet=quiet)
 
 
 def _run_users(act: Callable[[], T], failure: str, *, quiet: bool) -> T:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager, suppress
 from math import inf
 
-from onewrite.batch.function import where_coroutine_stands, where_thread_stands
+from onewrite.batch.function import find_coroutine_line, find_thread_line
 from onewrite.sqs.waiting import Load
 from onewrite.sqs.watch import BEAT, SILENCE, Watch, WorkerStuck
 
@@ -82,8 +82,8 @@ class Tasks:
         if load.task is None or self._thread is None:
             return None
         if asyncio.current_task(self._loop) is load.task:
-            return where_thread_stands(self._thread.ident, self._function)
-        return where_coroutine_stands(load.task.get_coro(), self._function)
+            return find_thread_line(self._thread.ident, self._function)
+        return find_coroutine_line(load.task.get_coro(), self._function)
 
     def _call_soon(self, act: Callable[[], object]) -> None:
         """Call `act` in the loop, unless the loop has ended."""

@@ -21,7 +21,7 @@ from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.aws_lambda.sources import lambda_record
-from onewrite.batch.function import where_thread_stands
+from onewrite.batch.function import find_thread_line
 from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
 from onewrite.batch.report import Result
@@ -271,7 +271,7 @@ class WorkerThreads:
         """Return the line of the user's code that the load is executing."""
         if self._tasks is not None:
             return self._tasks.find_place(load)
-        return where_thread_stands(load.thread, self._handler.each)
+        return find_thread_line(load.thread, self._handler.each)
 
     # ------------------------------------------------------------ messages
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from onewrite.batch.function import where_thread_stands
+from onewrite.batch.function import find_thread_line
 from onewrite.errors import OnewriteError
 
 BEAT = 10.0  # maximum seconds between two signs of life
@@ -65,6 +65,6 @@ class Watch:
         now = self._clock()
         for each_name, each in self._activities.copy().items():  # copied, because other threads begin and end activities
             if is_long(each, now - each.began) and name in (None, each_name):
-                place = where_thread_stands(each.thread, self._function)
+                place = find_thread_line(each.thread, self._function)
                 return f"{each.text} for {now - each.began:.0f} seconds, at {place}."
         return None

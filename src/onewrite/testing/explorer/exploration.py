@@ -204,8 +204,8 @@ def make_counterexample(
             "",
             timeline(schedule, legend),
             "",
-            *_states("expected", finding.expected),
-            *_states("observed", (finding.observed,)),
+            *_format_states("expected", finding.expected),
+            *_format_states("observed", (finding.observed,)),
             f"  replay    {command}",
         ]
     )
@@ -371,7 +371,7 @@ def _row(number: str, cells: Sequence[Sequence[str]], width: int) -> str:
     return "\n".join("".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def _states(title: str, states: Sequence[Any]) -> Iterator[str]:
+def _format_states(title: str, states: Sequence[Any]) -> Iterator[str]:
     for number, state in enumerate(states[:_STATES_SHOWN]):
         first, *rest = pformat(state, width=_WIDTH - 12, sort_dicts=False).splitlines()
         yield f"  {title if number == 0 else '':<8}  {'or ' if number else ''}{first}"

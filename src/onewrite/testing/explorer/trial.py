@@ -101,15 +101,14 @@ class Trial:
         before = self.position[0]
         trial_step, self.position = self._take(step)
         self.steps.append(trial_step)
-        is_creation = self._subject.upserts and self._subject.has_added(
-            before, trial_step.taken_step.request, self.position[0]
-        )
-        self._creation = _Creation(trial_step.taken_step.step.delivery, before, self.progress) if is_creation else None
-        self.progress = self.progress.after(trial_step.taken_step)
-        if trial_step.taken_step.has_ended:
+        taken = trial_step.taken_step
+        is_creation = self._subject.upserts and self._subject.has_added(before, taken.request, self.position[0])
+        self._creation = _Creation(taken.step.delivery, before, self.progress) if is_creation else None
+        self.progress = self.progress.after(taken)
+        if taken.has_ended:
             del self._open_parts[step.delivery]
             self._outages.pop(step.delivery, None)
-        return trial_step.taken_step
+        return taken
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         """Return the taken step, and the machine's position after it."""

@@ -25,7 +25,7 @@ from onewrite.testing.model.databases import Databases, World, are_async, check_
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
 from onewrite.testing.taps.failures import client_error, is_answer, server_error
-from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS, asks_for_nothing_but
+from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS, has_only_equalities
 from onewrite.testing.taps.tap import kind_of, send, tap
 from onewrite.testing.taps.traffic import (
     ABORT,
@@ -265,7 +265,7 @@ class Transactions:
                 del self._open[transaction.name]
             raise after.error
         marks = yield from self._marks(before.view, after.state, after.state.contents)
-        yield from self._check_conflict(marks, transaction, before)
+        yield from self._abort_if_in_conflict(marks, transaction, before)
         self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.marks | marks)
         return after.value
 
@@ -275,9 +275,10 @@ class Transactions:
             raise server_error(251, "NoSuchTransaction", text, _TRANSIENT)
         return self._open[transaction.name]
 
-    def _check_conflict(self, marks: Marks, transaction: TransactionKey, before: OpenTransaction) -> StoreCalls[None]:
-        since = yield from self._marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
-        if since & marks:
+    def _abort_if_in_conflict(self, marks: Marks, transaction: TransactionKey, before: OpenTransaction) -> StoreCalls[None]:
+        """Abort the transaction if another write has changed one of its documents since its snapshot."""
+        newer_marks = yield from self._marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
+        if newer_marks & marks:
             del self._open[transaction.name]
             raise server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
 
@@ -285,7 +286,7 @@ class Transactions:
         if transaction.name in self._committed_names:
             return
         ending = self._find(transaction)
-        yield from self._check_conflict(ending.marks, transaction, ending)
+        yield from self._abort_if_in_conflict(ending.marks, transaction, ending)
         del self._open[transaction.name]
         self._committed_names.add(transaction.name)
         machine, present = self._machine, self._machine.present
@@ -441,7 +442,7 @@ class Machine:
             return False
         fields = yield from self.transactions.unique_indexes(place, before)
         # The server itself retries such an upsert.
-        is_retried = any(asks_for_nothing_but(request.arguments["filter"], names) for names in fields)
+        is_retried = any(has_only_equalities(request.arguments["filter"], names) for names in fields)
         return bool(self._added(before, then.state, place)) and not is_retried
 
     def _race(self, before: WorldState, request: Request) -> StoreCalls[Any]:

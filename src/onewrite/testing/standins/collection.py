@@ -418,7 +418,7 @@ def _as_pymongo_has_it(result: UpdateResult) -> UpdateResult:
 # ---------------------------------------------------------------- what can be called
 
 
-def _answer(method: str, answerable: frozenset[str], original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_method(method: str, answerable: frozenset[str], original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
         first, options = arguments_of(method, answerable, args, kwargs)
@@ -439,7 +439,9 @@ def _restrict(stand_in: Any, real: Any, answerable: Mapping[str, frozenset[str]]
     """Support the methods that mongomock supports, and refuse all other public methods of mongomock's and pymongo's classes."""
     for name in sorted({*dir(stand_in), *dir(real)}):
         if not name.startswith("_") and name not in ATTRIBUTES and name != "lock":
-            method = _answer(name, answerable[name], getattr(stand_in, name)) if name in answerable else _refuse_method(name)
+            method = (
+                _wrap_method(name, answerable[name], getattr(stand_in, name)) if name in answerable else _refuse_method(name)
+            )
             setattr(stand_in, name, method)
 
 

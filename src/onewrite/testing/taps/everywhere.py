@@ -125,7 +125,7 @@ class _Taps:
         if missing:
             with self._lock:
                 for module in missing:
-                    self._originals[module] = [*_put_on(module)]
+                    self._originals[module] = _tap_module(module)
         return bool(missing)
 
     def _take_off(self) -> None:
@@ -160,14 +160,16 @@ def send_lean_requests_by_tapped_clients() -> None:
     client_check.must_use_client, refusals.read_functions = is_tapped_or_must_use_client, functions_below_taps
 
 
-def _put_on(module: str) -> Iterator[tuple[Any, str, Any]]:
-    """Tap a module, and yield its original functions."""
+def _tap_module(module: str) -> list[tuple[Any, str, Any]]:
+    """Tap a module, and return its original functions."""
     if module == "botocore.client":
         send_lean_requests_by_tapped_clients()
+    originals: list[tuple[Any, str, Any]] = []
     for owner, name, wrapper in [*_patches(module)]:
         original: Any = cast("dict[str, Any]", vars(owner))[name]
         setattr(owner, name, wrapper(original))
-        yield owner, name, original
+        originals.append((owner, name, original))
+    return originals
 
 
 def _patches(module: str) -> Iterator[Patch]:

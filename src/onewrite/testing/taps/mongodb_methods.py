@@ -108,10 +108,10 @@ def may_find_nothing(request: Request) -> bool:
     """
     if request.transaction is not None or len(request.tables) != 1 or not request.arguments.get("upsert"):
         return False
-    return "filter" in request.arguments and not asks_for_nothing_but(request.arguments["filter"], ["_id"])
+    return "filter" in request.arguments and not has_only_equalities(request.arguments["filter"], ["_id"])
 
 
-def asks_for_nothing_but(query: object, fields: Sequence[str]) -> bool:
+def has_only_equalities(query: object, fields: Sequence[str]) -> bool:
     """Whether the filter tests exactly these fields, each for equality. MongoDB itself retries such an upsert after a duplicate-key error."""
     if not isinstance(query, Mapping) or set(cast("Mapping[str, Any]", query)) != set(fields):
         return False
