@@ -387,7 +387,7 @@ def test_failing_log_filter_loses_only_the_line(handler: Any, lines_lost: int, c
         assert identifiers(handler(sqs(["a", "x"]))) == ["id-x"]
     finally:
         logger.removeFilter(fails)
-    assert capsys.readouterr().err == "onewrite: a line of the log is lost: ValueError\n" * lines_lost
+    assert capsys.readouterr().err == "onewrite: a log line was lost: ValueError\n" * lines_lost
 
 
 # ---------------------------------------------------------------- the hook

@@ -350,7 +350,7 @@ def test_invalid_message_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="a str"):
         shop.fold([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested  # pyright: ignore[reportArgumentType]
     for given in (message(1), "m1", None):
-        with pytest.raises(InvalidMessage, match="fold takes the messages first, as a list"):
+        with pytest.raises(InvalidMessage, match="fold: expected a list of messages first"):
             shop.fold(given, "o")  # type: ignore[arg-type]  # the same  # pyright: ignore[reportArgumentType]
 
 
@@ -366,8 +366,8 @@ def test_an_entity_with_another_ledger_is_refused(shop: Shop) -> None:
     ("made", "error"),
     [
         ([], "returned a list"),
-        ({}, "names the entity"),
-        ({"finishes": None}, "finishes no step"),
+        ({}, "returned no (Key|filter)"),
+        ({"finishes": None}, "can't finish a step"),
     ],
 )
 def test_error_for_wrong_function_result_names_the_expected_one(shop: Shop, made: Any, error: str) -> None:

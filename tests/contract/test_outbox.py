@@ -245,9 +245,9 @@ def test_store_without_outbox_cannot_emit_and_hides_other_outboxes(make_shop: Ma
     shop, plain = make_shop(SeenIds(), OUTBOX), make_shop(SeenIds())
     shop.add(M1, "o", emit=[PAID])
     assert not [name for name in plain.get("o") or {} if name.startswith("ow_")]
-    with pytest.raises(ConfigurationError, match="no outbox"):
+    with pytest.raises(ConfigurationError, match=r"this store has none|has no outbox"):
         plain.add(M2, "o", emit=[PAID])
-    with pytest.raises(ConfigurationError, match="no outbox"):
+    with pytest.raises(ConfigurationError, match=r"this store has none|has no outbox"):
         plain.relay(Broker())
 
 
@@ -333,7 +333,7 @@ def test_unreadable_outbox_is_named_without_blocking_others(swept_shop: Shop, na
     swept_shop.put_raw("odd", **{**raw, **due, f"ow_{name}": value, **swept_shop.key("odd")})
     swept_shop.relay(broker).sweep()
     assert broker.said() == [("OrderPaid", 1)]
-    with pytest.raises(LedgerMismatch, match=r"doesn't contain an outbox's events|something other than events"):
+    with pytest.raises(LedgerMismatch, match=r"doesn't contain an outbox's events|other data than events"):
         swept_shop.relay(broker).flush("odd")
 
 

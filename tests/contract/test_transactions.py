@@ -158,7 +158,7 @@ def test_events_are_emitted_with_the_transaction(make_shop: MakeShop) -> None:
     for _ in range(2):
         shop.transact(M1, shop.adding("a", emit=paid), plain.adding("b"), shop.adding("c", emit=paid))
     assert [len((shop.raw(order) or {}).get("ow_events", [])) for order in "abc"] == [1, 0, 1]
-    with pytest.raises(ConfigurationError, match="no outbox"):
+    with pytest.raises(ConfigurationError, match="this store has none"):
         shop.transact(M2, shop.adding("a"), plain.adding("b", emit=paid))
 
 
@@ -249,17 +249,17 @@ def test_store_without_ledger_is_refused_without_an_inbox(make_shop: MakeShop) -
             write(M1, "a")
     assert plain.get("a") is not None
     assert numbers(plain, "a", "b") == [None, None]
-    with pytest.raises(ConfigurationError, match="emits no events"):
+    with pytest.raises(ConfigurationError, match="can't emit events"):
         make_shop(None, Outbox("shop/orders"))
 
 
 def test_transaction_without_participants_is_refused(shop: Shop) -> None:
-    with pytest.raises(InvalidUpdate, match="one participant at least"):
+    with pytest.raises(InvalidUpdate, match="at least one participant"):
         shop.transact(M1)
 
 
 def test_transaction_refuses_a_write_that_is_not_prepared(shop: Shop) -> None:
-    with pytest.raises(InvalidUpdate, match="not sent yet, and got a Applied"):
+    with pytest.raises(InvalidUpdate, match="got a Applied"):
         shop.transact(M2, shop.add(M1, "a"))
 
 

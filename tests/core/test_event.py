@@ -93,7 +93,7 @@ def test_body_without_an_exact_json_form_is_refused(body: Any) -> None:
 @pytest.mark.parametrize("value", [{1}, Line, Model], ids=["set", "class", "model"])
 def test_value_without_json_is_named_by_its_type(value: object) -> None:
     """A default= of the user's that calls as_json for all other types gets this error, too."""
-    with pytest.raises(InvalidUpdate, match=rf"JSON has nothing for a {type(value).__name__}\b"):
+    with pytest.raises(InvalidUpdate, match=rf"JSON has no form for a {type(value).__name__}\b"):
         as_json(value)
 
 
@@ -106,7 +106,7 @@ def test_decimal_is_exact_in_any_context() -> None:
 def test_body_too_large_for_the_broker_is_refused_at_emit() -> None:
     outbox = Outbox("o", largest_event=10)
     assert _body("é" * 4, outbox) == '"éééé"'
-    with pytest.raises(InvalidUpdate, match="has 12 bytes, and this outbox takes 10"):
+    with pytest.raises(InvalidUpdate, match="has 12 bytes, but this outbox accepts at most 10"):
         _body("é" * 5, outbox)
     assert _body(1, Outbox("o", largest_event=1)) == "1"
 
@@ -148,7 +148,7 @@ def test_event_has_its_time_cause_and_nonce() -> None:
 
 @pytest.mark.parametrize("emit", [Event("A", 1), "A", [Event("A", 1), None]], ids=repr)
 def test_invalid_list_of_events_is_refused(emit: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="takes a list of events"):
+    with pytest.raises(InvalidUpdate, match="expected a list of events"):
         make_emission(make_emitter(OUTBOX, "ow_l"), [M1], emit, NOW, "call")
 
 
@@ -182,5 +182,5 @@ def test_invalid_outbox_is_refused(arguments: Any) -> None:
 
 def test_store_refuses_an_outbox_of_another_type() -> None:
     wrong: Any = "shop/orders"
-    with pytest.raises(ConfigurationError, match="give an Outbox"):
+    with pytest.raises(ConfigurationError, match="expected an Outbox"):
         make_emitter(wrong, "ow_l")

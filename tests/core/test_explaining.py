@@ -136,5 +136,5 @@ def test_explain_refuses_an_invalid_call() -> None:
                 store.explain(wrong, Key=KEY)
         with pytest.raises(ConfigurationError, match="this call sends no request"):
             store.explain("fold", [], dict)
-        with pytest.raises(ConfigurationError, match="given an asynchronous function"):
+        with pytest.raises(ConfigurationError, match="can't await an asynchronous function"):
             store.explain("fold", [M1, M2], later)

@@ -98,5 +98,5 @@ def test_source_contains_the_key_of_its_entity(key: str, parts: list[tuple[str, 
     ],
 )
 def test_key_is_not_read_from_a_foreign_source(source: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no source of the outbox"):
+    with pytest.raises(ConfigurationError, match="isn't a source of the outbox"):
         parse_source(source, OUTBOX)

@@ -92,7 +92,7 @@ def test_who_always_comes_second_is_told_to_come_again() -> None:
 def test_too_large_finish_is_reported_if_item_is_unreadable(
     ledger: Ledger,
 ) -> None:
-    with pytest.raises(EntityTooLarge, match="not known"):
+    with pytest.raises(EntityTooLarge, match="isn't known"):
         play(finish(table(ledger), M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
 
 
@@ -122,4 +122,4 @@ def test_error_reports_failed_effect_and_failed_release() -> None:
     assert isinstance(flow.throw(TimeoutError("no answer")), Call)
     with pytest.raises(TimeoutError, match="no answer") as raised:
         flow.throw(failure("ThrottlingException"))
-    assert "stays until its lease ends" in raised.value.__notes__[0]
+    assert "stays open until its lease ends" in raised.value.__notes__[0]

@@ -61,5 +61,5 @@ def test_deadline_includes_the_time_of_each_attempt() -> None:
 
 @pytest.mark.parametrize("deadline", [30, None])
 def test_deadline_must_be_a_timedelta(deadline: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"deadline={deadline!r}: give a timedelta"):
+    with pytest.raises(ConfigurationError, match=rf"deadline={deadline!r}: expected a timedelta"):
         Backoff(deadline, lambda: 0.0, Clock())

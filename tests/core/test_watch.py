@@ -69,4 +69,4 @@ def test_failing_log_filter_does_not_affect_the_write(monkeypatch: pytest.Monkey
         Watch(SKEW).clock(NOW, NOW + 7 * HOURS)
     finally:
         logger.removeFilter(fails)
-    assert is_closed or stderr.getvalue() == "onewrite: a line of the log is lost: ValueError\n"
+    assert is_closed or stderr.getvalue() == "onewrite: a log line was lost: ValueError\n"

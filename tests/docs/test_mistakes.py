@@ -118,8 +118,8 @@ def test_wrong_identity_or_function_is_refused_at_once(make: Callable[[], object
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("orders", SeenIds()), "'orders'.*a name is no table: give the table itself, as in boto3.resource"),
-        ((SeenIds(), SimpleNamespace(name="orders", update_item=print)), "the table comes first, and a ledger behind it"),
+        (("orders", SeenIds()), "'orders'.*expected a table, got its name. Pass for example boto3.resource"),
+        ((SeenIds(), SimpleNamespace(name="orders", update_item=print)), "expected a table first, got a ledger"),
         ((SQS, SeenIds()), "expected a client of dynamodb, got one of sqs"),
         ((boto3.resource("dynamodb", region_name="eu-west-1"), SeenIds()), "expected a table, got a resource"),
         ((object(), SeenIds()), "has no update_item. Pass a boto3 Table"),
@@ -133,13 +133,13 @@ def test_wrong_table_is_refused_at_once(guard: Any, given: tuple[Any, Any], said
 
 def test_guarded_table_is_refused_as_a_table(table: Any, collection: Any) -> None:
     again: Any = GuardedTable
-    with pytest.raises(ConfigurationError, match="this is guarded already: give the table that it was made of"):
+    with pytest.raises(ConfigurationError, match=r"got a guarded store\. Pass the table itself"):
         again(GuardedTable(table, SeenIds()), SeenIds())
     with pytest.raises(ConfigurationError, match="table_name=3: expected the name of the table"):
         again(table.meta.client, SeenIds(), table_name=3)
     with pytest.raises(ConfigurationError, match="Use GuardedTable"):
         GuardedCollection(table, SeenIds())
-    with pytest.raises(ConfigurationError, match="guarded already: give the collection"):
+    with pytest.raises(ConfigurationError, match=r"got a guarded store\. Pass the collection"):
         GuardedCollection(GuardedCollection(collection, SeenIds()), SeenIds())
 
 
@@ -158,9 +158,9 @@ def test_other_mongodb_object_is_refused_as_a_collection() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("orders", SeenIds()), "'orders'.*a name is no collection: give the collection itself"),
-        ((SeenIds(), object()), "the collection comes first, and a ledger behind it"),
-        ((SeenIds, SeenIds()), "SeenIds.*this is a class: give a collection"),
+        (("orders", SeenIds()), "'orders'.*expected a collection, got its name"),
+        ((SeenIds(), object()), "expected a collection first, got a ledger"),
+        ((SeenIds, SeenIds()), "SeenIds.*expected a collection, got a class"),
         ((object(), SeenIds()), "has no update_one"),
     ],
 )
@@ -172,7 +172,7 @@ def test_wrong_collection_is_refused_at_once(guard: Any, given: tuple[Any, Any],
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"outbox": Outbox}, r"outbox=.*give an Outbox, as in outbox=Outbox\("),
+        ({"outbox": Outbox}, r"outbox=.*expected an Outbox, for example outbox=Outbox\("),
         ({"tombstones": timedelta(days=1)}, "expected Tombstones"),
         ({"clock": 1.0}, "clock=1.0: expected a function"),
     ],
@@ -191,9 +191,9 @@ def test_class_in_place_of_an_instance_is_refused(table: Any, collection: Any, o
 @pytest.mark.parametrize(
     ("store", "said"),
     [
-        ("inbox", "'inbox'.*a name is no store"),
-        (SeenIds(), "the store comes first, and a ledger behind it"),
-        (Inbox, "this is a class"),
+        ("inbox", "'inbox'.*expected a store, got its name"),
+        (SeenIds(), "expected a store first, got a ledger"),
+        (Inbox, "got a class"),
         (boto3.client("dynamodb", region_name="eu-west-1"), "a low-level client with table_name="),
     ],
 )
@@ -216,18 +216,24 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda store: store.begin(M1, "a", Key=KEY, lease=60, safe_for=timedelta(0)),
         "lease=60: expected a timedelta",
     ),
-    "no effect": (lambda store: store.perform(M1, "a", 5, Key=KEY, then=dict, **STEP), "the effect is a int: give a"),
-    "no then": (lambda store: store.perform(M1, "a", print, Key=KEY, then={}, **STEP), "then= is a dict: give a function"),
-    "one to fold": (lambda store: store.fold(M1, dict), "fold takes the messages first, as a list, and got a Message"),
-    "no function": (lambda store: store.fold([M1], {"Key": KEY}), "fold takes a function behind the messages, and got a"),
+    "no effect": (
+        lambda store: store.perform(M1, "a", 5, Key=KEY, then=dict, **STEP),
+        "the effect: expected a function, got a int",
+    ),
+    "no then": (
+        lambda store: store.perform(M1, "a", print, Key=KEY, then={}, **STEP),
+        "then=: expected a function, got a dict",
+    ),
+    "one to fold": (lambda store: store.fold(M1, dict), "fold: expected a list of messages first, got a Message"),
+    "no function": (lambda store: store.fold([M1], {"Key": KEY}), "fold: expected a function after the messages, got a"),
     "a message to release": (lambda store: store.release(M1), "release: expected the Begun that begin returned, got"),
     "a message to finish": (
         lambda store: store.record(M1, Key=KEY, finishes=M1),
         "finishes=: expected the Begun or Uncertain that begin returned",
     ),
-    "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"write emit=\[Event\("),
+    "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"Write emit=\[Event\("),
     "the writes first": (lambda _: untyped.transact_items([], M1), "expected a Message, got list"),
-    "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "and got a Prepared"),
+    "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "got a Prepared"),
 }
 OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "the filter first": (lambda store: store.update_one(ONE, M1, {}), "expected a Message, got dict"),
@@ -236,8 +242,8 @@ OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "a filter of text": (lambda store: store.delete_one(M1, "o-1"), "The filter is a str"),
     "a message to find": (lambda store: store.find_one(M1), "give it the filter alone"),
     "a step's name last": (lambda store: store.begin(M1, ONE, "charge", **STEP), "the step's name is {'_id': 1}"),
-    "the function first": (lambda store: store.fold(dict, [M1]), "fold takes the messages first"),
-    "no inbox": (lambda store: untyped.transact_documents(M1, [store.recording(ONE)], inbox=store), "give an Inbox"),
+    "the function first": (lambda store: store.fold(dict, [M1]), "fold: expected a list of messages first"),
+    "no inbox": (lambda store: untyped.transact_documents(M1, [store.recording(ONE)], inbox=store), "expected an Inbox"),
 }
 
 

@@ -88,7 +88,7 @@ def test_an_entity_that_a_large_event_would_fill_says_so(held: Any) -> None:
     guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), is_async=False)
     flow = guarded.write(Message("m6"), CLOSE, emit=[Event("A", "x" * 1000)])
     with pytest.raises(
-        EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
+        EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and publish the pending events"
     ):
         play(flow, too_large(), refusal(held or None))
 
@@ -98,7 +98,7 @@ def test_an_entity_that_a_large_event_would_fill_says_so(held: Any) -> None:
 )
 def test_unreadable_entity_is_still_too_large(answer: Any) -> None:
     error = too_large()
-    with pytest.raises(EntityTooLarge, match="its present size is not known") as raised:
+    with pytest.raises(EntityTooLarge, match="its current size isn't known") as raised:
         play(flows(SeenIds()).write(M5, CLOSE), error, answer)
     assert raised.value.__cause__ is error
 

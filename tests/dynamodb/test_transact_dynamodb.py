@@ -193,7 +193,7 @@ def test_invalid_write_can_be_a_redelivery(reason: Any) -> None:
 
 def test_oversized_write_is_no_gap_if_the_item_is_unreadable() -> None:
     client = Client(cancelled(TOO_LARGE, None), failure("AccessDeniedException"))
-    with pytest.raises(EntityTooLarge, match="not known"):
+    with pytest.raises(EntityTooLarge, match="isn't known"):
         sent(client, writes(client, InSequence()))
 
 
@@ -247,7 +247,7 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
 @pytest.mark.parametrize(
     ("native", "complaint"),
     [
-        ({"Key": {"id": "a"}}, "nothing to record"),
+        ({"Key": {"id": "a"}}, "can't record a message"),
         ({"Key": {"id": "a"}, "UpdateExpression": "SET ow_tombstone = :n"}, "onewrite's own"),
         ({"Key": {"ow_l": "a"}, "UpdateExpression": "SET n = :n"}, "onewrite's own"),
         ({"Key": {"id": "a"}, "ExpressionAttributeValues": {":ow_a": 1}}, "begins as the ledger's own"),

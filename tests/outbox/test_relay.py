@@ -237,7 +237,7 @@ def test_asynchronous_publisher_of_a_blocking_relay_is_refused(collection: Any) 
 
     wrong: Any = publish
     emit(collection, 1)
-    with pytest.raises(ConfigurationError, match="guard the store with the Async class"):
+    with pytest.raises(ConfigurationError, match="or use the asynchronous store"):
         Relay(store(collection), wrong).sweep()
 
 

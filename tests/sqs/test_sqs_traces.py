@@ -222,4 +222,4 @@ def test_failing_log_filter_loses_only_log_lines(
         logger.removeFilter(logs_nothing)
     assert sorted(stored.body for stored in sqs.dead) == ["bad", "early"]
     assert caplog.records == []
-    assert set(capsys.readouterr().err.splitlines()) == {"onewrite: a line of the log is lost: AttributeError"}
+    assert set(capsys.readouterr().err.splitlines()) == {"onewrite: a log line was lost: AttributeError"}

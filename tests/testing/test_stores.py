@@ -65,16 +65,16 @@ def test_collection_with_unacknowledged_writes_is_refused() -> None:
 
 @pytest.mark.parametrize(("guard", "client"), [(GuardedTable, AsyncTable), (GuardedCollection, AsyncCollection)])
 def test_async_client_is_refused_by_blocking_guard(guard: Any, client: type[Any]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{client.__name__} is asynchronous: guard it with the Async class"):
+    with pytest.raises(ConfigurationError, match=f"{client.__name__} is asynchronous. Guard it with AsyncGuarded"):
         guard(client(), SeenIds())
 
 
 def test_blocking_client_is_refused_by_async_guard() -> None:
     table = boto3.resource("dynamodb", region_name="eu-west-1").Table("orders")
-    with pytest.raises(ConfigurationError, match="is not asynchronous: guard it with the class without Async"):
+    with pytest.raises(ConfigurationError, match=r"isn't asynchronous\. Guard it with Guarded"):
         AsyncGuardedTable(table, SeenIds())
     client: MongoClient[Any] = MongoClient(connect=False)
-    with client, pytest.raises(ConfigurationError, match="Collection is not asynchronous: guard it with the class without"):
+    with client, pytest.raises(ConfigurationError, match=r"Collection isn't asynchronous\. Guard it with Guarded"):
         AsyncGuardedCollection(client["shop"]["stock"], SeenIds())
 
 

@@ -56,7 +56,9 @@ class Event:
         if self.name is not None and type(self.name) is not str:
             object.__setattr__(self, "name", str.__str__(self.name))
         if not self.type.isprintable() and _CONTROL.search(self.type):
-            raise InvalidUpdate(f"Event.type {self.type!r} has a control character, which no CloudEvent may have there.")
+            raise InvalidUpdate(
+                f"Event.type {self.type!r} has a control character, which a CloudEvent's type can't have. Remove it."
+            )
 
 
 Emit: TypeAlias = Sequence[Event] | None  # the argument emit= of a write
@@ -92,8 +94,8 @@ def as_json(value: object) -> object:
             return dump(mode="json")
         case _:
             raise InvalidUpdate(
-                f"JSON has nothing for a {type(value).__name__}: convert it where the event is made, or give the Outbox a default= "
-                "that does."
+                f"JSON has no form for a {type(value).__name__}. Convert it before you create the event, or pass Outbox(default=...), "
+                "which converts it."
             )
 
 
@@ -119,11 +121,11 @@ class Outbox:
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.name), str) or not _REFERENCE.fullmatch(self.name):
             raise ConfigurationError(
-                f"Outbox({self.name!r}): give a name that can begin a URI reference, such as shop/orders: letters, digits and any of "
-                "/ - . _ ~ :"
+                f"Outbox({self.name!r}): expected a name that can begin a URI reference, for example 'shop/orders': letters, digits, "
+                "and any of / - . _ ~ :"
             )
         if type(self.shards) is not int or not 1 <= self.shards <= _MAX_SHARDS:
-            raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MAX_SHARDS} partitions.")
+            raise ConfigurationError(f"Outbox(shards={self.shards!r}): must be between 1 and {_MAX_SHARDS}.")
         self._check_options()
         object.__setattr__(self, "name", plain(self.name))
         object.__setattr__(self, "label", make_outbox_label(self.name))
@@ -134,11 +136,13 @@ class Outbox:
     def _check_options(self) -> None:
         index, largest, default = cast("tuple[object, ...]", (self.index, self.largest_event, self.default))
         if index is not None and (not isinstance(index, str) or not index):
-            raise ConfigurationError(f"Outbox(index={index!r}): give the name of an index of the table, or None.")
+            raise ConfigurationError(f"Outbox(index={index!r}): expected the name of an index of the table, or None.")
         if largest is not None and (type(largest) is not int or largest < 1):
-            raise ConfigurationError(f"Outbox(largest_event={largest!r}): give a number of bytes, or None.")
+            raise ConfigurationError(f"Outbox(largest_event={largest!r}): expected a number of bytes, or None.")
         if not callable(default):
-            raise ConfigurationError(f"Outbox(default={default!r}): give a function of a value, as json.dumps takes it.")
+            raise ConfigurationError(
+                f"Outbox(default={default!r}): expected a function of a value, like the default= of json.dumps."
+            )
 
     def _convert(self, value: object) -> object:
         json_value = self.default(value)
@@ -157,7 +161,7 @@ class Emission(NamedTuple):
 
 def require_outboxes(outboxes: T | None) -> T:
     if outboxes is None:
-        raise ConfigurationError("This store has no outbox: make it with outbox=Outbox(...).")
+        raise ConfigurationError("This store has no outbox. Create it with outbox=Outbox(...).")
     return outboxes
 
 
@@ -176,10 +180,10 @@ def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
     if outbox is None:
         return None
     if not isinstance(cast("object", outbox), Outbox):
-        raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
+        raise ConfigurationError(f"outbox={outbox!r}: expected an Outbox, for example outbox=Outbox('shop/orders').")
     if not attribute:
         raise ConfigurationError(
-            "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
+            "A store without a ledger can't emit events, because a redelivery would emit them again. Pass a ledger."
         )
     name = read_ledger_name(attribute)
     return Emitter(outbox, f"in {len(name)}:{name} " if name else "")
@@ -198,8 +202,8 @@ def _find_cause(event: Event, messages: Sequence[Message]) -> Message:
         return matches[0]
     reason = "names several of them" if matches else "is none of them"
     raise ConfigurationError(
-        f"An event of a fold belongs to one of the messages that were given to its function, and the cause of {event.type!r} {reason}: "
-        "write Event(..., cause=message)."
+        f"The cause of an event in a fold must be one of the messages that the function received, but that of {event.type!r} {reason}. "
+        "Write Event(..., cause=message)."
     )
 
 
@@ -210,7 +214,7 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
     """
     events = _check_events(argument)
     if emitter is None:
-        raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
+        raise ConfigurationError("emit= needs an outbox, and this store has none. Create it with outbox=Outbox(...).")
     outbox, prefix = emitter
     if not events:
         return Emission(outbox.label)
@@ -252,7 +256,7 @@ def _check_events(events: object) -> Sequence[Event]:
     argument = cast("Sequence[object]", events) if isinstance(events, list | tuple) else (events,)
     for event in argument:
         if not isinstance(event, Event) or argument is not events:
-            raise InvalidUpdate(f"emit= takes a list of events, and got a {type(event).__name__}: write emit=[Event(...)].")
+            raise InvalidUpdate(f"emit=: expected a list of events, got a {type(event).__name__}. Write emit=[Event(...)].")
     return cast("Sequence[Event]", argument)
 
 
@@ -268,7 +272,10 @@ def _make_event_keys(causes: Sequence[Message], events: Sequence[Event]) -> list
         if event.name is None:
             counts[cause, event.type] = place + 1
     if len(set(zip(cause_ids, keys, strict=True))) < len(keys):
-        raise InvalidUpdate("Two events of one write have the same name: consumers would take them for one.")
+        raise InvalidUpdate(
+            "Two events of one write have the same name, so consumers would treat one as a duplicate. Give each its own "
+            "name."
+        )
     return keys
 
 
@@ -287,11 +294,11 @@ def _encode_body(outbox: Outbox, event: Event) -> str:
     except InvalidUpdate:
         raise
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidUpdate(f"The body of event {event.type!r} has no form in JSON: {error}.") from error
+        raise InvalidUpdate(f"The body of event {event.type!r} can't be converted to JSON: {error}.") from error
     if outbox.largest_event is not None and (size := len(text.encode())) > outbox.largest_event:
         raise InvalidUpdate(
-            f"The body of event {event.type!r} has {size} bytes, and this outbox takes {outbox.largest_event}, because a broker "
-            "would refuse it forever: put the large part where the consumer can fetch it, and emit its address."
+            f"The body of event {event.type!r} has {size} bytes, but this outbox accepts at most {outbox.largest_event}, because the "
+            "broker would always refuse it. Store the large part where consumers can read it, and emit its address."
         )
     return text
 
@@ -317,7 +324,7 @@ def _check_keys(members: dict[object, object]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidUpdate(
-            f"Two keys of the event's body are {twice!r} in JSON, where a key is a text: readers would lose one of them."
+            f"Two keys of the event's body are {twice!r} in JSON, so readers would lose one of them. Use different keys."
         )
 
 
@@ -329,20 +336,21 @@ def _convert_decimal(value: Decimal) -> int | float:
             return int(value)
         if Decimal(repr(number)) == value:
             return number
-    raise InvalidUpdate(f"The number {value} would be rounded by readers of JSON: emit it as text.")
+    raise InvalidUpdate(f"The number {value} would be rounded by many JSON readers. Emit it as a string.")
 
 
 def _check_text(field_name: str, value: object) -> None:
     if not isinstance(value, str) or not value:
         fault = "empty" if value == "" else f"a {type(value).__name__}"
-        raise InvalidUpdate(f"Event.{field_name} is {fault}: give it a text.")
+        raise InvalidUpdate(f"Event.{field_name} is {fault}. Pass a string.")
     try:
         length = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
-        raise InvalidUpdate(f"Event.{field_name} has a lone surrogate, which no database stores.") from error
+        raise InvalidUpdate(f"Event.{field_name} has a lone surrogate, which no database stores. Remove it.") from error
     if length > Message.max_text_bytes:
         raise InvalidUpdate(
-            f"Event.{field_name} has {length} bytes, and at most {Message.max_text_bytes} are allowed, as in an id: put what is long into the body."
+            f"Event.{field_name} has {length} bytes, but at most {Message.max_text_bytes} are allowed, like in an ID. Put long text "
+            "into the body."
         )
 
 

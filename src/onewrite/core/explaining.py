@@ -54,7 +54,7 @@ def first_request(
     if not isinstance(verb, str) or verb not in verbs:
         raise ConfigurationError(
             f"explain({verb!r}): expected the name of a method first, one of {', '.join(verbs)}. Write "
-            f"explain({verbs[0]!r}, message, ...), with what the method takes."
+            f"explain({verbs[0]!r}, message, ...), with the method's arguments."
         )
     counter = meter.set(None)
     try:
@@ -63,11 +63,11 @@ def first_request(
         if iscoroutine(call):
             call.send(None)  # ends at once, unless a fold's function waits
             call.close()
-            raise ConfigurationError("explain can't wait for the function of a fold: pass it a function that doesn't wait.")
+            raise ConfigurationError("explain can't await the function of a fold. Pass a plain function.")
     except _FirstRequest as request:
         return request.arguments
     except StopIteration:
         pass
     finally:
         meter.reset(counter)
-    raise ConfigurationError("explain: this call sends no request, so there is none to show.")
+    raise ConfigurationError("explain: this call sends no request.")

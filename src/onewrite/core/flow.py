@@ -205,9 +205,11 @@ def execute(step: FlowStep, target: object, sleep: Callable[[float], None], coun
     if isinstance(result, CoroutineType):
         result.close()  # it wasn't awaited, so nothing was sent
         if isinstance(step, Call):
-            raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
+            raise ConfigurationError(
+                f"{type(target).__name__} is asynchronous. Guard it with AsyncGuardedTable or AsyncGuardedCollection."
+            )
         raise ConfigurationError(
-            "A blocking store was given an asynchronous function: guard the store with the Async class."
+            "A blocking store can't await an asynchronous function. Pass a plain function, or use the asynchronous store."
         )
     return result
 
@@ -226,7 +228,7 @@ async def execute_async(
         return await result
     if isinstance(step, Call):
         raise ConfigurationError(
-            f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
+            f"{type(target).__name__} isn't asynchronous, and has sent the request. Guard it with GuardedTable or GuardedCollection."
         )
     return result
 
@@ -246,9 +248,11 @@ def check_awaited(target: object, method: str, *, is_async: bool) -> None:
     home = kind.__module__
     must_await = is_asynchronous(target, method)
     if must_await and not is_async:
-        raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
+        raise ConfigurationError(
+            f"{kind.__name__} is asynchronous. Guard it with AsyncGuardedTable or AsyncGuardedCollection."
+        )
     if is_async and not must_await and home.startswith(_BLOCKING_HOMES):
-        raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
+        raise ConfigurationError(f"{kind.__name__} isn't asynchronous. Guard it with GuardedTable or GuardedCollection.")
 
 
 # --- a call to which a missing entity is an answer -----------------------------------------------------------------------
@@ -264,6 +268,6 @@ def split_missing_ok(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool
     missing_ok = cast("object", native[MISSING_OK])
     if not isinstance(missing_ok, bool):
         raise InvalidUpdate(
-            f"missing_ok={missing_ok!r}: give True where a missing entity is an answer, and leave it out otherwise."
+            f"missing_ok={missing_ok!r}: expected True if a missing entity settles the message. Otherwise, omit it."
         )
     return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok

@@ -44,7 +44,7 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
     for message in messages:
         if not isinstance(cast("object", message), Message):
             kind = type(cast("object", message)).__name__
-            raise InvalidMessage(f"fold takes a list of messages, and one of them is a {kind}: make it a Message.")
+            raise InvalidMessage(f"fold: expected a list of messages, but one is a {kind}. Convert it to a Message.")
     return by_sequence(messages)
 
 
@@ -209,12 +209,12 @@ def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flo
     """Write the messages in as few writes as possible. The outcomes are in the order of the messages."""
     if isinstance(cast("object", messages), Message | str) or not isinstance(cast("object", messages), Iterable):
         raise InvalidMessage(
-            f"fold takes the messages first, as a list, and got a {type(messages).__name__}: write fold([message, ...], function)."
+            f"fold: expected a list of messages first, got a {type(messages).__name__}. Write fold([message, ...], function)."
         )
     if not callable(function):
         raise InvalidUpdate(
-            f"fold takes a function behind the messages, and got a {type(cast('object', function)).__name__}: write lambda fresh: {{...}}, "
-            "which returns the arguments of one write."
+            f"fold: expected a function after the messages, got a {type(cast('object', function)).__name__}. Pass for example lambda "
+            f"fresh: {{...}}, which returns the arguments of one write."
         )
     message_list, call, outcomes = [*messages], _Fold(engine, function), dict[int, Outcome]()
     order = order_messages(message_list)
@@ -224,15 +224,13 @@ def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flo
         first_places.setdefault(_identify(message, entry), place)
         for place, (message, entry) in enumerate(zip(message_list, entries, strict=True))
     ]
-    limit_messages = engine.limit_messages(entries[0]) if entries else 0
+    max_messages = engine.limit_messages(entries[0]) if entries else 0
     places = [place for place in order if firsts[place] == place]
     while places:
-        chunk = [
-            Member(place, message_list[place], call.make_entry(message_list[place])) for place in places[:limit_messages]
-        ]
+        chunk = [Member(place, message_list[place], call.make_entry(message_list[place])) for place in places[:max_messages]]
         chunk_outcomes = yield from call.write_chunk(chunk)
         if chunk_outcomes is None:
-            limit_messages = max(1, len(chunk) // 2)
+            max_messages = max(1, len(chunk) // 2)
         else:
             outcomes |= chunk_outcomes
             places = places[len(chunk) :]
@@ -350,25 +348,27 @@ class _Fold:
         result = yield Do(self._function, ([*messages],))
         if not isinstance(result, Mapping):
             raise InvalidUpdate(
-                f"The function of a fold returned a {type(result).__name__}: return a dict with the arguments of the write."
+                f"The function of a fold returned a {type(result).__name__}. Return a dict with the arguments of the write."
             )
         native, self._missing_ok = split_missing_ok(cast("Native", result))
         arguments = {**native}
         self._emit = arguments.pop("emit", None)
         if "finishes" in arguments:
-            raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
+            raise InvalidUpdate(
+                "A fold can't finish a step. Finish the step of each message with update_item or update_one."
+            )
         if self._emit is not None:
             # This is checked even for one message, so a mistake is found before a larger batch arrives.
             check_causes(messages, self._emit)
         name, canonical = self._engine.entity_argument, self._engine.canonical
         if not arguments.get(name):
-            raise InvalidUpdate(f"The function of a fold names the entity: return its {name} beside the update.")
+            raise InvalidUpdate(f"The function of a fold returned no {name}. Return the {name} together with the update.")
         entity = copy_value(self._engine.read_key(arguments))  # the function can reuse its dict for a different entity
         if self._entity is ABSENT:
             self._entity = entity
         elif canonical(self._entity) != canonical(entity):
             raise InvalidUpdate(
-                f"The function of a fold named {entity!r} after {self._entity!r}: a fold writes to one entity. Group the messages by "
-                "entity, and fold each group."
+                f"The function of a fold returned the entity {entity!r} after {self._entity!r}, but a fold writes to one entity. Group "
+                "the messages by entity, and fold each group."
             )
         self._native = arguments

@@ -151,7 +151,7 @@ def is_other_version(text: object) -> bool:
 
 
 def describe_other_version(attribute: str, text: object) -> str:
-    return f"{attribute!r} is labelled {text!r}, and this version of onewrite knows {FORMAT!r} only: use the version that wrote it."
+    return f"{attribute!r} is labelled {text!r}, but this version of onewrite only knows {FORMAT!r}. Use the version that wrote it."
 
 
 def is_label(text: object) -> bool:

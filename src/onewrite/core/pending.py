@@ -204,8 +204,8 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     is_in_time = due is None or (events and _is_moment(due))
     if events is None or not is_counted or not is_in_time or None in outbox_fields.values():
         raise LedgerMismatch(
-            "The outbox of an entity holds something other than events and their count: another writer uses its names. Repair the "
-            "entity."
+            "The entity's outbox contains other data than events and their count, so another writer uses its names. Repair the entity, "
+            "and make the other writer use other names."
         )
     tombstone = read_tombstone(fields[TOMBSTONE]) if TOMBSTONE in fields else None
     return Box(entity, origin, count, incarnation, events, due, tombstone)
@@ -234,7 +234,7 @@ def parse_source(source: str, outbox: str) -> list[KeyAttribute]:
     matches = [re.fullmatch("([^=]+)=([A-Z]):(.*)", part) for part in parts]
     if not source.startswith(f"{outbox}/") or not matches or not all(matches):
         raise ConfigurationError(
-            f"{source!r} is no source of the outbox {outbox!r}: name it as an event of the entity does."
+            f"{source!r} isn't a source of the outbox {outbox!r}. Pass the source that an event of the entity has."
         )
     return [KeyAttribute(unquote(part[1]), part[2], part[3]) for part in matches if part is not None]
 

@@ -137,7 +137,7 @@ def perform(
     check_message(message)
     for role, function in (("the effect", effect), ("then=", then)):
         if not callable(function):
-            raise InvalidUpdate(f"perform: {role} is a {type(cast('object', function)).__name__}: give a function.")
+            raise InvalidUpdate(f"perform: {role}: expected a function, got a {type(cast('object', function)).__name__}.")
     step = yield from begin(engine, message, name, native, lease=lease, safe_for=safe_for)
     if not isinstance(step, Begun):
         return step
@@ -155,7 +155,7 @@ def perform(
         try:
             yield from release(engine, kept_step, sent=True)
         except Exception as second_error:
-            error.add_note(f"The step could not be released either, and stays until its lease ends: {second_error!r}")
+            error.add_note(f"The step couldn't be released either, so it stays open until its lease ends: {second_error!r}")
         raise
 
 

@@ -81,18 +81,22 @@ def check_inbox_store(store: object, table_name: object) -> None:
 def _check(name: str, expected: str, example: str, argument: object) -> None:
     if isinstance(argument, str):
         raise ConfigurationError(
-            f"{name}({argument!r}, ...): a name is no {expected}: give the {expected} itself, as in {example}."
+            f"{name}({argument!r}, ...): expected a {expected}, got its name. Pass for example {example}."
         )
     if isinstance(argument, type):
-        raise ConfigurationError(f"{name}({argument.__name__}, ...): this is a class: give a {expected}, as in {example}.")
+        raise ConfigurationError(
+            f"{name}({argument.__name__}, ...): expected a {expected}, got a class. Pass for example {example}."
+        )
     if isinstance(getattr(argument, "terms", None), Terms):
-        raise ConfigurationError(f"{name}({argument!r}, ...): the {expected} comes first, and a ledger behind it.")
+        raise ConfigurationError(
+            f"{name}({argument!r}, ...): expected a {expected} first, got a ledger. Pass the ledger second."
+        )
     if type(argument).__name__ in ("GuardedTable", "AsyncGuardedTable", "GuardedCollection", "AsyncGuardedCollection"):
         raise ConfigurationError(
-            f"{name}: this is guarded already: give the {expected} that it was made of, as in {example}."
+            f"{name}: expected a {expected}, got a guarded store. Pass the {expected} itself, for example {example}."
         )
     if argument is None:
-        raise ConfigurationError(f"{name}(None, ...): give the {expected}, as in {example}.")
+        raise ConfigurationError(f"{name}(None, ...): expected a {expected}, for example {example}.")
 
 
 def _find_package(argument: object) -> str:

@@ -119,7 +119,7 @@ class Backoff:
 
     def __init__(self, deadline: timedelta, chance: Callable[[], float], clock: Callable[[], float]) -> None:
         if not isinstance(cast("object", deadline), timedelta):
-            raise ConfigurationError(f"deadline={deadline!r}: give a timedelta, as in timedelta(seconds=30).")
+            raise ConfigurationError(f"deadline={deadline!r}: expected a timedelta, for example timedelta(seconds=30).")
         self._clock = clock
         self._chance = chance
         self._end = clock() + deadline.total_seconds()
@@ -212,7 +212,9 @@ class Transaction(ABC, Generic[P, W, R]):
         for place, participant in enumerate(self.participants):
             store, step = participant.store, self.steps.get(place, NO_STEP)
             if not store.has_ledger and participant.method == "recording":
-                raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
+                raise InvalidUpdate(
+                    "A store without a ledger can't record a message. Use updating(...) instead, or omit this participant."
+                )
             entry = None if store.has_ledger else UNGUARDED
             write = new_write(
                 store, self.message, participant.entity, step, emit=participant.emit, entry=entry, name=name, place=place
@@ -284,12 +286,12 @@ class Transaction(ABC, Generic[P, W, R]):
             wrong = [write for write in writes if not isinstance(write, self.kind)]
         if wrong:
             raise InvalidUpdate(
-                f"transact takes the message first and a list of writes behind it, of guarded {self.stores} and not sent yet, and got a "
-                f"{type(wrong[0]).__name__}: write {self.instead}."
+                f"transact: expected a message and a list of prepared writes of guarded {self.stores}, got a {type(wrong[0]).__name__}. "
+                f"Write {self.instead}."
             )
         if not writes:
             raise InvalidUpdate(
-                "A transaction of no writes would say nothing of the message: give it one participant at least."
+                "transact: expected at least one participant, got an empty list. Without a write, no entity would remember the message."
             )
         return cast("tuple[P, ...]", writes)
 
@@ -297,7 +299,7 @@ class Transaction(ABC, Generic[P, W, R]):
 def _check_stores(participants: Sequence[PreparedWrite[Any]], inbox: Inbox | None, *, is_async: bool) -> None:
     if inbox is not None and not isinstance(cast("object", inbox), Inbox):
         raise ConfigurationError(
-            f"inbox={inbox!r}: give an Inbox, as in inbox=Inbox(table, consumer='billing', retention=...)."
+            f"inbox={inbox!r}: expected an Inbox, for example inbox=Inbox(table, consumer='billing', retention=...)."
         )
     for participant in participants:
         if participant.store.is_async is not is_async:
@@ -305,12 +307,13 @@ def _check_stores(participants: Sequence[PreparedWrite[Any]], inbox: Inbox | Non
             raise ConfigurationError(f"These stores are {'not ' if is_async else ''}asynchronous: use {right}.")
         if inbox is None and not participant.store.has_ledger:
             raise ConfigurationError(
-                "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
+                "A participant without a ledger needs inbox=Inbox(...). Otherwise, a redelivery couldn't be distinguished from a new "
+                "message."
             )
 
 
 _REASONS = {
-    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a write of its own."
+    "finishes": "a refused transaction would leave the step open although its effect has happened. Finish the step with its own write."
 }
 
 

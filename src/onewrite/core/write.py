@@ -132,13 +132,14 @@ class Size(NamedTuple):
 def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
     """Return the error for an entity that would be too large. `remedy`: the advice if the ledger takes more bytes than the events."""
     if not size.total:
-        shares = "its present size is not known"
+        shares = "its current size isn't known"
     else:
-        outbox = f", {size.outbox} its outbox's, whose events wait for a relay," if size.outbox else ""
-        shares = f"it has {size.total} now, {size.ledger} of them its ledger's{outbox} and {size.caller} the caller's own"
+        outbox = f", {size.outbox} its outbox's, whose events are pending," if size.outbox else ""
+        shares = f"it has {size.total} now, {size.ledger} of them its ledger's{outbox} and {size.caller} your own"
     brings = f" The events of this write would add {size.new_events}." if size.new_events else ""
     if size.outbox + size.new_events > size.ledger:
-        remedy = "Emit less, and let a relay publish what waits: until then it stands in the entity."
+        remedy = "Emit less, and publish the pending events with a relay, which removes them from the entity."
     return EntityTooLarge(
-        f"The entity would exceed {limit}: {shares}.{brings} It is unchanged, and will refuse every further message that adds to it. {remedy}"
+        f"The entity would exceed {limit}: {shares}.{brings} It's unchanged, and refuses every message that would make it larger. "
+        f"{remedy}"
     )

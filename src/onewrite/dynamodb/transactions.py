@@ -149,7 +149,7 @@ class Prepared(PreparedWrite[Flows]):
         """Return the write with these parts, ready to be sent on its own."""
         attempt = TableAttempt(self.store, write, self.native, build_put if self.creates else build_update)
         if not (self.creates or attempt.call.kwargs["UpdateExpression"]):
-            raise InvalidUpdate("A store without a ledger has nothing to record: give the write an UpdateExpression.")
+            raise InvalidUpdate("A store without a ledger can't record a message. Give the write an UpdateExpression.")
         return attempt
 
 
