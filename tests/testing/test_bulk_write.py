@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import mongomock
 import pytest
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError
@@ -20,14 +19,10 @@ PURCHASE = Message("m1", body=10)
 COUNTS = ("inserted_count", "matched_count", "modified_count", "deleted_count", "upserted_count")
 
 
-def plain_mongomock() -> Any:
-    return mongomock.MongoClient().test.orders
-
-
-@pytest.fixture(params=[mongomock_collection, plain_mongomock])
-def orders(request: pytest.FixtureRequest) -> Any:
+@pytest.fixture
+def orders() -> Any:
     """Behind a machine, which performs each request as the explorer does."""
-    machine = Machine(request.param)
+    machine = Machine(mongomock_collection)
     return machine.stores(machine.perform)
 
 

@@ -601,13 +601,11 @@ class Machine:
 
     def _begin(self) -> StoreCalls[None]:
         """Read the initial contents of the stores."""
-        initial: dict[Place, Contents] = {}
         for name, store in self.databases.of_world.items():
             for table in (yield from tables_of(store)):
                 place = self.databases.name(name) or name, table
-                if place not in initial:
-                    initial[place] = yield from self._read(place, ())
-        self._initial = initial
+                if place not in self._initial:
+                    self._initial[place] = yield from self._read(place, ())
         self._fresh = self._start = self._real = self.present = self.state_of(self._initial, ())
         if self._opening_requests:
             yield from self._begin_with(self._opening_requests)

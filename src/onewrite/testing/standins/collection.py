@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import wraps
-from itertools import combinations
 from typing import Any, NoReturn, Self, TypeAlias, cast
 
 import bson
@@ -29,7 +28,7 @@ from mongomock.database import Database
 from mongomock.mongo_client import MongoClient
 from mongomock.store import ServerStore
 from pymongo.errors import DuplicateKeyError, PyMongoError, WriteError
-from pymongo.results import BulkWriteResult, UpdateResult
+from pymongo.results import BulkWriteResult
 
 from onewrite.mongodb.flows import MAX_DOCUMENT_BYTES
 from onewrite.testing.errors import UnsupportedByStandIn
@@ -148,10 +147,7 @@ _OF_ARRAYS = ("$push", "$addToSet", "$pull", "$pullAll", "$pop")
 
 
 def _check_paths(document: Document, update: Document) -> None:
-    """Raise MongoDB's errors for paths at which mongomock fails, writes nothing, or writes twice."""
-    for one, other in combinations(sorted(path for fields in update.values() for path in fields), 2):
-        if f"{other}.".startswith(f"{one}."):
-            raise _write_error(40, f"Updating the path '{other}' would create a conflict at '{one}'")
+    """Raise MongoDB's errors for paths at which mongomock fails or writes nothing."""
     for operator, path in [(operator, path) for operator, fields in update.items() for path in fields]:
         at: Any = document
         for part in path.split("."):
@@ -237,15 +233,6 @@ def _refuse_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value:
             raise UnsupportedByStandIn(f"mongomock's bulk_write does not do what {name} asks for. {_REMEDY}.")
-
-
-def bulk_write(collection: Any, requests: Sequence[Any], *, ordered: bool = True) -> BulkWriteResult:
-    """Do the operations on mongomock, whose own method doesn't support current pymongo versions."""
-    _refuse_options({"ordered=False": not ordered})
-    operations = _Operations(collection, ordered=True)
-    for request in requests:
-        request._add_to_bulk(operations)
-    return BulkWriteResult(operations.execute(), acknowledged=True)
 
 
 # --- the classes ------------------------------------------------------------------------------------------------------
@@ -341,22 +328,18 @@ class StandInCollection(_NoOpContext, Collection):
         """Return no options: mongomock lacks this method, and creates no collections with options."""
         return {}
 
-    def update_one(self, *args: Any, **kwargs: Any) -> UpdateResult:
-        return _as_pymongo_has_it(super().update_one(*args, **kwargs))
-
-    def update_many(self, *args: Any, **kwargs: Any) -> UpdateResult:
-        return _as_pymongo_has_it(super().update_many(*args, **kwargs))
-
-    def replace_one(self, *args: Any, **kwargs: Any) -> UpdateResult:
-        return _as_pymongo_has_it(super().replace_one(*args, **kwargs))
-
     def create_indexes(self, indexes: Any) -> list[str]:
         """Create each index separately, because mongomock ignores some options if several are created at once."""
         documents = [dict(index.document) for index in indexes]
         return [self.create_index(list(document.pop("key").items()), **document) for document in documents]
 
-    def bulk_write(self, requests: Any, *, ordered: bool = True) -> Any:
-        return bulk_write(self, requests, ordered=ordered)
+    def bulk_write(self, requests: Any, *, ordered: bool = True) -> BulkWriteResult:
+        """Do the operations. mongomock's own method doesn't support current pymongo versions."""
+        _refuse_options({"ordered=False": not ordered})
+        operations = _Operations(self, ordered=True)
+        for request in requests:
+            request._add_to_bulk(operations)
+        return BulkWriteResult(operations.execute(), acknowledged=True)
 
     def _iter_documents(self, filter: Document) -> Any:
         _refuse_differences(filter)
@@ -407,12 +390,6 @@ class StandInCollection(_NoOpContext, Collection):
         # mongomock finds the document again by its _id, which a projection can remove.
         document = super()._find_and_modify(query, None, *args, **kwargs)
         return None if document is None else self._copy_only_fields(document, projection, dict)
-
-
-def _as_pymongo_has_it(result: UpdateResult) -> UpdateResult:
-    """Return the result without mongomock's `"upserted": None`, which pymongo treats as an insert."""
-    raw = {name: value for name, value in (result.raw_result or {}).items() if (name, value) != ("upserted", None)}
-    return UpdateResult(raw, acknowledged=True)
 
 
 # ---------------------------------------------------------------- what can be called

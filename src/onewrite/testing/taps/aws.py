@@ -46,17 +46,12 @@ def twin_of(client: Any, *, plain: bool = False) -> Any:
 
 @lru_cache(maxsize=32)
 def _create_client(service: str, region: str, endpoint: str, credentials: tuple[str, str, str | None], plain: bool) -> Any:  # noqa: FBT001  # private
-    session: Any = _session(*credentials)
-    connection = (session.resource if plain else session.client)(service, region_name=region, endpoint_url=endpoint)
-    return connection.meta.client if plain else connection
-
-
-@lru_cache(maxsize=8)
-def _session(access_key: str, secret_key: str, token: str | None) -> Any:
-    """Return one session for these credentials. Creating a session is slow, because it reads the service definitions."""
     import boto3
 
-    return boto3.Session(aws_access_key_id=access_key, aws_secret_access_key=secret_key, aws_session_token=token)
+    access_key, secret_key, token = credentials
+    session: Any = boto3.Session(aws_access_key_id=access_key, aws_secret_access_key=secret_key, aws_session_token=token)
+    connection = (session.resource if plain else session.client)(service, region_name=region, endpoint_url=endpoint)
+    return connection.meta.client if plain else connection
 
 
 # --- batches of which a part is left ----------------------------------------------------------------------------------
@@ -290,19 +285,8 @@ _NAMES = (
 
 def request_of_service(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
     """Return an API call as a request. Queues, topics, and buckets take the place of tables, and have no keys."""
-    targets = tuple(dict.fromkeys(_targets(method, arguments)))
-    return Request(store, method, arguments, None, not method.startswith(_SERVICE_READS), targets)
-
-
-def _targets(method: str, arguments: Mapping[str, Any]) -> Iterator[str]:
-    for name in _NAMES:
-        if isinstance(arguments.get(name), str):
-            yield _last_part(arguments[name])
-    if method == "PutEvents":
-        entries: object = arguments.get("Entries")
-        for entry in cast("list[object]", entries) if isinstance(entries, list) else ():
-            if isinstance(entry, Mapping):
-                yield _last_part(str(cast("Mapping[str, Any]", entry).get("EventBusName", "default")))
+    targets = dict.fromkeys(_last_part(arguments[name]) for name in _NAMES if isinstance(arguments.get(name), str))
+    return Request(store, method, arguments, None, not method.startswith(_SERVICE_READS), tuple(targets))
 
 
 def _last_part(name: str) -> str:

@@ -106,8 +106,6 @@ class _Client(_Proxy):
     def get_database(self, name: str | None = None, *_: Any, **__: Any) -> Any:
         return self[self._database.name if name is None else name]
 
-    get_default_database = get_database
-
     def __getattr__(self, name: str) -> Any:
         if name in _SILENT or name.startswith("_"):
             return getattr(self._raw, name)
@@ -472,10 +470,6 @@ def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     """Send a request. Where pymongo returns a cursor, this returns a list."""
     target = _target(collection, request)
     method: Any = getattr(target, request.method)
-    if request.method == "bulk_write" and type(target).__module__.startswith("mongomock."):
-        from onewrite.testing.standins.collection import bulk_write
-
-        method = partial(bulk_write, target)
     arguments = {name: value for name, value in request.arguments.items() if name != "then"}
     # mongomock has other names for some of the arguments that must be given, so these are given by position.
     answer = method(*[arguments.pop(name) for name in required_names(request.method)], **arguments)
