@@ -26,9 +26,7 @@ from onewrite.outbox.passes import FOR_EVER, Passes, SweepReport
 _LOST_CODES = frozenset({286, 280, 260})
 # TypeMismatch and similar codes: the value isn't a token. Nothing else can cause them, because the rest of the request never changes.
 _UNREADABLE_CODES = frozenset({9, 14, 15, 40647, 40648, 40649})
-_KEPT_EVERY = (
-    100  # changes after which the token is saved even if the stream is busy. After a crash, later changes ring twice.
-)
+_KEPT_EVERY = 100  # changes after which the token is saved in a busy stream. After a crash, later changes ring twice.
 
 Token: TypeAlias = Mapping[str, Any]
 
@@ -141,11 +139,7 @@ class FollowedPasses(Passes):
             except OnewriteError:
                 raise
             except Exception as error:
-                log(
-                    WARNING,
-                    "Relay: the change stream can't be opened, and the sweep instead of it failed too. Retrying both: %r",
-                    error,
-                )
+                log(WARNING, "Relay: the sweep in place of the change stream failed too. Retrying both: %r", error)
         raise failure
 
     def _listen(

@@ -39,9 +39,7 @@ MAX_ATTEMPTS = 3  # to change an entity that other writers change too
 # After a failed call, the wait is shorter, because the broker might recover soon and nothing is known against the event.
 _MAX_WAIT_AFTER_REFUSAL = 300.0
 _MAX_WAIT_AFTER_FAILURE = 60.0
-_QUIET = (
-    60.0  # seconds until a relay retries an entity that the database didn't change, and until the log names an entity again
-)
+_QUIET = 60.0  # seconds until a relay retries an entity that couldn't be changed, and until the log repeats a broken entity
 _MAX_SILENCE = 30.0  # seconds without a response until a pass ends: enough to get past many unpublishable events
 _MAX_SEARCH = 1.0  # seconds that found entities wait for more
 
@@ -393,12 +391,8 @@ class Passes:
         name = self._boxes.canonical(broken.entity)
         if name not in self._logged:
             self._logged[name] = self._clock() + _QUIET
-            log(
-                ERROR,
-                "Relay: the outbox of %r can't be read, so its events aren't published: %s",
-                dict(broken.entity),
-                broken.error,
-            )
+            text = "Relay: the outbox of %r can't be read, so its events aren't published: %s"
+            log(ERROR, text, dict(broken.entity), broken.error)
 
     def _note(self, report: SweepReport, lane: EntityLane) -> None:
         """Add a finished entity to the report."""
@@ -427,9 +421,7 @@ class Passes:
             return None if place is None else box.outgoing(place)
         replacement = box.events[place].replacement(box.entity)
         if (yield from self._boxes.replace(box, place, replacement)) is not None:
-            raise ConfigurationError(
-                f"Event {published_id} wasn't skipped, because another writer changed its entity. Try again."
-            )
+            raise ConfigurationError(f"Event {published_id} wasn't skipped, because its entity has changed. Try again.")
         return box.with_event(place, replacement).outgoing(place)
 
     def _look(self, entity: Entity) -> Flow[OutboxState | None]:
@@ -446,16 +438,11 @@ class Passes:
         if box.is_unused:
             return None
         if source is not None and source not in (box.source, box.origin):
-            raise ConfigurationError(
-                f"The source {source} no longer exists, because the entity was restarted. Its source is now {box.source}."
-            )
+            raise ConfigurationError(f"A restart has replaced {source}. The entity's source is now {box.source}.")
         changed_box = yield from self._boxes.restart(box, incarnation)
-        if (
-            changed_box is not None and changed_box.incarnation != incarnation
-        ):  # if it is the same, only the response was lost
-            raise ConfigurationError(
-                f"{box.source} wasn't restarted, because another writer changed its entity. Stop its relays, and try again."
-            )
+        # If the incarnation is the new one, only the response was lost.
+        if changed_box is not None and changed_box.incarnation != incarnation:
+            raise ConfigurationError("The entity changed, so it wasn't restarted. Stop its relays, and try again.")
         return f"{box.origin}/{incarnation}"
 
     def _waiting(self, older_than: timedelta, most: int) -> Flow[list[Waiting]]:

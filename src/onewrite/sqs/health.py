@@ -86,12 +86,8 @@ class Journal:
             if self._hook is not None:
                 self._hook(result.message, result.reported, result.seconds)
         except Exception as error:
-            log(
-                WARNING,
-                "%s: on_outcome raised %s. The message is unaffected, but its metrics are incomplete",
-                self._name,
-                type(error).__name__,
-            )
+            text = "%s: on_outcome raised %s. The message is unaffected, but its metrics are incomplete"
+            log(WARNING, text, self._name, type(error).__name__)
 
     def _ending(self, message: QueueMessage) -> str:
         """Return a sentence about the last delivery before the dead-letter queue, or an empty string."""

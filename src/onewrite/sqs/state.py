@@ -65,12 +65,8 @@ class Reason(Enum):
     """Why an unsettled message left the worker, in the words of the log."""
 
     FAILED = "it is redelivered when its visibility timeout ends"
-    DEFERRED = (
-        "it goes back to the queue, because the missing message hasn't arrived in time, or too many messages wait already"
-    )
-    BUSY = (
-        "it goes back to the queue until the step's lease ends, because the lease is long, or too many messages wait already"
-    )
+    DEFERRED = "it goes back to the queue, because its predecessor hasn't arrived in time, or too many messages wait already"
+    BUSY = "it goes back to the queue until the step's lease ends, because the lease is long, or too many messages wait"
     UNCERTAIN = "it goes back to the queue for a while"
     SUPERSEDED = "it goes back to the queue for a moment"
     UNTOUCHED = "it goes back to the queue unprocessed"
@@ -169,9 +165,7 @@ class Slots:
 MAX_REQUESTS = 10  # concurrent requests for messages
 _MIN_PAUSE = 0.1  # seconds between two requests if the first is empty and doesn't wait for messages
 _FAILURE_PAUSE = 5.0  # seconds after a failed request, in which botocore has already made several attempts
-DELETED_WITHIN = (
-    0.2  # seconds: a quick handler processes ten messages in this time. A crash before the delete redelivers them.
-)
+DELETED_WITHIN = 0.2  # seconds: a quick handler processes ten messages in this time. A crash in between redelivers them.
 MAX_BYTES = 64 << 20  # bytes of received messages: an eighth of a container of 512 MiB
 MAX_MESSAGE = 1 << 20  # bytes that SQS accepts in a message
 _MAX_DEFERRED_BYTES = MAX_BYTES // 2  # the other half is for the messages that deferred messages wait for

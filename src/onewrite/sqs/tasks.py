@@ -101,9 +101,7 @@ class Tasks:
             try:
                 runner.run(until_over())
             except (Exception, asyncio.CancelledError) as error:
-                raise WorkerStuck(
-                    f"The handler ended the event loop with {error!r}, so no message can continue. Restart the worker."
-                ) from error
+                raise WorkerStuck(f"The handler ended the event loop with {error!r}. Restart the worker.") from error
 
     def _begin(self) -> None:
         self._is_woken = False  # reset before taking the loads, so that no load that becomes ready in the meantime is missed

@@ -203,11 +203,7 @@ class WorkerThreads:
             self._tasks.ask_for_a_sign(now)
         trouble, was_silent = self.watch.trouble(), self.state.is_silent
         self.state.is_silent = trouble is not None
-        return (
-            (trouble or "The event loop responds again. No action is needed.")
-            if was_silent != self.state.is_silent
-            else None
-        )
+        return (trouble or "The event loop responds again.") if was_silent != self.state.is_silent else None
 
     def _decide_to_stop(self, now: float) -> None:
         if self.state.is_stopping:

@@ -101,9 +101,8 @@ class Worker:
             is_optional = name in ("wait", "visibility_timeout", "health_port")
             kinds = int if is_whole else int | float
             if not (value is None and is_optional) and not (isinstance(value, kinds) and low <= value <= high):
-                raise ConfigurationError(
-                    f"{name} must be {'an int' if is_whole else 'a number'} between {low} and {high}, got {value!r}."
-                )
+                kind = "an int" if is_whole else "a number"
+                raise ConfigurationError(f"{name} must be {kind} between {low} and {high}, got {value!r}.")
         check_hook(self.on_outcome)
         self._stop = StopRequest(self.drain_seconds, self._time.clock)
 
