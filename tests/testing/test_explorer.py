@@ -97,7 +97,7 @@ def test_store_that_changes_on_its_own_is_refused() -> None:
         collection.insert_one = lambda document: insert_one({**document, "at": next(ticks)})
         return collection
 
-    with pytest.raises(ConfigurationError, match="'customers' did not take back what it had held"):
+    with pytest.raises(ConfigurationError, match="The earlier contents of 'customers' couldn't be restored"):
         on_mongodb(guarded_by(SeenIds()), world=world, deliveries=1)
 
 

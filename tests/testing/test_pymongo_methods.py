@@ -47,7 +47,7 @@ def tapped(orders: Any) -> Any:
 def test_tap_refuses_each_unknown_method(tapped: Any, kind: type[Any], path: tuple[str, ...]) -> None:
     known = methods.DATABASE_READS | methods.DATABASE_SILENT if path else methods.READS | methods.WRITES | methods.SILENT
     for name in sorted(public(kind) - known):
-        with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped"):
+        with pytest.raises(ConfigurationError, match=f"^{name} can't be tapped"):
             getattr(tapped.database if path else tapped, name)("anything")
 
 
@@ -57,7 +57,9 @@ def test_tap_refuses_each_unknown_method(tapped: Any, kind: type[Any], path: tup
 @pytest.mark.parametrize(("kind", "answered"), [(Collection, ARGUMENTS), (Database, DATABASE_ARGUMENTS)])
 def test_stand_in_refuses_methods_unsupported_by_mongomock(orders: Any, kind: type[Any], answered: Any) -> None:
     for name in sorted(public(kind) - set(answered) - ATTRIBUTES):
-        with pytest.raises(UnsupportedByStandIn, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
+        with pytest.raises(
+            UnsupportedByStandIn, match=rf"^mongomock doesn't support {name}\. Run this test on mongod\(\)\.$"
+        ):
             getattr(orders if kind is Collection else orders.database, name)()
 
 
@@ -87,14 +89,14 @@ WITHOUT_EFFECT = {
 def test_arguments_ignored_by_mongomock_are_refused(orders: Any) -> None:
     for method, argument in [one for one in IGNORED if one[1] not in WITHOUT_EFFECT]:
         given = {name: {"x": 1} for name in methods.required_names(method)}
-        with pytest.raises(UnsupportedByStandIn, match=f"^mongomock's {method} does not do what {argument} asks for"):
+        with pytest.raises(UnsupportedByStandIn, match=f"^mongomock's {method} ignores {argument}, and MongoDB doesn't"):
             getattr(orders, method)(**given, **{argument: {"x": 1}})
 
 
 def test_several_indexes_can_be_created_at_once(orders: Any) -> None:
     assert orders.create_indexes([IndexModel("a", unique=True), IndexModel([("b", 1)], name="b")]) == ["a_1", "b"]
     assert orders.index_information()["a_1"]["unique"]
-    with pytest.raises(UnsupportedByStandIn, match="create_index does not do what collation asks for"):
+    with pytest.raises(UnsupportedByStandIn, match="create_index ignores collation"):
         orders.create_indexes([IndexModel("c", collation={"locale": "en"})])
 
 
@@ -103,7 +105,7 @@ def test_stand_in_database_supports_common_pymongo_methods(orders: Any) -> None:
     assert database.command("ping") == {"ok": 1}
     assert database.command({"buildInfo": 1})["version"]
     assert database.list_collection_names(nameOnly=True) == []
-    with pytest.raises(UnsupportedByStandIn, match="databases have no options"):
+    with pytest.raises(UnsupportedByStandIn, match="databases ignore options"):
         database.with_options(write_concern=1)
     with pytest.raises(UnsupportedByStandIn, match="command"):
         database.command("serverStatus")

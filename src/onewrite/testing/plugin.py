@@ -96,7 +96,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:  # noqa: ARG001  #
     yield
     for exploration in _take_unread():
         pytest.fail(
-            f"{exploration}\n\nThe test did not look at this report: let it call report.assert_effectively_once(), or assert the report.",
+            f"{exploration}\n\nThe test didn't check this report. Call report.assert_effectively_once() in the test.",
             pytrace=False,
         )
 

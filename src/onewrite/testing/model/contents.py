@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 from onewrite.core.label import is_ours
 from onewrite.testing.taps.aws import key_value
 from onewrite.testing.taps.tap import Store, kind_of, send
-from onewrite.testing.taps.traffic import Request, StoreCalls
+from onewrite.testing.taps.traffic import Request, StoreCalls, is_dynamodb
 
 # --- canonical forms --------------------------------------------------------------------------------------------------
 #
@@ -72,7 +72,7 @@ def _reduction(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # privat
 def _name(value: Any) -> Hashable:
     name = f"{value.__module__}.{value.__qualname__}"
     if "<" in name:
-        raise TypeError(f"{name} is made anew each time")
+        raise TypeError(f"{name} is created again each time")
     return "name", name
 
 
@@ -80,7 +80,7 @@ def _name(value: Any) -> Hashable:
 #
 # Numbers for requests: equal requests have the same number.
 
-_MOST_PICKLES = 100_000  # of a cache that is cleared when it's full, so it doesn't grow with the exploration
+_MAX_PICKLES = 100_000  # of a cache that is cleared when it's full, so it doesn't grow with the exploration
 
 
 class Keys:
@@ -99,13 +99,13 @@ class Keys:
         except Exception:
             return self._key_of_form(request)
         if pickle_bytes not in self._keys_of_pickles:
-            if len(self._keys_of_pickles) == _MOST_PICKLES:
+            if len(self._keys_of_pickles) == _MAX_PICKLES:
                 self._keys_of_pickles.clear()
             self._keys_of_pickles[pickle_bytes] = self._key_of_form(request)
         return self._keys_of_pickles[pickle_bytes]
 
     def _key_of_form(self, request: Request) -> int | None:
-        ordered = not request.method[0].isupper()  # a method of a collection, not an operation of AWS
+        ordered = not is_dynamodb(request)
         try:
             arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
             target = request.store, request.tables, request.method

@@ -41,7 +41,9 @@ def stores_by_name(result: Store | Mapping[str, Store]) -> dict[str, Store]:
 def are_async(stores: Iterable[Store]) -> bool:
     kinds = {is_async(store) for store in stores}
     if len(kinds) > 1:
-        raise ConfigurationError("world() made asynchronous stores beside others: make all of them of one kind.")
+        raise ConfigurationError(
+            "world() returned blocking and asynchronous stores together. Return stores of one kind, all blocking or all asynchronous."
+        )
     return kinds == {True}
 
 
@@ -58,8 +60,8 @@ def check_same(before: Mapping[Place, Contents], after: Mapping[Place, Contents]
     for place, contents in before.items():
         if after[place].digest != contents.digest:
             raise ConfigurationError(
-                f"world() must make the same each time: {place[1]!r} began with {_in_words(contents)}, and then with "
-                f"{_in_words(after[place])}. Let it make a new one, or empty it first, and give what it puts there its ids."
+                f"world() must return the same contents each time: {place[1]!r} contained {_in_words(contents)} at first, and then "
+                f"{_in_words(after[place])}. Create or empty it in world(), and insert documents with fixed IDs."
             )
 
 

@@ -36,6 +36,7 @@ from onewrite.testing.taps.traffic import (
     StoreCalls,
     TransactionKey,
     amake_calls,
+    is_dynamodb,
     make_calls,
 )
 
@@ -83,7 +84,7 @@ _OF_ONE_ITEM = frozenset({"GetItem", "PutItem", "UpdateItem", "DeleteItem"})
 
 def changes_structure(request: Request) -> bool:
     """Whether the request changes more than the contents of the tables, such as an index."""
-    if request.method[0].isupper():
+    if is_dynamodb(request):
         return request.writes and request.method not in _DATA
     return request.method in INDEXING
 
@@ -252,8 +253,8 @@ class Transactions:
         if (stores := request.method == "aggregate" and request.writes) or request.method in UNFIT_FOR_TRANSACTIONS:
             operation = "An aggregate that stores its result" if stores else request.method
             raise ConfigurationError(
-                f"{operation} cannot be part of a transaction: MongoDB refuses it there (OperationNotSupportedInTransaction). Take it "
-                "out of the transaction, or out of what is explored."
+                f"{operation} can't be part of a transaction, because MongoDB refuses it there (OperationNotSupportedInTransaction). Call "
+                "it outside the transaction."
             )
         if request.starts:
             self._open.pop(cast("Name", transaction.replaces), None)
@@ -488,8 +489,8 @@ class Machine:
         """Answer the request, with its token or its transaction."""
         if getattr(request.arguments.get("session"), "in_transaction", False):
             raise ConfigurationError(
-                "A transaction of this session cannot be explored, since its commit would not be seen: start the session in the "
-                "handler, as collection.database.client.start_session(), with the collection that build() is given."
+                "The handler's session can't be explored, because it was started before the exploration and its commit wouldn't be seen. "
+                "Start it in the handler, from the collection that build() receives: collection.database.client.start_session()."
             )
         if request.transaction is not None:
             return (yield from self.transactions.answer(request, request.transaction))
@@ -612,7 +613,7 @@ class Machine:
 
     def _begin_with(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
         yield from self._renew(structure)
-        assert self._real is not None  # noqa: S101  # `_renew` has seen to that
+        assert self._real is not None  # noqa: S101  # `_renew` has set it
         self._opening_requests = structure
         self._start = self.present = self._real
 
@@ -675,8 +676,8 @@ class Machine:
                 result = yield from self._read(place, target.key)
                 if result.digest != target.digest:
                     raise ConfigurationError(
-                        f"{place[1]!r} did not take back what it had held, so no schedule can be tried from there: another program writes to "
-                        "it, or it changes by itself, as by an expiry. Let world() make a store that only the handler changes."
+                        f"The earlier contents of {place[1]!r} couldn't be restored, because another program writes to it, or an expiry "
+                        "deletes from it. Return a store from world() that only the handler changes."
                     )
         self._real = self.present
 

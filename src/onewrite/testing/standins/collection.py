@@ -96,7 +96,9 @@ def arguments_of(
         name for name, value in arguments.items() if name not in answerable and name not in _WITHOUT_EFFECT and value
     ]
     if ignored_names:
-        raise UnsupportedByStandIn(f"mongomock's {method} does not do what {', '.join(ignored_names)} asks for. {_REMEDY}.")
+        raise UnsupportedByStandIn(
+            f"mongomock's {method} ignores {', '.join(ignored_names)}, and MongoDB doesn't. {_REMEDY}."
+        )
     first = [arguments.pop(name) for name in required_names(method)]
     return first, {name: value for name, value in arguments.items() if name in answerable}
 
@@ -137,7 +139,7 @@ def _refuse_computed_fields(projection: Any) -> None:
 
 
 def _refuse(difference: str) -> NoReturn:
-    raise UnsupportedByStandIn(f"mongomock {difference}, and MongoDB does not. {_REMEDY}.")
+    raise UnsupportedByStandIn(f"mongomock {difference}, and MongoDB doesn't. {_REMEDY}.")
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
@@ -232,7 +234,7 @@ class _Operations(BulkOperationBuilder):
 def _refuse_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value:
-            raise UnsupportedByStandIn(f"mongomock's bulk_write does not do what {name} asks for. {_REMEDY}.")
+            raise UnsupportedByStandIn(f"mongomock's bulk_write ignores {name}, and MongoDB doesn't. {_REMEDY}.")
 
 
 # --- the classes ------------------------------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ def _refuse_options(options: Mapping[str, Any]) -> None:
 
 
 class StandInClient(MongoClient):
-    """A mongomock server of its own. One lock makes every call to it atomic."""
+    """A separate mongomock server. One lock makes every call to it atomic."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -288,7 +290,9 @@ class StandInDatabase(Database):
 
     def with_options(self, *args: Any, **kwargs: Any) -> StandInDatabase:
         if any(value is not None for value in (*args, *kwargs.values())):
-            raise UnsupportedByStandIn(f"mongomock's databases have no options: pass them to each collection. {_REMEDY}.")
+            raise UnsupportedByStandIn(
+                "mongomock's databases ignore options. Pass them to each collection, or run this test on mongod()."
+            )
         return self
 
 
@@ -407,7 +411,7 @@ def _wrap_method(method: str, answerable: frozenset[str], original: Callable[...
 
 def _refuse_method(method: str) -> Callable[..., NoReturn]:
     def call(*_: Any, **__: Any) -> NoReturn:
-        raise UnsupportedByStandIn(f"mongomock cannot answer {method}. {_REMEDY}.")
+        raise UnsupportedByStandIn(f"mongomock doesn't support {method}. {_REMEDY}.")
 
     return call
 

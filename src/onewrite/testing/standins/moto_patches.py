@@ -90,7 +90,7 @@ def _atomic(original: Original, handler: Any) -> Any:
             raise
         except Exception as error:
             raise UnsupportedByStandIn(
-                f"moto fails at this request, which DynamoDB answers ({type(error).__name__}: {error}). {_REMEDY}."
+                f"moto fails at this request ({type(error).__name__}: {error}), which DynamoDB supports. {_REMEDY}."
             ) from error
 
 
@@ -116,7 +116,7 @@ def _refuse_differences(action: str, body: Request) -> None:
     for request in _requests(body):
         for difference, is_asked_for in DIFFERENCES.items():
             if is_asked_for(action, request):
-                raise UnsupportedByStandIn(f"moto {difference}, and DynamoDB does not. {_REMEDY}.")
+                raise UnsupportedByStandIn(f"moto {difference}, and DynamoDB doesn't. {_REMEDY}.")
 
 
 def _requests(body: Mapping[str, Any]) -> Iterator[Request]:
@@ -133,7 +133,7 @@ def _refuse_wrong_keys(original: Original, backend: Any, table: Any, keys: Mappi
     for name, value in keys.items():
         if name in types and (types[name] not in value or "" in value.values()):
             raise UnsupportedByStandIn(
-                f"moto accepts the key {name}={value}, and DynamoDB does not: it is empty or of another type. {_REMEDY}."
+                f"moto accepts the key {name}={value}, and DynamoDB doesn't, because it's empty or has another type. {_REMEDY}."
             )
     return original(backend, table, keys)
 
@@ -146,7 +146,7 @@ def _once_per_token(actions_by_token: dict[str, Any], original: Original, handle
     token, actions = handler.body.get("ClientRequestToken"), handler.body["TransactItems"]
     if token in actions_by_token:
         if actions_by_token[token] != actions:
-            raise UnsupportedByStandIn(f"moto does not know IdempotentParameterMismatchException. {_REMEDY}.")
+            raise UnsupportedByStandIn(f"moto doesn't support IdempotentParameterMismatchException. {_REMEDY}.")
         return ActionResult({})
     actions_before = deepcopy(actions)
     answer = original(handler)

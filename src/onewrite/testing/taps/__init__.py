@@ -1,1 +1,1 @@
-"""A tap stands between a handler and its store. Every request passes it, and may be held up, made to fail, or lose its answer."""
+"""Taps between a handler and its store. Every request goes through the tap, which can delay it, fail it, or lose its response."""

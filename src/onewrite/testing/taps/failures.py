@@ -22,8 +22,8 @@ class Failure:
     """The error of a failed request: pymongo's class and its arguments, and botocore's class or the service's error code."""
 
     pymongo: tuple[Any, ...]
-    botocore: str
-    text: str = ""  # of the service
+    botocore: str  # the code of the service if there is a `text`, otherwise the class
+    text: str = ""  # of the service's response
     status: int = 400
 
     def error_for(self, store: Store, request: Request) -> Exception:
@@ -31,7 +31,7 @@ class Failure:
             if self.text:
                 return client_error(store, request, self.botocore, self.text, status=self.status)
             kind = getattr(import_module("botocore.exceptions"), self.botocore)
-            return cast("Exception", kind(endpoint_url=client_of(store).meta.endpoint_url, error="connection refused"))
+            return cast("Exception", kind(endpoint_url=client_of(store).meta.endpoint_url))
         errors: Any = import_module("pymongo.errors")
         name, *arguments = self.pymongo
         error = getattr(errors, name)(*arguments)
@@ -40,7 +40,7 @@ class Failure:
         return cast("Exception", error)
 
 
-def _server_error(
+def _server_error_arguments(
     code: int, name: str, text: str, labels: Sequence[str] = (), kind: str = "OperationFailure"
 ) -> tuple[Any, ...]:
     """Return pymongo's class for an error of MongoDB, and its arguments."""
@@ -71,7 +71,7 @@ UNCONFIRMED = Failure(
 )
 # The server refuses requests because it has too many, in one of three ways, and the driver has given up.
 THROTTLED = Failure(
-    _server_error(
+    _server_error_arguments(
         462,
         "IngressRequestRateLimitExceeded",
         "Request rejected: rate limit exceeded",
@@ -81,7 +81,7 @@ THROTTLED = Failure(
     _THROUGHPUT,
 )
 SLOWED_DOWN = Failure(
-    _server_error(50, "MaxTimeMSExpired", "operation exceeded time limit", kind="ExecutionTimeout"),
+    _server_error_arguments(50, "MaxTimeMSExpired", "operation exceeded time limit", kind="ExecutionTimeout"),
     "ThrottlingException",
     "Rate exceeded",
 )
@@ -186,5 +186,5 @@ def server_error(code: int, name: str, text: str, labels: Sequence[str]) -> Exce
     """Return pymongo's error for a response of MongoDB."""
     from pymongo.errors import OperationFailure
 
-    _, *arguments = _server_error(code, name, text, labels)
+    _, *arguments = _server_error_arguments(code, name, text, labels)
     return OperationFailure(*arguments)

@@ -1,8 +1,8 @@
 """The tap on a pymongo or mongomock collection, blocking or asynchronous.
 
-Collections, databases and cursors are tapped by proxies. A cursor is one request, which is sent at its first iteration and brings
-all documents. An `aggregate` is sent where it is called, as pymongo does it. Where the gate knows what transactions do, a session
-is tapped too. What any other session or the client sends passes no gate.
+Proxies tap collections, databases, and cursors. A cursor is one request, which is sent at its first iteration and returns all
+documents. An `aggregate` is sent when it's called, as in pymongo. If the gate understands transactions, sessions are tapped too.
+Requests of the client and of other sessions don't go through the gate.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from onewrite.testing.taps.traffic import (
 
 
 class _Proxy:
-    """An object that `isinstance` takes for what it wraps, and that equals it."""
+    """An object that equals the object that it wraps, and has its class for `isinstance`."""
 
     def __init__(self, raw: Any, tap: _Tap) -> None:
         self._raw = raw
@@ -60,7 +60,7 @@ class _Proxy:
         return cast("Any", type(self._raw))
 
     def __eq__(self, other: object) -> bool:
-        """Compare what is wrapped: each access to a client or a database makes another proxy."""
+        """Compare the wrapped objects, because each access to a client or a database creates a new proxy."""
         is_proxy = issubclass(cast("type[Any]", type(other)), _Proxy)
         return bool(self._raw == (cast("Any", other)._raw if is_proxy else other))
 
@@ -76,9 +76,9 @@ class _Proxy:
 
 # --- clients ----------------------------------------------------------------------------------------------------------
 #
-# The client of a tapped collection: a proxy that begins sessions, and hands out the tapped database.
+# The client of a tapped collection: a proxy that starts sessions and returns the tapped database.
 
-# `topology_description` is what pymongo knows of its servers.
+# `topology_description` describes the servers that pymongo has found. Reading it sends nothing.
 _SILENT = frozenset({"codec_options", "options", "read_concern", "read_preference", "topology_description", "write_concern"})
 
 
@@ -93,13 +93,13 @@ class _Client(_Proxy):
         return start_session(self, self._tap.gate, self._tap.store, *args, awaited=self._tap.awaited, **kwargs)
 
     def append_metadata(self, driver: object) -> None:
-        """Do nothing with the name that a mapper adds for the server's log."""
+        """Ignore the name that a mapper adds for the server's log."""
 
     def __getitem__(self, name: str) -> Any:
         if name != self._database.name:
             raise ConfigurationError(
-                f"The database {name!r} cannot be reached through a tapped collection of {self._database.name!r}: pass its collection "
-                "as a store of its own."
+                f"A tapped collection of the database {self._database.name!r} can't reach the database {name!r}, because its requests "
+                "wouldn't be seen. Pass a collection of that database as another store."
             )
         return self._database
 
@@ -111,14 +111,15 @@ class _Client(_Proxy):
             return getattr(self._raw, name)
         if hasattr(cast("type[Any]", type(self._raw)), name):
             raise ConfigurationError(
-                f"{name} of a client cannot be tapped: a tap would not see what it sends. Leave it out of what is tested."
+                f"MongoClient.{name} can't be tapped, because its requests wouldn't be seen. Use a method of the collection, or call it "
+                "outside the tested code."
             )
         return self[name]
 
 
 # --- cursors ----------------------------------------------------------------------------------------------------------
 #
-# The cursors that a tapped collection hands out. A cursor is one request, which is sent when its first document is asked for.
+# The cursors that a tapped collection returns. A cursor is one request, which is sent when its first document is requested.
 
 CursorOptions: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
 
@@ -138,7 +139,7 @@ class _CursorState:
 
     def __getattr__(self, name: str) -> Any:
         if name not in _CURSOR_OPTIONS:
-            raise AttributeError(f"A tapped cursor has no {name}: iterate over it, or use to_list().")
+            raise AttributeError(f"A tapped cursor doesn't support {name}. Iterate over the cursor, or use to_list().")
         return partial(self._chain, name)
 
     def _chain(self, name: str, *args: Any, **kwargs: Any) -> Self:
@@ -213,18 +214,17 @@ class AsyncCursor(_CursorState):
 #
 # MongoDB sessions and transactions, for a gate that understands transactions.
 #
-# A session here looks like pymongo's, and needs no server that has sessions. It goes through the states that pymongo's goes through,
-# and raises what pymongo's raises. Each operation in a transaction, each commit and each abort passes the gate as a request that
-# names its transaction. What becomes of the data is decided behind the gate.
+# A tapped session behaves like pymongo's, but the server doesn't need to support sessions. It has the same states, and raises the same
+# errors. Each operation in a transaction, each commit, and each abort goes through the gate as a request that names its transaction.
+# The gate decides what happens to the data.
 #
-# `with_transaction` does not wait before it tries again, and does not look at a clock: see `_MOST_ATTEMPTS`.
+# `with_transaction` retries without a pause and without a time limit, up to `_MAX_ATTEMPTS` times.
 
 Callback: TypeAlias = Callable[[Any], Any]
 
-# How often `with_transaction` begins. Each conflict takes another delivery that commits, so more are rare. What comes up every
-# time, for instance because the callback swallows an error or is in its own way, comes up on a server until pymongo gives up after two
-# minutes.
-_MOST_ATTEMPTS = 5
+# Each conflict needs another delivery that commits, so more attempts are rare. An error that occurs each time, for example because
+# the callback conflicts with itself, also occurs on a server, until pymongo gives up after two minutes.
+_MAX_ATTEMPTS = 5
 _BUSY = "SystemOverloadedError"
 _UNKNOWN, _TRANSIENT = "UnknownTransactionCommitResult", "TransientTransactionError"
 
@@ -244,9 +244,9 @@ class Session:
         self._store = store
         self._state: _State = "none"
         self._transaction: TransactionKey | None = None
-        self._unsure: TransactionKey | None = None  # its commit has failed, so it may still be open
-        self._is_lost = False  # the server has answered with an error, and has aborted the transaction
-        self._keys: tuple[Key, ...] | None = ()  # what the transaction has written
+        self._unsure: TransactionKey | None = None  # its commit has failed, so it might still be open
+        self._is_lost = False  # the server has returned an error and aborted the transaction
+        self._keys: tuple[Key, ...] | None = ()  # of the entities that the transaction has written
         self._tables: tuple[str, ...] = ()
 
     @property
@@ -255,7 +255,7 @@ class Session:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"{name} of a session cannot be tapped: this session exists on no server. Pass the session to each call as session=."
+            f"A tapped session doesn't support {name}, because it doesn't exist on a server. Pass the session to each call as session=."
         )
 
     def __enter__(self) -> Self:
@@ -270,7 +270,7 @@ class Session:
     async def __aexit__(self, *_: object) -> None:
         await self.end_session()
 
-    # ------------------------------------------------------------ pymongo's methods, whose answers are awaited in an asynchronous session
+    # ------------------------------------------------------------ pymongo's methods. An asynchronous session awaits their results
 
     def perform(self, gate: Gate, request: Request) -> Any:
         """Send an operation that was given this session."""
@@ -309,7 +309,7 @@ class Session:
             self._tables = tuple(dict.fromkeys([*self._tables, *request.tables]))
         return replace(request, transaction=self._transaction, starts=starts)
 
-    # ------------------------------------------------------------ what pymongo's methods do, as generators of calls
+    # ------------------------------------------------------------ the work of pymongo's methods, as generators of calls
 
     def _perform(self, gate: Gate, request: Request) -> StoreCalls[Any]:
         from pymongo.errors import OperationFailure
@@ -317,7 +317,7 @@ class Session:
         try:
             return (yield partial(gate, self._join(request)))
         except OperationFailure as error:
-            # An error of the server's ends the transaction, unless the server was too busy to look at it.
+            # A server's error ends the transaction, unless the server was too busy to process the request.
             self._is_lost = self._is_lost or (self.in_transaction and not error.has_error_label(_BUSY))
             raise
 
@@ -351,7 +351,7 @@ class Session:
             failure._add_error_label(_UNKNOWN)
             raise
         except PyMongoError:
-            self._unsure = None  # the server says that there is no such transaction
+            self._unsure = None  # the server has no such transaction
             raise
         self._unsure = None
 
@@ -363,7 +363,7 @@ class Session:
             _misuse("No transaction started")
         was_sent, self._state = self._state == "in progress", "aborted"
         if self._is_lost:
-            self._unsure = self._transaction  # it is gone, unless the error was a made one
+            self._unsure = self._transaction  # it has ended, unless the error was a planned fault
         elif was_sent:
             try:
                 yield partial(self._gate, self._end_request(ABORT))
@@ -391,7 +391,7 @@ class Session:
                 if self.in_transaction:
                     yield from self._abort()
                 is_transient = isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT)
-                if attempts == _MOST_ATTEMPTS or not is_transient:
+                if attempts == _MAX_ATTEMPTS or not is_transient:
                     raise
             else:
                 return result
@@ -415,7 +415,7 @@ class Session:
 
 
 class _TransactionBlock:
-    """The block of `with session.start_transaction()`: an error aborts the transaction, and its end commits it."""
+    """The block of `with session.start_transaction()`. An error aborts the transaction, otherwise the end of the block commits it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -441,16 +441,17 @@ class _TransactionBlock:
 def start_session(
     client: Any, gate: Gate, store: str, *_: Any, awaited: bool, snapshot: bool | None = False, **__: Any
 ) -> Session:
-    """Return the session for `client.start_session()`. Its commits pass the gate under the name `store`."""
+    """Return the session for `client.start_session()`. Its commits go through the gate under the name `store`."""
     if snapshot:
         raise ConfigurationError(
-            "A session with snapshot=True cannot be tapped: a tap does not know what the data were before. Read in a transaction."
+            "start_session(snapshot=True) can't be tapped, because a tap doesn't know earlier versions of the data. Read in a "
+            "transaction instead."
         )
     return Session(client, gate, store, awaited=awaited)
 
 
 def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Return the arguments of a call, and the session among them if it is one of ours."""
+    """Return the other arguments of a call, and its session if that's a tapped one."""
     others = dict(arguments)
     if issubclass(type(others.get("session")), Session):
         return others, others.pop("session")
@@ -467,11 +468,11 @@ def _misuse(text: str) -> NoReturn:
 
 
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
-    """Send a request. Where pymongo returns a cursor, this returns a list."""
+    """Send a request. If pymongo returns a cursor, return a list of its documents."""
     target = _target(collection, request)
     method: Any = getattr(target, request.method)
     arguments = {name: value for name, value in request.arguments.items() if name != "then"}
-    # mongomock has other names for some of the arguments that must be given, so these are given by position.
+    # mongomock has different names for some of the required arguments, so pass these by position.
     answer = method(*[arguments.pop(name) for name in required_names(request.method)], **arguments)
     for option, args, kwargs in request.arguments.get("then", ()):
         answer = getattr(answer, option)(*args, **kwargs)
@@ -534,15 +535,15 @@ class _Tap:
         return (_Collection if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database)(raw, self)
 
     def attribute(self, raw: Any, name: str, silent: frozenset[str]) -> Any:
-        """Return an attribute that sends nothing: a property as it is, and another collection as a proxy."""
+        """Return an attribute that sends nothing, or a proxy if it's another collection."""
         value = getattr(raw, name)
         if type(value) is self._kind:
             return self.wrap(value)
         if name in silent or name.startswith("_"):
             return value
         raise ConfigurationError(
-            f"{name} cannot be tapped: a tap does not see what it sends or what it changes. Use another method of the collection, or leave it "
-            "out of what is tested."
+            f"{name} can't be tapped, because its requests wouldn't be seen. Use another method of the collection, or call it outside the "
+            "tested code."
         )
 
     def client_of(self, database: Any) -> Any:
@@ -563,7 +564,7 @@ class _Tap:
     def _bulk(
         self, collection: Any, arguments: Mapping[str, Any], session: Any, runs: Sequence[Sequence[int]]
     ) -> StoreCalls[Any]:
-        """Send each run of operations by itself, and answer as pymongo does when it has sent the last."""
+        """Send each run of operations separately, and return or raise the same as pymongo after the last run."""
         from pymongo.errors import BulkWriteError
         from pymongo.results import BulkWriteResult
 
@@ -597,14 +598,14 @@ class _Tap:
         return self.gate(request) if session is None else session.perform(self.gate, request)
 
     def _options(self, collection: Any) -> dict[str, Any]:
-        """Return the options in which a collection differs from the performer's collection of the same name."""
+        """Return the options in which the collection differs from the performer's collection with the same name."""
         same_name = _collection_named(self._performer, collection.name)
         options = {name: getattr(collection, name) for name in signature_of("with_options").parameters}
         return {name: value for name, value in options.items() if value != getattr(same_name, name)}
 
 
 def _joined(whole: Mapping[str, Any], part: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
-    """Return the results of a bulk write so far and of its next run, whose operations are at these places in the whole."""
+    """Return the results of a bulk write, including its next run. `places` are the indexes of the run's operations in the bulk write."""
 
     def join(before: Any, value: Any) -> Any:
         if not isinstance(value, list):
@@ -644,7 +645,7 @@ class _Collection(_Proxy):
 
 
 class _Database(_Proxy):
-    """A database whose collections pass the same gate."""
+    """A database whose collections send through the same gate."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "client":

@@ -1,6 +1,6 @@
-"""What every public method of pymongo's collections and databases is to a tap, and the request that a call of one is.
+"""The kinds of pymongo's collection and database methods, and the request that a call makes.
 
-Pure. A method that is in none of the lists is refused.
+These functions are pure. A method that isn't listed is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from onewrite.testing.taps.traffic import Key, Request, walk
 
 # --- signatures -------------------------------------------------------------------------------------------------------
 #
-# pymongo's own signatures: which argument of a call is which.
+# pymongo's own signatures, from which each argument of a call gets its name.
 
 
 def bind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a collection's or database's method by their names; `TypeError` where pymongo would raise it."""
+    """Return the arguments of a collection's or database's method by name. Raise `TypeError` if pymongo would."""
     arguments = signature_of(method).bind(*args, **kwargs).arguments
-    arguments |= arguments.pop("kwargs", {})  # the parameter for all other names, where a method has one
+    arguments |= arguments.pop("kwargs", {})  # the parameter for all other names, if the method has one
     for name in ("documents", "requests"):
         if isinstance(arguments.get(name), Iterable):
             arguments[name] = list(arguments[name])  # an iterator can be read only once
@@ -36,7 +36,7 @@ def signature_of(method: str) -> inspect.Signature:
     from pymongo.cursor import Cursor
     from pymongo.database import Database
 
-    if method in ("find", "find_one"):  # these hand their arguments on to the cursor
+    if method in ("find", "find_one"):  # these pass their arguments to the cursor
         signature = inspect.signature(cast("Any", Cursor))
     else:
         signature = inspect.signature(getattr(Collection, method, None) or getattr(Database, method))
@@ -63,19 +63,19 @@ INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_inde
 _FINDING_WRITES = frozenset({"find_one_and_update", "find_one_and_replace", "find_one_and_delete"})
 RETRYABLE_WRITES = _FINDING_WRITES | {"insert_one", "insert_many", "update_one", "replace_one", "delete_one"}
 WRITES = RETRYABLE_WRITES | INDEXING | {"update_many", "delete_many", "bulk_write"}
-# The server answers these with an error in a transaction.
+# The server refuses these in a transaction.
 UNFIT_FOR_TRANSACTIONS = INDEXING | DESCRIBING | {"estimated_document_count"}
-# These send nothing. `next` raises: neither a collection nor a database is an iterator.
+# These send nothing. `next` raises, because collections and databases aren't iterators.
 _SILENT = frozenset({"codec_options", "name", "next", "read_concern", "read_preference", "with_options", "write_concern"})
 SILENT = _SILENT | {"database", "full_name"}
 DATABASE_REQUESTS = DATABASE_READS | {"command"}
-# A command is refused, except for these, which ask about the server.
+# These commands only read the state of the server. All others are refused.
 _ABOUT_SERVER = frozenset({"buildinfo", "connectionstatus", "hello", "ismaster", "ping"})
-# `client` is handed out untapped, except where sessions are tapped.
+# `client` is returned untapped, unless sessions are tapped.
 DATABASE_SILENT = _SILENT | {"client", "get_collection"}
-CURSORS = frozenset({"find", "aggregate", "list_indexes", "list_collections"})  # what they answer is iterated
-# These reads depend on no entity, so they have a key of their own. A write of an entity does not change what they answer, except
-# for the very first, which creates the collection with its index on `_id`.
+CURSORS = frozenset({"find", "aggregate", "list_indexes", "list_collections"})  # their results are iterated
+# These reads depend on no entity, so each kind has its own key. A write of an entity doesn't change their result, except for the
+# first write, which creates the collection with its index on `_id`.
 _STRUCTURE = {
     "index_information": ("indexes",),
     "list_indexes": ("indexes",),
@@ -91,7 +91,7 @@ _NAMING_STAGES = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the sta
 def request_of(
     store: str, collection: str, method: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Request:
-    """Return a call as a request. Its keys are right as long as the only unique index is the one on `_id`."""
+    """Return a call as a request. Its keys are right only if the collection has no unique index other than the one on `_id`."""
     if method in DATABASE_REQUESTS:
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
@@ -102,9 +102,9 @@ def request_of(
 
 
 def may_find_nothing(request: Request) -> bool:
-    """Whether it is one upsert alone, outside of any transaction, that may find nothing at once with another one.
+    """Whether the request is a single upsert outside a transaction that can find nothing at the same time as a concurrent upsert.
 
-    If its filter is the `_id` alone, MongoDB tries it again itself.
+    If its filter contains only the `_id`, MongoDB itself retries it.
     """
     if request.transaction is not None or len(request.tables) != 1 or not request.arguments.get("upsert"):
         return False
@@ -124,13 +124,13 @@ def is_condition(value: object) -> bool:
 
 
 def is_about_server(command: object) -> bool:
-    """Whether the command asks only about the server. It is its name, or a document that begins with its name."""
+    """Whether the command only reads the state of the server. A command is a name, or a document that begins with the name."""
     name = next(iter(cast("Document", command)), "") if isinstance(command, Mapping) else command
     return str(name).lower() in _ABOUT_SERVER
 
 
 def _other_collections(pipeline: object) -> Iterator[str]:
-    """Yield the other collections that a pipeline names, however deep."""
+    """Yield the other collections that a pipeline names at any depth."""
     for name, inner in walk(pipeline):
         if name in _NAMING_STAGES:
             yield from _collections_of(inner)
@@ -174,9 +174,10 @@ def _keys_of_all(collection: str, operations: Sequence[object]) -> tuple[Key, ..
 
 
 def runs_of(arguments: Mapping[str, Any]) -> list[list[int]]:
-    """Return the places of a bulk write's operations by command: pymongo sends successive operations of one kind in one command.
+    """Return the indexes of a bulk write's operations, grouped by command.
 
-    Without order it sends all insertions, then all updates, and then all deletions.
+    pymongo sends successive operations of one kind in one command. If the operations are unordered, it sends all insertions, then
+    all updates, and then all deletions.
     """
     kinds = ("Insert", "Update", "Delete")  # a replacement is an update
     names = [type(operation).__name__.replace("Replace", "Update") for operation in arguments["requests"]]
@@ -186,7 +187,7 @@ def runs_of(arguments: Mapping[str, Any]) -> list[list[int]]:
 
 
 def _matches_nothing(query: object) -> bool:
-    """Whether the filter asks for documents without `_id`. There are none, so the write only waits for earlier ones."""
+    """Whether the filter requires documents without `_id`. None exist, so the write only waits for earlier writes."""
     if not isinstance(query, Mapping):
         return False
     parts = cast("Document", query).get("$and")
@@ -211,13 +212,13 @@ def _equal(condition: object) -> object:
 
 
 def _key(value: object) -> Hashable:
-    """Return one value for all ids that the server may take for the same, or None if the id isn't known."""
+    """Return the same value for all IDs that the server can treat as equal, or None if the ID isn't known."""
     if hasattr(value, "to_decimal"):  # bson's own decimals
         value = cast("Any", value).to_decimal()
     if isinstance(value, Mapping):
         return frozenset((name, _key(inner)) for name, inner in cast("Document", value).items())
     if isinstance(value, list | tuple):
         return tuple([_key(inner) for inner in cast("Sequence[object]", value)])
-    if isinstance(value, datetime):  # kept to the millisecond, without its zone
+    if isinstance(value, datetime):  # MongoDB stores milliseconds, and no time zone
         return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
     return value if isinstance(value, Hashable) and value == value else None  # noqa: PLR0124  # NaN does not
