@@ -353,7 +353,7 @@ def test_another_database_on_the_same_server_is_explored() -> None:
 
 def test_stand_in_server_outside_the_world_is_refused() -> None:
     other: Any = mongomock.MongoClient()
-    with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at a server of its own in memory"):
+    with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at a separate server in memory"):
         on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _: adding(lambda: other.shop.customers, guarded=False))
 
 

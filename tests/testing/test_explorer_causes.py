@@ -251,7 +251,7 @@ def test_observe_result_that_cannot_be_compared_is_refused(observe: Callable[[An
 
 
 def test_message_without_copy_support_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"messages\[0\] cannot be copied"):
+    with pytest.raises(ConfigurationError, match=r"messages\[0\] can't be copied"):
         explored(guarded, [Message("m1", body={"lock": threading.Lock()})])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
 from pymongo import ReadPreference
-from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WTimeoutError
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WaitQueueTimeoutError, WTimeoutError
 from pymongo.read_concern import ReadConcern
 
 from onewrite import Message, SeenIds
@@ -109,7 +109,11 @@ def test_handler_that_raises_or_retries_passes(customers: Any) -> None:
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(OperationFailure, "throttled"), (ServerSelectionTimeoutError, "not sent, because no server is reachable")],
+    [
+        (OperationFailure, "throttled"),
+        (ServerSelectionTimeoutError, "not sent, because no server is reachable"),
+        (WaitQueueTimeoutError, "not served, because the service or the connection pool is exhausted"),
+    ],
 )
 def test_suppressed_mongodb_errors_are_found(error: type[Exception], told: str) -> None:
     def build(collection: Any) -> Handler:

@@ -599,12 +599,13 @@ class HandlerCall:
 
     def _next_earlier_answer(self) -> tuple[int, Reply] | None:
         """Return the next known response. If it doesn't fit the call, forget the rest, because the handler behaves differently this time."""
-        index, answer = earlier_answer = next(self._earlier_answers, (0, None))
-        fits = index < len(self._waiters) and (answer is not NEVER_SENT or self._waiters[index].cancelled)
-        if answer is None or not fits:
-            self._earlier_answers = iter(())
-            return None
-        return cast("tuple[int, Reply]", earlier_answer)
+        earlier_answer = next(self._earlier_answers, None)
+        if earlier_answer is not None:
+            index, answer = earlier_answer
+            if index < len(self._waiters) and (answer is not NEVER_SENT or self._waiters[index].cancelled):
+                return earlier_answer
+        self._earlier_answers = iter(())
+        return None
 
     def _stand(self, *, timers: bool) -> None:
         """Record where the call pauses. Sort new requests by task, so that their order doesn't depend on timing."""

@@ -232,7 +232,7 @@ def _check_copies(message: Any, place: str) -> None:
         copy.deepcopy(message)
     except Exception as error:
         raise ConfigurationError(
-            f"{place} cannot be copied ({type(error).__name__}: {error}), but each delivery gets a copy of its message. Pass messages "
+            f"{place} can't be copied ({type(error).__name__}: {error}), but each delivery gets a copy of its message. Pass messages "
             "that a queue could carry, and create everything else that the handler needs in build(store)."
         ) from error
 

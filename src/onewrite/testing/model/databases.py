@@ -21,7 +21,7 @@ from onewrite.testing.taps.traffic import Request
 
 # --- worlds -----------------------------------------------------------------------------------------------------------
 #
-# The stores of `world()` by their names, and the check that each world is like the last one.
+# The stores of `world()` by their names, and the check that each world has the same contents as the previous one.
 
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
@@ -31,7 +31,7 @@ def stores_by_name(result: Store | Mapping[str, Store]) -> dict[str, Store]:
     stores = dict(cast("Mapping[str, Store]", result)) if isinstance(result, Mapping) else {_own_name(result): result}
     if not stores:
         raise ConfigurationError(
-            "world() made no store: return a boto3 client or Table, a pymongo collection, or a dict of these."
+            "world() returned no store. Return a boto3 client or Table, a pymongo collection, or a dict of these."
         )
     for store in stores.values():
         check_store(store)
@@ -90,7 +90,7 @@ class Location(NamedTuple):
 
     def __str__(self) -> str:
         if self.memory is not None:
-            return "a server of its own in memory"
+            return "a separate server in memory"
         return ", ".join(sorted(self.addresses)) + (f" in {self.region}" if self.region else "")
 
 

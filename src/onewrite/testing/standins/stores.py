@@ -82,9 +82,9 @@ def moto_tables() -> Generator[MakeTable, None, None]:
 
 
 class _Account:
-    """moto's DynamoDB in one region, while it is mocked."""
+    """moto's DynamoDB in one region."""
 
-    _empty: dict[str, Any] = {}  # noqa: RUF012  # empty tables by definition, to be copied: moto is slow to make a table
+    _empty: dict[str, Any] = {}  # noqa: RUF012  # empty tables by definition, which are copied because moto creates a table slowly
 
     def __init__(self, region: str) -> None:
         from moto.core.models import DEFAULT_ACCOUNT_ID, patch_client  # pyright: ignore[reportUnknownVariableType]  # its argument has no type
@@ -95,13 +95,13 @@ class _Account:
         self._tables: dict[str, Any] = dynamodb_backends[DEFAULT_ACCOUNT_ID][region].tables
         self._resource = boto3_session(region).resource("dynamodb")
         self._client = self._resource.meta.client
-        # An engine's client may have created the session before moto was imported. Then moto wouldn't see the requests, and AWS would.
+        # An engine's client might have created the session before moto was imported. The requests would then go to AWS, not to moto.
         patch_client(self._client)
         self._client.meta.events.register("before-parameter-build.dynamodb", self._check_open)
         self._table_class: Any = None
 
     def put(self, request: Mapping[str, Any]) -> Any:
-        """Return an empty table, which replaces an existing one of this name."""
+        """Create an empty table, which replaces an existing table of this name, and return it."""
         name = request["TableName"]
         definition = dumps([self._region, request], sort_keys=True, default=repr)
         if definition not in self._empty:
@@ -132,11 +132,13 @@ class _Account:
 
     def _check_open(self, **_: Any) -> None:
         if self.closed:
-            raise ConfigurationError("This moto_table is closed: use it within its block, or the fixture within its test.")
+            raise ConfigurationError(
+                "This moto_table is closed. Use it only inside its `with` block, or inside the test if it comes from the fixture."
+            )
 
 
 class _SharedMock:
-    """The mock of all open tables. It ends when the last of them is closed."""
+    """The mock of all open tables, which ends when the last table is closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -179,7 +181,7 @@ def _mock_account() -> Generator[_Account, None, None]:
 
 @contextmanager
 def _dummy_account() -> Generator[str, None, None]:
-    """Hide the caller's own account, profile and endpoints until the block ends."""
+    """Hide the caller's own account, profile, and endpoints until the block ends."""
     region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or _REGION
     dummies = {"AWS_DEFAULT_REGION": region, "AWS_REGION": region, **_CREDENTIALS}
     redirecting_names = [name for name in os.environ if name.startswith(_REDIRECTING)]

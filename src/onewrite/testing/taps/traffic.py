@@ -69,8 +69,8 @@ class Owner:
         return TransactionKey(self.name, next(self.numbers), None if replaces is None else replaces.name)
 
 
-NOBODY = Owner("")  # transactions outside of any delivery, as in `build` or `observe`
-current_owner: ContextVar[Owner] = ContextVar("onewrite.testing.owner", default=NOBODY)
+NO_DELIVERY = Owner("")  # for transactions outside a delivery, for example in `build` or `observe`
+current_owner: ContextVar[Owner] = ContextVar("onewrite.testing.owner", default=NO_DELIVERY)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
