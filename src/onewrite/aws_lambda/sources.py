@@ -30,7 +30,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _seconds(value: object, unit: float = 1.0) -> float:
+def _read_seconds(value: object, unit: float = 1.0) -> float:
     """Return a time in seconds from a number, or its text, in the given unit. Return NaN if it is neither."""
     if isinstance(value, datetime):  # parsed by a model of Powertools
         return value.timestamp()
@@ -41,7 +41,7 @@ def _seconds(value: object, unit: float = 1.0) -> float:
     return seconds if math.isfinite(seconds) else math.nan
 
 
-def _moment(value: object) -> float:
+def _read_moment(value: object) -> float:
     """Return the epoch seconds of an ISO time, as SNS, EventBridge, and S3 write it, or NaN."""
     try:
         return datetime.fromisoformat(_text(value)).timestamp()
@@ -54,12 +54,12 @@ def _read_list(event: _Event, name: str = "Records") -> list[Any] | None:
     return cast("list[Any]", records) if isinstance(records, list) else None
 
 
-def _direct_list(event: _Event, name: str = "Records") -> list[Any] | None:
+def _read_direct_list(event: _Event, name: str = "Records") -> list[Any] | None:
     """Return an event's list of records. A list as the event is from EventBridge Pipes, which doesn't have this source."""
     return None if isinstance(event, list) else _read_list(event, name)
 
 
-def _stream(event: _Event) -> _InLanes:
+def _read_stream(event: _Event) -> _InLanes:
     """Return all records in one lane, because the source redelivers every record after a failed one.
 
     If a later record were processed now, its sequence would become the mark. The failed record would then be refused as
@@ -69,15 +69,15 @@ def _stream(event: _Event) -> _InLanes:
     return None if records is None else [("", record) for record in records]
 
 
-def _kinesis_stream(event: _Event) -> _InLanes:
+def _read_kinesis_stream(event: _Event) -> _InLanes:
     """Return the lane of a Kinesis stream. EventBridge Pipes puts Kinesis's fields next to Lambda's."""
-    lines = _stream(event)
+    lines = _read_stream(event)
     if lines is None or not isinstance(event, list):
         return lines
-    return [(lane, _kinesis_record(record)) for lane, record in lines]
+    return [(lane, _read_kinesis_record(record)) for lane, record in lines]
 
 
-def _kinesis_record(record: Any) -> Any:
+def _read_kinesis_record(record: Any) -> Any:
     if not isinstance(record, dict) or "kinesis" in record:
         return cast("object", record)
     fields = cast("dict[str, Any]", record)
@@ -85,7 +85,7 @@ def _kinesis_record(record: Any) -> Any:
     return {**of_lambda, "kinesis": {name: value for name, value in fields.items() if name not in of_lambda}}
 
 
-def _queue(event: _Event) -> _InLanes:
+def _read_queue(event: _Event) -> _InLanes:
     """Return each message group of a FIFO queue in a lane of its own. The queue's ARN shows whether it is FIFO.
 
     Messages of a standard queue can have groups too, but those only balance consumers and imply no order.
@@ -99,7 +99,7 @@ def _queue(event: _Event) -> _InLanes:
     return zip(repeat(None), records)
 
 
-def _partitions(event: _Event) -> _InLanes:
+def _read_partitions(event: _Event) -> _InLanes:
     if isinstance(event, list):  # from EventBridge Pipes
         return [(f"{field_at(record, 'topic')}-{field_at(record, 'partition')}", record) for record in event]
     partitions = event.get("records")
@@ -111,9 +111,9 @@ def _partitions(event: _Event) -> _InLanes:
     return [(lane, record) for lane, records in in_lanes.items() for record in records]
 
 
-def _changes(event: _Event) -> _InLanes:
+def _read_changes(event: _Event) -> _InLanes:
     """Return DocumentDB's changes in one lane, each with the fields that other sources put into the record."""
-    changes = _direct_list(event, "events")
+    changes = _read_direct_list(event, "events")
     if changes is None or isinstance(event, list):
         return None
     common = {"eventSource": event.get("eventSource", DOCUMENTDB_ORIGIN), "eventSourceARN": event.get("eventSourceArn")}
@@ -123,9 +123,9 @@ def _changes(event: _Event) -> _InLanes:
     ]
 
 
-def _notifications(event: _Event) -> _InLanes:
+def _read_notifications(event: _Event) -> _InLanes:
     """Return SNS's notifications in the format that they have through SQS."""
-    records = _direct_list(event)
+    records = _read_direct_list(event)
     if records is None or not all(field_at(record, "Sns") for record in records):
         return None
     return [
@@ -139,16 +139,16 @@ def _notifications(event: _Event) -> _InLanes:
     ]
 
 
-def _one_event(event: _Event) -> _InLanes:
+def _read_one_event(event: _Event) -> _InLanes:
     """Return an EventBridge event in the format that it has through SQS."""
     if isinstance(event, list) or not event.keys() >= EVENT_FIELDS:
         return None
     return [(None, _record(dict(event), "aws:events", event["id"], None))]
 
 
-def _objects(event: _Event) -> _InLanes:
+def _read_objects(event: _Event) -> _InLanes:
     """Return each object of an S3 notification as a record in SQS's format."""
-    records = _direct_list(event)
+    records = _read_direct_list(event)
     if records is None or not all(field_at(record, "s3") for record in records):
         return None
     return [
@@ -166,12 +166,12 @@ def _record(body: Any, origin: str, message_id: object, arn: object) -> dict[str
     return {"messageId": message_id, "body": text, "eventSource": origin, "eventSourceARN": arn}
 
 
-def _sent_at_in_body(*path: str) -> Any:
+def _make_body_time_reader(*path: str) -> Any:
     """Return a function that reads the send time from a record's body."""
 
     def sent_at(record: Any) -> float:
         body = field_at(record, "body")
-        return _moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))  # made by `_record`
+        return _read_moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))  # made by `_record`
 
     return sent_at
 
@@ -197,7 +197,7 @@ def _receive_count(record: Any) -> int | None:
         return None
 
 
-def _kafka_position(record: Any) -> Identifier:
+def _read_kafka_position(record: Any) -> Identifier:
     topic, partition, offset = field_at(record, "topic"), field_at(record, "partition"), field_at(record, "offset")
     if not _text(topic) or type(partition) is not int or type(offset) is not int:
         return ""
@@ -207,39 +207,39 @@ def _kafka_position(record: Any) -> Identifier:
 SQS = Source(
     name="SQS",
     origins=frozenset({"aws:sqs"}),
-    records=_queue,
+    records=_read_queue,
     named_as_in_pipes=True,
     screen=_skip_s3_test,
     identifier=lambda record: _text(field_at(record, "messageId")),
-    sent_at=lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
+    sent_at=lambda record: _read_seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
     attempt=_receive_count,
 )
 KINESIS = Source(
     name="Kinesis",
     origins=frozenset({"aws:kinesis"}),
-    records=_kinesis_stream,
+    records=_read_kinesis_stream,
     screen=refuse_aggregated,
     decodes=True,
     identifier=lambda record: _text(field_at(record, "kinesis", "sequenceNumber")),
-    sent_at=lambda record: _seconds(field_at(record, "kinesis", "approximateArrivalTimestamp")),
+    sent_at=lambda record: _read_seconds(field_at(record, "kinesis", "approximateArrivalTimestamp")),
     restarts=True,
 )
 DYNAMODB = Source(
     name="DynamoDB Streams",
     origins=frozenset({"aws:dynamodb"}),
     decodes=True,
-    records=_stream,
+    records=_read_stream,
     identifier=lambda record: _text(field_at(record, "dynamodb", "SequenceNumber")),
-    sent_at=lambda record: _seconds(field_at(record, "dynamodb", "ApproximateCreationDateTime")),
+    sent_at=lambda record: _read_seconds(field_at(record, "dynamodb", "ApproximateCreationDateTime")),
     restarts=True,
 )
 KAFKA = Source(
     name="Kafka",
     origins=frozenset({"aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"}),  # the documentation and real events differ
     decodes=True,
-    records=_partitions,
-    identifier=_kafka_position,
-    sent_at=lambda record: _seconds(field_at(record, "timestamp"), 0.001),
+    records=_read_partitions,
+    identifier=_read_kafka_position,
+    sent_at=lambda record: _read_seconds(field_at(record, "timestamp"), 0.001),
     raises=True,
 )
 # Only in provisioned mode can a Kafka event source mapping have ReportBatchItemFailures:
@@ -248,33 +248,33 @@ KAFKA_IN_PROVISIONED_MODE = replace(KAFKA, raises=False)
 DOCUMENTDB = Source(
     name="DocumentDB",
     origins=frozenset({DOCUMENTDB_ORIGIN}),
-    records=_changes,
+    records=_read_changes,
     identifier=lambda record: _text(field_at(record, "eventID")),
-    sent_at=lambda record: _seconds(field_at(record, "event", "clusterTime", "$timestamp", "t")),
+    sent_at=lambda record: _read_seconds(field_at(record, "event", "clusterTime", "$timestamp", "t")),
     restarts=True,
     raises=True,
 )
 SNS = Source(
     name="SNS",
     origins=frozenset({"aws:sns"}),
-    records=_notifications,
+    records=_read_notifications,
     screen=_skip_s3_test,
     identifier=lambda record: _text(field_at(record, "messageId")),
-    sent_at=_sent_at_in_body("Timestamp"),
+    sent_at=_make_body_time_reader("Timestamp"),
     raises=True,
 )
 EVENTBRIDGE = Source(
     name="EventBridge",
     origins=frozenset({"aws:events"}),
-    records=_one_event,
+    records=_read_one_event,
     identifier=lambda record: _text(field_at(record, "messageId")),
-    sent_at=_sent_at_in_body("time"),
+    sent_at=_make_body_time_reader("time"),
     raises=True,
 )
 S3 = Source(
     name="S3",
     origins=frozenset({"aws:s3"}),
-    records=_objects,
+    records=_read_objects,
     identifier=lambda record: _text(field_at(record, "messageId")),
     sent_at=lambda _: math.nan,
     raises=True,
@@ -289,7 +289,7 @@ def lambda_record(message: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
         "body": message.get("Body", ""),
         "attributes": dict(message.get("Attributes", {})),
         "messageAttributes": {
-            name: _message_attribute(value) for name, value in message.get("MessageAttributes", {}).items()
+            name: _read_message_attribute(value) for name, value in message.get("MessageAttributes", {}).items()
         },
         "md5OfBody": message.get("MD5OfBody", ""),
         "eventSource": "aws:sqs",
@@ -301,7 +301,7 @@ def lambda_record(message: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
     return record
 
 
-def _message_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+def _read_message_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
     attribute: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
     if "StringValue" in value:
         attribute["stringValue"] = value["StringValue"]

@@ -94,7 +94,7 @@ def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer,
     if value is None:
         return ((),)
     if isinstance(value, _ANSWERS):
-        return ((_usable(value),),)
+        return ((_check_answer(value),),)
     kind = f"a {type(value).__name__}"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
         raise _refuse_return(kind, value)
@@ -102,10 +102,10 @@ def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer,
     wrong_values = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
     if wrong_values:
         raise _refuse_return(f"{kind} with a {type(wrong_values[0]).__name__}", *wrong_values)
-    return (tuple(map(_usable, answers)),)
+    return (tuple(map(_check_answer, answers)),)
 
 
-def _usable(answer: Any) -> Answer:
+def _check_answer(answer: Any) -> Answer:
     """Return an outcome if its fields have usable types. A function can construct one by hand, and a bad field would later
     fail the whole batch.
     """
@@ -166,11 +166,11 @@ def innermost(places: Iterable[tuple[FrameType, int]], function: object) -> str 
     outermost first.
     """
     root, _ = find_home(function)
-    users = [place for place in places if _is_users(place[0], root)]
-    return _line_at(*users[-1]) if users else None
+    users = [place for place in places if _is_user_code(place[0], root)]
+    return _format_line(*users[-1]) if users else None
 
 
-def _line_at(frame: FrameType, line: int) -> str:
+def _format_line(frame: FrameType, line: int) -> str:
     return format_line(frame.f_code, line)
 
 
@@ -186,7 +186,7 @@ def find_thread_line(ident: int | None, function: object) -> str | None:
     while frame is not None:
         places.append((frame, frame.f_lineno))
         frame = frame.f_back
-    return _innermost_or_last([*reversed(places)], function)
+    return _choose_line([*reversed(places)], function)
 
 
 def find_coroutine_line(coroutine: object, function: object) -> str | None:
@@ -200,15 +200,15 @@ def find_coroutine_line(coroutine: object, function: object) -> str | None:
         if frame is not None:
             places.append((frame, frame.f_lineno))
         coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
-    return _innermost_or_last(places, function)
+    return _choose_line(places, function)
 
 
-def _innermost_or_last(places: list[tuple[FrameType, int]], function: object) -> str | None:
+def _choose_line(places: list[tuple[FrameType, int]], function: object) -> str | None:
     """Return the innermost line of the user's code, or the innermost line of all."""
-    return innermost(places, function) or (_line_at(*places[-1]) if places else None)
+    return innermost(places, function) or (_format_line(*places[-1]) if places else None)
 
 
-def _is_users(frame: FrameType, root: str) -> bool:
+def _is_user_code(frame: FrameType, root: str) -> bool:
     module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     if module == root:
         return True
@@ -218,12 +218,12 @@ def _is_users(frame: FrameType, root: str) -> bool:
         and module not in sys.stdlib_module_names
         and not file.startswith("<")  # code without a file was generated at run time, for example by dataclasses
         and _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts)
-        and module not in _installed_modules()
+        and module not in _list_installed_modules()
     )
 
 
 @cache
-def _installed_modules() -> frozenset[str]:
+def _list_installed_modules() -> frozenset[str]:
     """Return the modules and packages that belong to an installed distribution."""
     from importlib.metadata import packages_distributions  # a cold start takes a quarter longer with it
 

@@ -484,7 +484,8 @@ class Handler(Generic[R]):
         return None, share
 
     def _run(self, steps: _Steps) -> dict[int, Result]:
-        is_single, end = self._group_by is None, cast("Any", None)
+        is_single = self._group_by is None
+        end = cast("Any", None)  # the end of the last call; a generator starts with None
         try:
             while True:
                 messages = steps.send(end)
@@ -500,7 +501,8 @@ class Handler(Generic[R]):
             return cast("dict[int, Result]", stop.value)
 
     async def _arun(self, steps: _Steps) -> dict[int, Result]:
-        is_single, end = self._group_by is None, cast("Any", None)
+        is_single = self._group_by is None
+        end = cast("Any", None)  # the end of the last call; a generator starts with None
         try:
             while True:
                 messages = steps.send(end)

@@ -289,7 +289,7 @@ def describe_failure(result: Result, function: object, attempt: int | None, *, w
         parts=() if message is None else tuple([printable(part) for part in message.parts]),
         attempt=attempt,
         error=printable(type(cause).__name__),
-        reason=_reason(result)
+        reason=_describe_reason(result)
         if note is None
         else "; ".join(filter(None, ["not returned", _describe_unsettled(cast("Answer", note.outcome))])),
         where=line,
@@ -308,7 +308,7 @@ def line_in(error: BaseException, function: object) -> str | None:
     return innermost(places, function)
 
 
-def _reason(result: Result) -> str | None:
+def _describe_reason(result: Result) -> str | None:
     """Return the reason of an error or an unsettled outcome, without any content."""
     error = result.error
     if error is None:

@@ -52,7 +52,7 @@ class Source:
         Raise ConfigurationError for another kind of event, because every response would mean that some of it is done.
         EventBridge Pipes sends a list of records, each of which names its source.
         """
-        batch = self._plain(event)
+        batch = self._unwrap(event)
         in_lanes = self.records(batch)
         if in_lanes is None:
             raise self._refusal("has no records of this source")
@@ -76,7 +76,7 @@ class Source:
             lanes.append(lane)
         return records, lanes
 
-    def _plain(self, event: object) -> Mapping[str, Any] | list[Any]:
+    def _unwrap(self, event: object) -> Mapping[str, Any] | list[Any]:
         """Return the event as Lambda sent it, also if Powertools has parsed it."""
         dump = getattr(event, "model_dump", None)
         if callable(dump) and self.decodes:

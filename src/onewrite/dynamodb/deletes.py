@@ -43,7 +43,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     if isinstance(outcome, Applied):
         entity = outcome.entity
         if outcome.retried:  # the deleted attributes, if they still exist
-            attributes = _caller_attributes(flows, item)
+            attributes = _read_caller_attributes(flows, item)
             entity = attributes if attributes.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
     if TOMBSTONE in item:
@@ -69,7 +69,7 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
     return Applied(write.message, landed.entity, response=landed.response), rest
 
 
-def _caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:
+def _read_caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:
     """Return the caller's own attributes in a tombstone."""
     # Hide the tombstone, because `without_ledger` returns only the key of a deleted item.
     attributes = flows.without_ledger({name: value for name, value in item.items() if name != TOMBSTONE})
@@ -83,7 +83,7 @@ def _clean_up(flows: Flows, key: Mapping[str, Any], rest: Mapping[str, Any]) -> 
     If events are pending, the relay sets the time when it publishes the last one. No write can emit further events.
     """
     tombstone = read_tombstone(rest[TOMBSTONE])
-    names = [name for name in _caller_attributes(flows, rest) if name not in key]
+    names = [name for name in _read_caller_attributes(flows, rest) if name not in key]
     expires = tombstone.ttl not in rest and not has_pending(rest)
     chunks = [names[n : n + _MAX_NAMES] for n in range(0, len(names), _MAX_NAMES)]
     for chunk in chunks[:-1]:

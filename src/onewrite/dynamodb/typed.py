@@ -28,14 +28,14 @@ def check_typed(typed: object, table_name: object) -> None:
 def convert_arguments(native: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call with plain values."""
     return {
-        part: {name: _plain_value(name, value) for name, value in cast("Mapping[str, Any]", values).items()}
+        part: {name: _make_plain_value(name, value) for name, value in cast("Mapping[str, Any]", values).items()}
         if part in _VALUE_ARGUMENTS and isinstance(values, Mapping)
         else values
         for part, values in native.items()
     }
 
 
-def _plain_value(name: str, value: Any) -> Any:
+def _make_plain_value(name: str, value: Any) -> Any:
     if is_typed(value):
         try:
             return plain_values({name: value})[name]
@@ -53,16 +53,16 @@ def wrap_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the function so that the arguments it returns, directly or from an awaitable, have plain values."""
 
     async def awaited(result: Awaitable[Any]) -> Any:
-        return _plain_mapping(await result)
+        return _make_plain_mapping(await result)
 
     def call(*args: Any) -> Any:
         result: Any = function(*args)
-        return awaited(result) if isawaitable(result) else _plain_mapping(result)
+        return awaited(result) if isawaitable(result) else _make_plain_mapping(result)
 
     return call
 
 
-def _plain_mapping(result: Any) -> Any:
+def _make_plain_mapping(result: Any) -> Any:
     return convert_arguments(cast("Mapping[str, Any]", result)) if isinstance(result, Mapping) else result
 
 

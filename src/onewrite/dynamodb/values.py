@@ -65,10 +65,10 @@ _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})
 
 def sendable(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a caller's values in the form that a Table accepts."""
-    return {name: value if type(value) in _PLAIN else _sendable_value(name, value) for name, value in values.items()}
+    return {name: value if type(value) in _PLAIN else _make_sendable_value(name, value) for name, value in values.items()}
 
 
-def _sendable_value(name: str, value: Any) -> Any:
+def _make_sendable_value(name: str, value: Any) -> Any:
     """Return the value with its sets in a fixed order. Raise for an empty set, which DynamoDB doesn't store."""
     if type(value) in _PLAIN:
         return value
@@ -78,9 +78,11 @@ def _sendable_value(name: str, value: Any) -> Any:
                 raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
             return Members(sorted(cast("AbstractSet[object]", value), key=repr))
         case Mapping():
-            return {inner: _sendable_value(name, member) for inner, member in cast("Mapping[str, object]", value).items()}
+            return {
+                inner: _make_sendable_value(name, member) for inner, member in cast("Mapping[str, object]", value).items()
+            }
         case list() | tuple():
-            return [_sendable_value(name, member) for member in cast("list[object]", value)]
+            return [_make_sendable_value(name, member) for member in cast("list[object]", value)]
         case _:
             return value
 
@@ -101,11 +103,11 @@ def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
         ):
             result[name] = {name_of_set: [*value.members]}
         else:
-            result[name] = _typed_value(name, value)
+            result[name] = _make_typed_value(name, value)
     return result
 
 
-def _typed_value(name: str, value: Any) -> dict[str, Any]:
+def _make_typed_value(name: str, value: Any) -> dict[str, Any]:
     kind = cast("type[object]", type(value))
     if kind is Members:
         kinds = {*map(type, value.members)}
@@ -116,10 +118,10 @@ def _typed_value(name: str, value: Any) -> dict[str, Any]:
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
             "Give it the value alone, or make the store with typed=True. A map that looks like this can be stored through a Table."
         )
-    return _typed_member(name, value)
+    return _make_typed_member(name, value)
 
 
-def _typed_member(name: str, value: Any) -> dict[str, Any]:
+def _make_typed_member(name: str, value: Any) -> dict[str, Any]:
     """Return a value in boto3's typed form. The most common types don't go through boto3, which takes several times as long.
 
     `name` is the name of the outermost value, for errors.
@@ -130,10 +132,10 @@ def _typed_member(name: str, value: Any) -> dict[str, Any]:
     if kind is int and _MIN_NUMBER < value < _MAX_NUMBER:
         return {"N": str(value)}
     if kind is dict:
-        return {"M": {inner: _typed_member(name, member) for inner, member in value.items()}}
+        return {"M": {inner: _make_typed_member(name, member) for inner, member in value.items()}}
     if kind is list:
-        return {"L": [_typed_member(name, member) for member in value]}
-    return cast("dict[str, Any]", _serialize(_sendable_value(name, value)))
+        return {"L": [_make_typed_member(name, member) for member in value]}
+    return cast("dict[str, Any]", _serialize(_make_sendable_value(name, value)))
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {

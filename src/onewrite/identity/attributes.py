@@ -53,12 +53,12 @@ class Attributes(Mapping[str, Any]):
 
 def read_attributes(record: Record, overrides: Mapping[str, Any] | None = None) -> Attributes:
     """Return the sender's attributes. The fields of removed envelopes replace them, and `overrides` replace those."""
-    return Attributes(record, _sender_attributes, overrides or {})
+    return Attributes(record, _read_sender_attributes, overrides or {})
 
 
 def read_system(record: Record) -> Attributes:
     """Return the transport's attributes. Senders can't choose any of them."""
-    return Attributes(record, _transport_attributes, {})
+    return Attributes(record, _read_transport_attributes, {})
 
 
 def message(
@@ -87,15 +87,15 @@ def whole_message(record: Record, key: str, *, source: str = "", sequence: Any =
     return message(record, key, body=payload(record), source=source, sequence=sequence)
 
 
-def _sender_attributes(record: Record) -> _Raw:
+def _read_sender_attributes(record: Record) -> _Raw:
     headers = field(record, "headers")
-    attributes: _Raw = _headers(record, headers) if headers else {}
-    attributes.update({name: (_attribute, value) for name, value in part(record, "messageAttributes").items()})
+    attributes: _Raw = _read_headers(record, headers) if headers else {}
+    attributes.update({name: (_read_attribute, value) for name, value in part(record, "messageAttributes").items()})
     attributes.update({name: (_as_it_is, value) for name, value in part(record, ENVELOPE).items()})
     return attributes
 
 
-def _transport_attributes(record: Record) -> _Raw:
+def _read_transport_attributes(record: Record) -> _Raw:
     if "kinesis" in record:
         return {name: (_as_it_is, value) for name, value in part(record, "kinesis").items() if name != "data"}
     if field(record, "topic") is not None:
@@ -113,15 +113,15 @@ def _key(record: Record, value: Any) -> bytes | None:
     return None if value is None else binary(record, "its key", value)
 
 
-def _headers(record: Record, headers: Any) -> _Raw:
+def _read_headers(record: Record, headers: Any) -> _Raw:
     try:  # of two headers with the same name, the last one counts
-        return {name: (_header, value) for header in headers for name, value in header.items()}
+        return {name: (_read_header, value) for header in headers for name, value in header.items()}
     except (AttributeError, TypeError):
         pass
     raise refusal(record, "its headers: expected a list of mappings.")
 
 
-def _header(record: Record, value: Any) -> bytes | None:
+def _read_header(record: Record, value: Any) -> bytes | None:
     if value is None:  # Kafka allows headers without a value
         return None
     if type(cast("object", value)) is list and all(type(byte) is int and -128 <= byte < 256 for byte in value):  # noqa: PLR2004
@@ -129,7 +129,7 @@ def _header(record: Record, value: Any) -> bytes | None:
     raise refusal(record, f"one of its headers: expected a list of bytes, got {kind(value)}.")
 
 
-def _attribute(record: Record, value: Any) -> str | bytes:
+def _read_attribute(record: Record, value: Any) -> str | bytes:
     """Return an attribute of an SQS record or of an SNS envelope, which use different field names."""
     if not isinstance(value, Mapping):
         raise refusal(record, f"one of its attributes: expected an object, got {kind(value)}.")

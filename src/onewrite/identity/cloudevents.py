@@ -47,9 +47,9 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
     decode = decoder(parse_float)
 
     def identify(record: Record) -> Message:
-        if event := _binary_mode(record):
-            return _message(record, event, _data(record, event, decode))
-        return _structured_message(record, parse_body(record, decode))
+        if event := _read_binary_mode(record):
+            return _make_message(record, event, _data(record, event, decode))
+        return _make_structured_message(record, parse_body(record, decode))
 
     return identify
 
@@ -71,19 +71,19 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
             raise refusal(
                 record, f"its body: expected a JSON array, got {kind(batch)}. To read a single event, use cloudevent()."
             )
-        return tuple(_structured_message(record, event) for event in cast("list[Any]", batch))
+        return tuple(_make_structured_message(record, event) for event in cast("list[Any]", batch))
 
     return identify
 
 
-def _message(record: Record, event: Record, data: Any) -> Message:
+def _make_message(record: Record, event: Record, data: Any) -> Message:
     source = text(record, "the CloudEvent's source", event.get("source"))
     own_id = text(record, "the CloudEvent's id", event.get("id"))
     return message(
         record,
         cloudevent_key(source, own_id),
-        source=_text_or_digest(source),
-        sequence=_sequence(record, event),
+        source=_shorten_text(source),
+        sequence=_read_sequence(record, event),
         body=data,
         overrides=event,
     )
@@ -91,10 +91,10 @@ def _message(record: Record, event: Record, data: Any) -> Message:
 
 def cloudevent_key(source: str, own_id: str) -> str:
     """Return the id of the message that `cloudevent()` makes of an event with this source and id."""
-    return _text_or_digest(f"{len(source)}:{source}:{own_id}")  # the length distinguishes ("a:b", "c") from ("a", "b:c")
+    return _shorten_text(f"{len(source)}:{source}:{own_id}")  # the length distinguishes ("a:b", "c") from ("a", "b:c")
 
 
-def _text_or_digest(text: str) -> str:
+def _shorten_text(text: str) -> str:
     """Return the text, or its digest if it is too long for a ledger, as the source of an entity with a very long key can be.
 
     A text that looks like a digest is digested too. Otherwise a sender could choose a source that equals another one's
@@ -106,23 +106,23 @@ def _text_or_digest(text: str) -> str:
     return f"{_DIGEST_PREFIX}{sha256(content).hexdigest()}"
 
 
-def _binary_mode(record: Record) -> dict[str, Any]:
+def _read_binary_mode(record: Record) -> dict[str, Any]:
     """Return the attributes of an event in binary mode, or an empty dict."""
     attributes = read_attributes(record)
     event: dict[str, Any] = {}
     content_type: Any = None
     for name in attributes:  # decode only the event's own attributes: the others can be malformed without harm
         if prefix := _PREFIX.match(name):
-            event[name[prefix.end() :].lower()] = _attribute_text(record, attributes[name])
+            event[name[prefix.end() :].lower()] = _read_attribute_text(record, attributes[name])
         elif _CONTENT_TYPE.fullmatch(name):
-            content_type = _attribute_text(record, attributes[name])
+            content_type = _read_attribute_text(record, attributes[name])
     # A sender of structured mode can repeat attributes here. The body is the whole event then, not its data.
     if "id" not in event or str(content_type).lower().startswith("application/cloudevents"):
         return {}
     return event if content_type is None else {**event, "datacontenttype": content_type}
 
 
-def _attribute_text(record: Record, value: Any) -> Any:
+def _read_attribute_text(record: Record, value: Any) -> Any:
     """Return an attribute as text. Kafka's headers are bytes."""
     if not isinstance(value, bytes):
         return value
@@ -133,13 +133,13 @@ def _attribute_text(record: Record, value: Any) -> Any:
     raise refusal(record, "a CloudEvent attribute isn't valid UTF-8.")
 
 
-def _structured_message(record: Record, body: object) -> Message:
+def _make_structured_message(record: Record, body: object) -> Message:
     if not isinstance(body, Mapping) or "specversion" not in body:
         hint = " To read an array of events, use cloudevent_batch()." if isinstance(body, list) else ""
         raise refusal(record, f"it isn't a CloudEvent: its body has no specversion, and it has no attribute ce-id.{hint}")
     event = dict(cast("Mapping[str, Any]", body))
     data, base64_data = event.pop("data", None), event.pop("data_base64", None)
-    return _message(record, event, data if base64_data is None else binary(record, "its data_base64", base64_data))
+    return _make_message(record, event, data if base64_data is None else binary(record, "its data_base64", base64_data))
 
 
 def _data(record: Record, event: Record, decode: Decode) -> Any:
@@ -150,7 +150,7 @@ def _data(record: Record, event: Record, decode: Decode) -> Any:
     return parse_body(record, decode) if data and media.endswith(("/json", "+json")) else data
 
 
-def _sequence(record: Record, event: Record) -> int | str | None:
+def _read_sequence(record: Record, event: Record) -> int | str | None:
     sequence = event.get("sequence")
     if sequence is None or type(sequence) is int:
         return sequence

@@ -49,7 +49,7 @@ def sns(inner: Callable[[Record], Identification]) -> Callable[[Record], Identif
         if not isinstance(text := envelope.get("Message"), str):
             raise refusal(record, f"the Message of its SNS envelope: expected a string, got {kind(text)}.")
         fields = {name: value for name, value in envelope.items() if name in _KEPT_FIELDS}
-        return inner(_without_envelope(record, text, fields, envelope.get("MessageAttributes")))
+        return inner(_remove_envelope(record, text, fields, envelope.get("MessageAttributes")))
 
     return identify
 
@@ -77,7 +77,7 @@ def eventbridge(
         if not isinstance(detail := event.get("detail"), dict):  # otherwise `inner` would look for its ID in the envelope
             raise refusal(record, f"the detail of its EventBridge event: expected an object, got {kind(detail)}.")
         return inner(
-            _without_envelope(record, detail, {name: value for name, value in event.items() if name != "detail"}, None)
+            _remove_envelope(record, detail, {name: value for name, value in event.items() if name != "detail"}, None)
         )
 
     return identify
@@ -105,7 +105,7 @@ def _read_envelope(record: Record, decode: Decode) -> dict[str, Any]:
     return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
 
 
-def _without_envelope(record: Record, body: Any, fields: Record, sent_attributes: object) -> dict[str, Any]:
+def _remove_envelope(record: Record, body: Any, fields: Record, sent_attributes: object) -> dict[str, Any]:
     """Return the record without this envelope. If two nested envelopes have the same field, the outer one wins, because its
     author is known.
     """

@@ -147,7 +147,7 @@ def _make_key_reader(name: str, field: object) -> Callable[[Record], str]:
     return lambda record: join_texts(*[part.text(record) for part in parts])
 
 
-def _sequence_reader(field: object) -> Callable[[Record], int | str]:
+def _make_sequence_reader(field: object) -> Callable[[Record], int | str]:
     if isinstance(field, WholeNumber):
         return _Lookup.make("sequence", field.path).whole_number
     if isinstance(field, list | tuple):
@@ -193,7 +193,7 @@ def json_body(
     decode = decoder(parse_float)
     read_id = _make_key_reader("id", id)
     read_source = None if source is None else _make_key_reader("source", source)
-    read_sequence = None if sequence is None else _sequence_reader(sequence)
+    read_sequence = None if sequence is None else _make_sequence_reader(sequence)
     if sequence is not None and source is None:
         raise ConfigurationError(
             f"json_body(sequence={sequence!r}) needs a source=, because numbers count within a source: two producers "

@@ -105,7 +105,7 @@ def dynamodb_stream_position() -> OneMessage:
     def identify(record: Record) -> Message:
         change = part(record, "dynamodb")
         key = text(record, "its eventID", field(record, "eventID"))
-        source = f"{_arn(record)}/{_digest(record, change.get('Keys'), 'dynamodb.Keys')}"
+        source = f"{_arn(record)}/{_hash_key(record, change.get('Keys'), 'dynamodb.Keys')}"
         return whole_message(record, key, source=source, sequence=_sortable(record, change.get("SequenceNumber")))
 
     return identify
@@ -151,13 +151,13 @@ def documentdb_position() -> OneMessage:
         token = text(record, "its resume token", part(record, "_id", change).get("_data"))
         names = part(record, "ns", change)
         collection = f"{text(record, 'its ns.db', names.get('db'))}.{text(record, 'its ns.coll', names.get('coll'))}"
-        source = f"{_arn(record)}/{collection}/{_digest(record, change.get('documentKey'), 'documentKey')}"
-        return whole_message(record, f"{_arn(record)}:{token}", source=source, sequence=_moment(record, change, token))
+        source = f"{_arn(record)}/{collection}/{_hash_key(record, change.get('documentKey'), 'documentKey')}"
+        return whole_message(record, f"{_arn(record)}:{token}", source=source, sequence=_read_moment(record, change, token))
 
     return identify
 
 
-def _moment(record: Record, change: Record, token: str) -> str:
+def _read_moment(record: Record, change: Record, token: str) -> str:
     """Return the change's time with its token, which distinguishes the changes of one transaction."""
     timestamp = part(record, "$timestamp", part(record, "clusterTime", change))
     seconds, count = timestamp.get("t"), timestamp.get("i")
@@ -183,7 +183,7 @@ def _int(record: Record, fields: Record, name: str) -> int:
     return value
 
 
-def _digest(record: Record, keys: Any, subject: str) -> str:
+def _hash_key(record: Record, keys: Any, subject: str) -> str:
     """Return a digest of an item's or document's key. Ledgers store it, so it is short, and errors then show no content of
     the key.
     """

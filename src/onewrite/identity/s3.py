@@ -40,12 +40,12 @@ def s3_object() -> Callable[[Record], Message | Skip]:
         body = parse_body(record, decode)
         if is_s3_test(body):
             return Skip("s3:TestEvent")
-        entry, event, name = _object_event(record, body)
+        entry, event, name = _read_object_event(record, body)
         bucket = text(record, "its bucket's name", part(record, "bucket", event).get("name"))
         about = part(record, "object", event)
         key = text(record, "its object's key", about.get("key"))
         source = f"{bucket}/{unquote_plus(key) if event is not entry else key}"
-        sequence = _sortable_sequencer(record, about.get("sequencer"))
+        sequence = _format_sequencer(record, about.get("sequencer"))
         return message(record, f"{source}@{sequence}/{name}", source=source, sequence=sequence, body=entry)
 
     return identify
@@ -59,7 +59,7 @@ def is_s3_test(body: object) -> bool:
     return notification.get("Event") == "s3:TestEvent" and notification.get("Service") == "Amazon S3"
 
 
-def _object_event(record: Record, body: Any) -> tuple[Record, Record, str]:
+def _read_object_event(record: Record, body: Any) -> tuple[Record, Record, str]:
     """Return the notification's record, its part about the object, and the event's name."""
     if not isinstance(body, Mapping):
         raise refusal(record, f"its body: expected an S3 notification, got {kind(body)}.")
@@ -73,7 +73,7 @@ def _object_event(record: Record, body: Any) -> tuple[Record, Record, str]:
     return entry, entry, text(record, "its detail-type", read_attributes(record).get("detail-type"))
 
 
-def _sortable_sequencer(record: Record, sequencer: object) -> str:
+def _format_sequencer(record: Record, sequencer: object) -> str:
     """Return the sequencer in sortable form. S3 compares from the left and pads the shorter one with zeros."""
     if not isinstance(sequencer, str) or not _HEXADECIMAL.fullmatch(sequencer):
         raise refusal(

@@ -164,7 +164,7 @@ class ClientCheck:
     def _log_reason(self, reason: str) -> None:
         if reason not in self._reasons:
             self._reasons.add(reason)
-            text = "While there is %s, %s sends its requests by the boto3 client. Each says so once."
+            text = "While there is %s, %s sends its requests through the boto3 client. This is logged once for each cause."
             log(WARNING, text, reason, self._service.sender)
 
 

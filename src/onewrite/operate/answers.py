@@ -18,9 +18,9 @@ from onewrite.message import Message
 from onewrite.operate.image import (
     EntityImage,
     EntityLedger,
+    choose_ledger,
     find_text_sets,
     held_ledgers,
-    kept_as,
     make_remember,
     moved_here,
 )
@@ -62,7 +62,7 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
     """
     if inquiry.ledger is not None:
         return [judge(image, inquiry.ledger, inquiry.message, inquiry.now)]
-    new, sets = make_label_name(""), _sets_of(image, inquiry.message)
+    new, sets = make_label_name(""), _list_sets(image, inquiry.message)
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute, new, *sets)
     new_ledgers = [ledger for ledger in ledgers if ledger.attribute == new]
     if inquiry.attribute is None:
@@ -74,10 +74,10 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
         with_label = [ledger for ledger in candidates if is_ours(ledger.attribute)]
         with_marks = [ledger for ledger in with_label if ledger.marks or ledger.version is not None]
         candidates = with_marks or with_label or new_ledgers
-    return [answer for candidate in candidates for answer in _answers_of(image, inquiry, candidate, ledgers)]
+    return [answer for candidate in candidates for answer in _predict_answers(image, inquiry, candidate, ledgers)]
 
 
-def _sets_of(image: EntityImage, message: Message) -> list[str]:
+def _list_sets(image: EntityImage, message: Message) -> list[str]:
     """Return the attributes in which a `MessageIds`, which has no label, could hold the message: the usual attribute and
     each set with this id.
     """
@@ -90,7 +90,7 @@ def _sets_of(image: EntityImage, message: Message) -> list[str]:
     ]
 
 
-def _answers_of(
+def _predict_answers(
     image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]
 ) -> Iterator[Prediction]:
     """Yield the predictions of a ledger. A caller's own set doesn't show which stores look into it. If that matters, there
@@ -106,7 +106,7 @@ def _answers_of(
         yield answer._replace(ledger="", why=why)
         return
     for choice in choices:
-        code = "" if ledger.is_new and inquiry.in_sequence is None else _code_of(choice)
+        code = "" if ledger.is_new and inquiry.in_sequence is None else _format_code(choice)
         answer = judge(image, choice, inquiry.message, inquiry.now)._replace(ledger=code)
         yield answer
         for also in sets:
@@ -117,12 +117,12 @@ def _answers_of(
             second = judge(image, looking, inquiry.message, inquiry.now)
             if second.outcome != answer.outcome:
                 own = f"{code[:-1]}{'' if code.endswith('()') else ', '}" if code else "a new ledger ("
-                yield second._replace(ledger=f"{own}also={_code_of(also)})")
+                yield second._replace(ledger=f"{own}also={_format_code(also)})")
 
 
 def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
     """Return the ledgers that a store could have here: the label's ledger, with all earlier ones in its also=."""
-    own = kept_as(ledger)
+    own = choose_ledger(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in moved_here(ledgers, ledger.attribute):
         # If a place has no ledger left, only its label must be accepted.
@@ -147,13 +147,13 @@ def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequenc
 def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> Prediction:
     """Return the outcome for a store with this ledger."""
     try:
-        outcome, why = _outcome(image, ledger.entry(message, now), message, now)
+        outcome, why = _determine_outcome(image, ledger.entry(message, now), message, now)
     except (LedgerMismatch, InvalidMessage) as error:
         outcome, why = type(error).__name__, str(error)
-    return Prediction(_code_of(ledger), ledger.attribute, outcome, why)
+    return Prediction(_format_code(ledger), ledger.attribute, outcome, why)
 
 
-def _code_of(ledger: Ledger) -> str:
+def _format_code(ledger: Ledger) -> str:
     """Return the ledger as code, as far as the entity shows its arguments."""
     match ledger:
         case SeenIds():
@@ -167,7 +167,7 @@ def _code_of(ledger: Ledger) -> str:
             return type(ledger).__name__ + "()"
 
 
-def _outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> tuple[str, str]:
+def _determine_outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> tuple[str, str]:
     """Return the outcome and its reason, as the engines determine them after a refused write."""
     if "" in image.steps:
         raise make_step_error()

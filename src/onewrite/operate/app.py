@@ -46,14 +46,14 @@ class _Verb(TyperCommand):
         return super().invoke(ctx)
 
 
-def _first_sentence(docstring: str) -> str:
+def _read_first_sentence(docstring: str) -> str:
     paragraph = introspection.cleandoc(docstring).partition("\n\n")[0]
     return f"{paragraph.partition('. ')[0].removesuffix('.')}."
 
 
 for verb in (worker, relay, steps, doctor, inspect, forget, set_mark, clear):
     # The list of verbs would cut off the sentence at the end of the line.
-    app.command(cls=_Verb, short_help=_first_sentence(verb.__doc__ or ""))(verb)
+    app.command(cls=_Verb, short_help=_read_first_sentence(verb.__doc__ or ""))(verb)
 
 # The class of all usage errors: click's, or that of the click inside Typer.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
         if not arguments:  # the error is only the help text
             error.show()
             return Exit.REFUSED
-        code = say(f"{escape(_misuse(error, arguments))} For usage, run `{path} --help`.", Exit.REFUSED)
+        code = say(f"{escape(_describe_misuse(error, arguments))} For usage, run `{path} --help`.", Exit.REFUSED)
     except typer.Abort as abort:
         if isinstance(abort.__context__, KeyboardInterrupt):  # Ctrl-C during the question
             return say_interrupted()
@@ -90,7 +90,7 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     return int(code or 0)
 
 
-def _misuse(error: Any, arguments: Sequence[str]) -> str:
+def _describe_misuse(error: Any, arguments: Sequence[str]) -> str:
     """Return the mistake in the command line and its correction. Only the class of Typer's error is used, not its text."""
     parameter: Any = getattr(error, "param", None)
     match type(error).__name__:
@@ -115,7 +115,7 @@ def _misuse(error: Any, arguments: Sequence[str]) -> str:
             values = [value for option, value in pairwise(arguments) if option == name]
             values += [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}=")]
             variable = parameter.envvar if parameter.envvar and not values else name
-            return f"{variable} {' '.join(values) or os.environ.get(variable, '')}: expected {_expected_values(error.ctx, parameter.name)}."
+            return f"{variable} {' '.join(values) or os.environ.get(variable, '')}: expected {_describe_expected_values(error.ctx, parameter.name)}."
         case _ if error.ctx.parent is None:
             word = next((argument for argument in arguments if not argument.startswith("-")), "")
             return f"{word!r} isn't a verb. The verbs are {', '.join(sorted(error.ctx.command.commands))}."
@@ -130,7 +130,7 @@ def _named(parameter: Any) -> tuple[str, str]:
     return (option, f"{option} {parameter.metavar or 'VALUE'}") if option.startswith("-") else (parameter.metavar, "it")
 
 
-def _expected_values(context: Any, name: str) -> str:
+def _describe_expected_values(context: Any, name: str) -> str:
     """Return the valid values of an option, from the annotation of the verb's parameter."""
     hint = get_type_hints(introspection.unwrap(context.command.callback), include_extras=True)[name]
     kinds = [hint.__origin__]

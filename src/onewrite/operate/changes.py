@@ -24,9 +24,9 @@ from onewrite.operate.image import (
     EntityImage,
     EntityLedger,
     as_read,
+    choose_ledger,
     find_text_sets,
     held_ledgers,
-    kept_as,
     make_remember,
     moved_here,
     read_id,
@@ -109,7 +109,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
         with suppress(LedgerMismatch):  # `inspect` reports damaged steps
             steps.append(read_step(value).message)
     pairs = [
-        *_shown_sources(ledgers),
+        *_list_sources(ledgers),
         *[(step.source, step.parts) for step in steps if step.id in _ids(step.source, inquiry)],
     ]
     sources = {"": None, inquiry.message.source: None} | {source: None for source, _ in pairs}
@@ -143,7 +143,7 @@ def _ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:
     return (own_id, cloudevent_key(source, own_id)) if source else (own_id,)
 
 
-def _shown_sources(ledgers: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _list_sources(ledgers: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for ledger in ledgers:
         yield from [(mark.source, mark.parts) for mark in ledger.marks]
         for text in [member for ids in ledger.sets for member in ids.ids if isinstance(member, str)]:
@@ -156,7 +156,7 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     message = inquiry.message
     lines = list[str]()
     for namesake in known_as(image, inquiry)[:_MAX_HINTS]:
-        options = _source_options(namesake) or ["no --source"]
+        options = _format_source_options(namesake) or ["no --source"]
         if namesake.id != message.id:  # it is a CloudEvent's
             options = [f"--message {quote(namesake.id)}", *options]
         lines.append(
@@ -173,7 +173,7 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     return () if message.source else (_NAME_IT,)
 
 
-def _source_options(name: Message) -> list[str]:
+def _format_source_options(name: Message) -> list[str]:
     """Return the options that name a message's source, as a shell reads them."""
     source = [f"--source {quote(name.source)}"] if name.source else []
     return [*source, *[f"--part {quote(part)}" for part in name.parts]]
@@ -196,7 +196,7 @@ def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityL
         where = "the entity" if attribute is None else repr(attribute)
         raise CannotRepair(f"There is no ledger in {where}. To list the ledgers, run `onewrite inspect`.")
     for ledger in choices:
-        kept_as(ledger)  # raises if another format version or a later onewrite wrote it
+        choose_ledger(ledger)  # raises if another format version or a later onewrite wrote it
     return choices
 
 
@@ -214,9 +214,9 @@ def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: In
 def _check_answerable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
     """Raise CannotRepair if a ledger keeps marks of sources, and so can't forget a single message."""
     for stored_ledger in choices:
-        ledger = kept_as(stored_ledger)
+        ledger = choose_ledger(stored_ledger)
         if isinstance(ledger, HighWaterMark):
-            command = " ".join(["onewrite set-mark", *_source_options(inquiry.message), "--sequence N"])
+            command = " ".join(["onewrite set-mark", *_format_source_options(inquiry.message), "--sequence N"])
             raise CannotRepair(
                 f"The ledger {stored_ledger.attribute!r} keeps one mark per source, not single messages, so it can't forget "
                 f"one. To let messages of a source take effect again, move its mark back: {command}, "
@@ -288,7 +288,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
 
 
 def _choose_mark_ledger(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
-    candidates = [ledger for ledger in _choices(ledgers, attribute) if isinstance(kept_as(ledger), HighWaterMark)]
+    candidates = [ledger for ledger in _choices(ledgers, attribute) if isinstance(choose_ledger(ledger), HighWaterMark)]
     if not candidates:
         raise CannotRepair(
             "There is no ledger of marks, such as HighWaterMark or InSequence. Other ledgers keep single messages. To let a "
@@ -404,7 +404,7 @@ def _to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedge
         where = "in the entity" if attribute is None else f"in {attribute!r}"
         raise CannotRepair(f"There is no ledger label {where}, so nothing there is known to be onewrite's.")
     if not candidates[0].moved_to:
-        kept_as(candidates[0])  # raises if a later onewrite wrote it
+        choose_ledger(candidates[0])  # raises if a later onewrite wrote it
     return candidates[0]
 
 

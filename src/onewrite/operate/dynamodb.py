@@ -49,7 +49,7 @@ class TableStore:
         self.target, self.name = client, table_name
         self._table = {"TableName": table_name}
 
-    def key(self, text: str) -> dict[str, Any]:
+    def parse_key(self, text: str) -> dict[str, Any]:
         """Return the typed key of a JSON text: {"orderId": "o-1"}. Bytes are {"B": "base64"}, as in AWS's tools."""
         try:
             key: object = json.loads(text, parse_float=Decimal)
@@ -138,7 +138,7 @@ def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     item = {name: _sorted_members(item[name]) for name in sorted(item)}
     fields = plain_values(item)
     sizes = {name: measure_item({name: value}) for name, value in fields.items()}
-    slots = {_slot_of(name): name for name in fields}
+    slots = {_read_slot(name): name for name in fields}
     item_lookup = lookup(fields)
     key = {name: item[name] for name in sorted(key_names)}
     return EntityImage(
@@ -170,7 +170,7 @@ def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
     return {name: fields.get(f"{STEP}{name}") for name in sorted(names)}
 
 
-def _slot_of(name: str) -> Slot:
+def _read_slot(name: str) -> Slot:
     """Return the slot in this attribute if it belongs to a ledger, or else the name itself."""
     if match := _OF_SOURCE.fullmatch(name):
         return Slot(match["group"], match["key"])
@@ -220,7 +220,7 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
         else:
             conditions.append(f"attribute_not_exists({words.name(name)})")
     removes = [words.name(name) for name in (*edit.removes, *map(locate_slot, edit.unsets))]
-    deletes = [f"{words.name(locate_slot(slot))} {words.value(_typed_set(members))}" for slot, members in edit.drops]
+    deletes = [f"{words.name(locate_slot(slot))} {words.value(_make_typed_set(members))}" for slot, members in edit.drops]
     sets = [f"{words.name(locate_slot(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
     clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
     condition = " AND ".join(conditions)
@@ -233,7 +233,7 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
     }
 
 
-def _typed_set(members: Sequence[str | bytes | int]) -> dict[str, Any]:
+def _make_typed_set(members: Sequence[str | bytes | int]) -> dict[str, Any]:
     if isinstance(members[0], int):
         return {"NS": [*map(str, members)]}
     return {"SS" if isinstance(members[0], str) else "BS": [*members]}

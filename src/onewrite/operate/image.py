@@ -126,7 +126,7 @@ class EntityStore(Protocol):
     target: Any
     name: str
 
-    def key(self, text: str) -> dict[str, Any]: ...
+    def parse_key(self, text: str) -> dict[str, Any]: ...
     def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]: ...
 
     def scan(self, attribute: str) -> EntityScan: ...  # over the entities that have the attribute
@@ -364,7 +364,7 @@ def moved_here(ledgers: list[EntityLedger], attribute: str) -> list[EntityLedger
     return [*direct, *[indirect for ledger in direct for indirect in moved_here(rest, ledger.attribute)]]
 
 
-def kept_as(ledger: EntityLedger) -> Ledger:
+def choose_ledger(ledger: EntityLedger) -> Ledger:
     """Return the ledger of the label. Without one, return the ledger that a store has by default."""
     if ledger.label is not None and ledger.moved_to is None:
         return ledger.label.ledger
@@ -386,7 +386,9 @@ def as_read(
         names.append(TOKEN)
     for stored_ledger in family:
         all_slots.append(Slot(stored_ledger.attribute))
-        for ledger in stored_ledger.ledgers if stored_ledger.moved_to else (kept_as(stored_ledger), *stored_ledger.ledgers):
+        for ledger in (
+            stored_ledger.ledgers if stored_ledger.moved_to else (choose_ledger(stored_ledger), *stored_ledger.ledgers)
+        ):
             all_slots.extend(_id_slots(ledger))
         if not image.layout.has_token:
             names.extend([*image.fields_of(stored_ledger.attribute), f"{make_name_prefix(stored_ledger.attribute)}@"])

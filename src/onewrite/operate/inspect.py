@@ -228,15 +228,15 @@ def lines_of(document: Document, message: Message | None) -> Iterator[str]:
     yield f"{document['entity']}: {document['bytes']} bytes, {_share(document['ours'], document['bytes'])} of them onewrite's"
     for ledger in document["ledgers"]:
         yield ""
-        yield from _ledger_lines(ledger, document["bytes"])
+        yield from _format_ledger(ledger, document["bytes"])
     for outbox in document["outboxes"]:
         yield ""
-        yield from _outbox_lines(outbox, document["bytes"])
+        yield from _format_outbox(outbox, document["bytes"])
     yield from _steps(document)
     if document["token_bytes"]:
         yield ""
         yield f"The token of the last write, {document['token_bytes']} bytes"
-    yield from _tombstone_lines(document["tombstone"])
+    yield from _format_tombstone(document["tombstone"])
     if not any(
         [document["ledgers"], document["outboxes"], document["steps"], document["tombstone"], document["token_bytes"]]
     ):
@@ -247,19 +247,19 @@ def lines_of(document: Document, message: Message | None) -> Iterator[str]:
         yield from [escape(hint) for hint in document["hints"]]
 
 
-def _ledger_lines(ledger: Document, total: int) -> Iterator[str]:
-    yield f"Ledger {escape(ledger['attribute'])}, {_layout_words(ledger)}: {_share(ledger['bytes'], total)}"
+def _format_ledger(ledger: Document, total: int) -> Iterator[str]:
+    yield f"Ledger {escape(ledger['attribute'])}, {_describe_layout(ledger)}: {_share(ledger['bytes'], total)}"
     for id_set in ledger["sets"]:
-        yield from _set_lines(id_set)
+        yield from _format_set(id_set)
     if any(id_set["since"] for id_set in ledger["sets"]):
         yield "  Some IDs can be older than that, if the entity was not written to for long."
     for mark in ledger["marks"]:
-        yield f"  {_source_words(mark)}: {mark['mark']!r}, {mark['bytes']} bytes in {escape(mark['place'])}"
+        yield f"  {_describe_source(mark)}: {mark['mark']!r}, {mark['bytes']} bytes in {escape(mark['place'])}"
     for foreign in ledger["foreign"]:
         yield f"  {escape(foreign['place'])} holds a {foreign['kind']}, which isn't a ledger's content"
 
 
-def _layout_words(ledger: Document) -> str:
+def _describe_layout(ledger: Document) -> str:
     if ledger["moved_to"]:
         return f"which has moved to {escape(ledger['moved_to'])}; the rest here counts for stores with this ledger in also="
     if ledger["describe_other_version"]:
@@ -273,7 +273,7 @@ def _layout_words(ledger: Document) -> str:
     return f"kept as {escape(ledger['kept'])!r}"
 
 
-def _set_lines(id_set: Document) -> Iterator[str]:
+def _format_set(id_set: Document) -> Iterator[str]:
     when = "never forgotten"
     if id_set["since"]:
         when = f"written between {id_set['since']} and {id_set['until']}"
@@ -281,18 +281,18 @@ def _set_lines(id_set: Document) -> Iterator[str]:
     by_hand = ", kept by hand" if id_set["by_hand"] else ""
     yield f"  {escape(id_set['place'])}: {count_of(len(id_set['ids']), 'id')}{by_hand}, {id_set['bytes']} bytes, {when}"
     for mark in id_set["ids"][:_MAX_MEMBERS]:
-        of = f" of {_source_words(mark)}" if mark.get("source") or mark.get("parts") else ""
+        of = f" of {_describe_source(mark)}" if mark.get("source") or mark.get("parts") else ""
         yield f"    {mark['hash'] if 'hash' in mark else escape(mark['id'])}{of}"
     if (more := len(id_set["ids"]) - _MAX_MEMBERS) > 0:
         yield f"    and {more} more, which --json shows"
 
 
-def _source_words(document: Document) -> str:
+def _describe_source(document: Document) -> str:
     source = f"source {escape(document['source'])}" if document["source"] else "no source"
     return source + "".join([f", part {escape(part)}" for part in document["parts"]])
 
 
-def _outbox_lines(outbox: Document, total: int) -> Iterator[str]:
+def _format_outbox(outbox: Document, total: int) -> Iterator[str]:
     head = f"Outbox {escape(outbox['attribute'])}"
     if "damaged" in outbox:
         yield f"{head}: {outbox['damaged']}"
@@ -315,7 +315,7 @@ def _steps(document: Document) -> Iterator[str]:
         if "damaged" in step:
             yield f"  {step['damaged']}"
             continue
-        of = f" of {_source_words(step)}" if step["source"] or step["parts"] else ""
+        of = f" of {_describe_source(step)}" if step["source"] or step["parts"] else ""
         lease = f"begun at {step['begun']}, with a lease until {step['until']}"
         if step["unsent"]:
             lease = (
@@ -327,7 +327,7 @@ def _steps(document: Document) -> Iterator[str]:
         yield f"  message {escape(step['message'])}{of}: {lease}, key {escape(step['key'])}, for the ledger {escape(step['ledger'])}"
 
 
-def _tombstone_lines(tombstone: Document | None) -> Iterator[str]:
+def _format_tombstone(tombstone: Document | None) -> Iterator[str]:
     if tombstone is None:
         return
     yield ""

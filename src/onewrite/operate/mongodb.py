@@ -52,7 +52,7 @@ class CollectionStore:
         self.target = set_codec(require_majority(collection), LENIENT_CODEC)
         self.name = str(getattr(collection, "full_name", collection.name))
 
-    def key(self, text: str) -> dict[str, Any]:
+    def parse_key(self, text: str) -> dict[str, Any]:
         """Return the document key of extended JSON, such as {"_id": {"$oid": "..."}}, or of a bare `_id`."""
         try:
             value: object = json_util.loads(text, json_options=_INPUT_JSON)

@@ -66,7 +66,7 @@ def store_of(options: Options) -> EntityStore:
 
 def entity_of(store: EntityStore, key: str) -> EntityImage:
     """Return the entity's current image."""
-    image = run(store.read(store.key(key)), store.target)
+    image = run(store.read(store.parse_key(key)), store.target)
     if image is None:
         raise NotThere(f"There is no entity {key} in {store.name}. Check --key, and --region or --endpoint-url.")
     return image
@@ -119,7 +119,7 @@ def _check_named(options: Options) -> None:
         raise ConfigurationError(_ONE_STORE)
     if options["table"] is not None:
         return
-    _names_in(options["collection"])
+    _parse_names(options["collection"])
     for name in ("region", "endpoint_url"):
         if options[name] is not None:
             raise ConfigurationError(
@@ -136,8 +136,8 @@ def mongo_collection(url: str) -> Any:
     """Return pymongo's Collection for mongodb://HOST/DATABASE.COLLECTION."""
     from pymongo.errors import InvalidName
 
-    database, collection = _names_in(url)
-    connection = _mongo_client(url)
+    database, collection = _parse_names(url)
+    connection = _open_mongo_client(url)
     _open_clients.append(connection)
     try:
         return connection[database][collection]
@@ -145,7 +145,7 @@ def mongo_collection(url: str) -> Any:
         raise ConfigurationError(f"{_NO_COLLECTION} The problem: {error}.") from error
 
 
-def _names_in(url: str) -> tuple[str, str]:
+def _parse_names(url: str) -> tuple[str, str]:
     try:
         parts: SplitResult = urlsplit(url)
     except ValueError:  # brackets without an address
@@ -156,18 +156,18 @@ def _names_in(url: str) -> tuple[str, str]:
     return database, collection
 
 
-def _mongo_client(url: str) -> Any:
+def _open_mongo_client(url: str) -> Any:
     from pymongo import MongoClient
     from pymongo.errors import PyMongoError
 
     try:
-        connection: MongoClient[dict[str, Any]] = MongoClient(url, **_default_timeouts(url))
+        connection: MongoClient[dict[str, Any]] = MongoClient(url, **_read_default_timeouts(url))
     except (PyMongoError, ValueError, OSError) as error:  # it also names files
         raise ConfigurationError(f"MongoDB can't be reached by this URI: {error}") from error
     return connection
 
 
-def _default_timeouts(url: str) -> dict[str, Any]:
+def _read_default_timeouts(url: str) -> dict[str, Any]:
     """Return the timeouts that the URL doesn't set. Options here would override the URL's."""
     names = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
     limits = {"serverSelectionTimeoutMS": _CONNECT, "connectTimeoutMS": _CONNECT, "socketTimeoutMS": _READ_MONGODB}

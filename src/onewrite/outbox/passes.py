@@ -316,18 +316,18 @@ class Passes:
         """
         events = [lane.event for lane in lanes]
         try:
-            refused_ids = _refused_ids(events, (yield Do(self._publish, ([*events],))))
+            refused_ids = _read_refused_ids(events, (yield Do(self._publish, ([*events],))))
         except ConfigurationError:
             raise
         except Exception as error:
-            silence: Exception | None = error
+            common_error: Exception | None = error
             for lane in lanes:
                 lane.error = error
             for lane in lanes if len(lanes) > 1 else ():
                 if not self._is_over(until):
                     failure = yield from self._try_publishing([lane], until)
-                    silence = silence and failure
-            return silence
+                    common_error = common_error and failure
+            return common_error
         for lane, event in zip(lanes, events, strict=True):
             lane.error = None
             if event.id in refused_ids:
@@ -475,7 +475,7 @@ def read_seconds(name: str, time: object) -> float:
     return time.total_seconds()
 
 
-def _refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
+def _read_refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
     """Return the IDs of the events that the broker refused. Raise if the reply isn't valid, so that no event is cleared."""
     if reply is None:
         return frozenset()

@@ -345,7 +345,7 @@ class WorkerState:
             is_last = self._lines.settle(message, goes_on=goes_on)
         self._settled_messages.append({"ReceiptHandle": message.handle})
         self._delete_at = min(self._delete_at, now if is_last else now + DELETED_WITHIN)
-        source, sequence = _source_and_sequence(result)
+        source, sequence = _read_source_and_sequence(result)
         if is_in_time and source is not None:
             for each in self._deferrals.progress(source, sequence):
                 self._lines.make_ready(each)
@@ -387,7 +387,7 @@ class WorkerState:
             self._lines.make_ready(message)
 
     def _defer(self, message: QueueMessage, result: Result, expected: object, now: float) -> None:
-        source, sequence = _source_and_sequence(result)
+        source, sequence = _read_source_and_sequence(result)
         if self._deferrals.note_try(message, source, expected, now):
             self._lines.make_ready(message)
         elif now < message.deferred_since + PATIENCE and self._has_room(message):
@@ -533,7 +533,7 @@ class WorkerState:
         }
 
 
-def _source_and_sequence(result: Result) -> tuple[str | None, int | str | None]:
+def _read_source_and_sequence(result: Result) -> tuple[str | None, int | str | None]:
     """Return a message's source and sequence. Return None for both if it has neither: an empty source relates no messages."""
     message = result.message
     if message is None or (not message.source and message.sequence is None):

@@ -88,7 +88,7 @@ class DoctorReport:
             if findings:
                 yield heading
                 for code, finding in findings:
-                    yield from _finding_lines(f"{code} (accepted)" if code in self._accepted else code, finding)
+                    yield from _format_finding(f"{code} (accepted)" if code in self._accepted else code, finding)
                 yield ""
         yield from self._unread_lines()
         yield from self._section("passed", "Passed")
@@ -128,7 +128,7 @@ def _as_json(result: CheckResult) -> dict[str, object]:
     }
 
 
-def _finding_lines(code: str, finding: DoctorFinding) -> Iterator[str]:
+def _format_finding(code: str, finding: DoctorFinding) -> Iterator[str]:
     yield from _wrap("  ", f"{code}: {finding.what}")
     yield from _wrap("    ", f"Why: {finding.why}")
     yield from _wrap("    ", f"Do: {finding.do}")
@@ -192,7 +192,7 @@ def doctor(
         for code in accepted:
             if code not in codes:
                 raise ConfigurationError(f"--accept {code}: expected the code of a check: {', '.join(codes)}.")
-        facts = _facts(options)
+        facts = _read_facts(options)
         report = DoctorReport(examine(facts), facts.unread(), strict=strict, accepted=accepted)
         if as_json:
             tell_json(report.details())
@@ -207,7 +207,7 @@ def doctor(
     end(examine_setup, "The setup can't be read")
 
 
-def _facts(options: Options) -> Facts:
+def _read_facts(options: Options) -> Facts:
     """Return the facts. All arguments are checked, and all clients created, before anything is read."""
     # Import a driver only if it is needed: a user of one database need not have the other's.
     module, queue, function = options["module"], options["queue"], options["function"]

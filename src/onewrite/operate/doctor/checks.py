@@ -87,7 +87,7 @@ def guards(facts: Facts) -> Iterator[Guard]:
     if facts.module is not None and facts.sample is None:
         raise NotCheckedError(f"{facts.module.name} has no store with a ledger. Name one, for example shop.stores:orders.")
     sample = require(facts.sample, "a MODULE, --table or --collection")
-    labels = [label for entity in sample.entities for label in _labels(entity) if label.moved_to is None]
+    labels = [label for entity in sample.entities for label in _list_labels(entity) if label.moved_to is None]
     if not labels:
         raise NotCheckedError(
             "No sampled entity has a ledger, so the ledger is unknown. Name a store, for example shop.stores:orders."
@@ -97,12 +97,12 @@ def guards(facts: Facts) -> Iterator[Guard]:
         yield Guard(label.ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample")
 
 
-def _labels(entity: EntityImage) -> list[LabelledLedger]:
+def _list_labels(entity: EntityImage) -> list[LabelledLedger]:
     """Return the labels of an entity's ledgers, except for those of another onewrite version."""
     return [label for label in kept_ledgers(entity.fields.items()) if label.is_known]
 
 
-def _tombstone_seconds(entity: EntityImage) -> int | None:
+def _read_tombstone_seconds(entity: EntityImage) -> int | None:
     """Return the lifetime of an entity's tombstone in seconds, if it is one."""
     try:
         return read_tombstone(entity.fields[TOMBSTONE]).seconds if TOMBSTONE in entity.fields else None
@@ -146,7 +146,7 @@ def retention(facts: Facts) -> Findings:
                 f"{guard.kind} of {guard.place} remembers a message for {span(seconds)}, and {message.text}.",
                 "If a message is delivered after the ledger has forgotten it, it takes effect again.",
                 f"Set the retention to {span(message.seconds)} and name the current ledger in also=, for example "
-                f"SeenIds({_timedelta(message.seconds)}, also=...). Or shorten the queues' retention.",
+                f"SeenIds({_format_timedelta(message.seconds)}, also=...). Or shorten the queues' retention.",
                 f"the queue, {guard.rests_on}",
             )
     late = message.late_redrive(min(retentions, default=message.seconds))
@@ -249,7 +249,7 @@ def tombstones(facts: Facts) -> Findings:
     times |= {
         ("A tombstone of the sample", seconds, "the sample")
         for entity in facts.entities
-        if (seconds := _tombstone_seconds(entity)) is not None
+        if (seconds := _read_tombstone_seconds(entity)) is not None
     }
     for what, seconds, rests_on in sorted(times):
         if seconds < message.enough:
@@ -257,7 +257,7 @@ def tombstones(facts: Facts) -> Findings:
                 "error",
                 f"{what} stays for {span(seconds)}, and {message.text}.",
                 "A message that arrives after the tombstone has expired re-creates the deleted entity.",
-                f"Set Tombstones({_timedelta(message.seconds)}) or longer.",
+                f"Set Tombstones({_format_timedelta(message.seconds)}) or longer.",
                 f"the queue, {rests_on}",
             )
     if not times:
@@ -268,7 +268,7 @@ def tombstones(facts: Facts) -> Findings:
 def tombstone_ttl(facts: Facts) -> Findings:
     """Check that the database removes tombstones."""
     expiry = require(facts.expiry, _GIVER)
-    attributes = {store.tombstones.ttl_attribute for store in _local_stores(facts) if store.tombstones is not None}
+    attributes = {store.tombstones.ttl_attribute for store in _find_local_stores(facts) if store.tombstones is not None}
     dead = [entity for entity in facts.entities if TOMBSTONE in entity.fields]
     if not attributes and not dead:
         raise NotCheckedError(_NO_TOMBSTONE)
@@ -285,7 +285,7 @@ def tombstone_ttl(facts: Facts) -> Findings:
     return f"The database removes entities by {', '.join(expiry)}."
 
 
-def _local_stores(facts: Facts) -> list[ModuleStore]:
+def _find_local_stores(facts: Facts) -> list[ModuleStore]:
     """Return the module's stores of the table or collection that was read."""
     table = if_known(facts.table)
     places = [facts.collection, None if table is None else f"the table {table.name}"]
@@ -294,7 +294,7 @@ def _local_stores(facts: Facts) -> list[ModuleStore]:
 
 def outbox_index(facts: Facts) -> Findings:
     """Check that a relay finds pending events without reading everything."""
-    boxes = [store.outbox for store in _local_stores(facts) if store.outbox]
+    boxes = [store.outbox for store in _find_local_stores(facts) if store.outbox]
     if facts.collection is not None:
         keys = require(facts.index_keys, _GIVER)
         if not boxes and not any(OUTBOX.label in entity.fields for entity in facts.entities):
@@ -312,8 +312,8 @@ def outbox_index(facts: Facts) -> Findings:
     names = {box.index for box in boxes if box.index is not None}
     if not names:
         raise NotCheckedError("The module has no store whose Outbox names an index.")
-    described = {index.name: _described(index) for index in table.indexes}
-    needed = _described(TableIndex("", (OUTBOX.shard, OUTBOX.due), frozenset(), ("N", "S")))
+    described = {index.name: _describe(index) for index in table.indexes}
+    needed = _describe(TableIndex("", (OUTBOX.shard, OUTBOX.due), frozenset(), ("N", "S")))
     for name in sorted(names):
         if described.get(name) != needed:
             yield DoctorFinding(
@@ -327,7 +327,7 @@ def outbox_index(facts: Facts) -> Findings:
     return f"{table.name} has {', '.join(sorted(names))}."
 
 
-def _described(index: TableIndex) -> str:
+def _describe(index: TableIndex) -> str:
     keys = [f"{name} ({kind})" for name, kind in zip(index.keys, index.types, strict=True)]
     projection = "ALL" if index.included is None else "INCLUDE" if index.included else "KEYS_ONLY"
     return f"the keys {' and '.join(keys)}, with the projection {projection}"
@@ -336,7 +336,7 @@ def _described(index: TableIndex) -> str:
 def visibility(facts: Facts) -> Findings:
     """Check that a message is hidden as long as the function can work on it."""
     queue, function = require(facts.queue, "--queue"), require(facts.function, "--function")
-    window = max([feed.window for feed in _feeds_of(facts, queue)], default=0)
+    window = max([feed.window for feed in _find_feeds(facts, queue)], default=0)
     minimum, advice = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
     waits = f", and Lambda gathers a batch for up to {span(window)}" if window else ""
     if queue.visibility < advice:
@@ -360,7 +360,7 @@ def visibility(facts: Facts) -> Findings:
 
 def partial_failures(facts: Facts) -> Findings:
     """Check that Lambda reads which records failed."""
-    feeds = _feeds_of(facts, if_known(facts.queue))
+    feeds = _find_feeds(facts, if_known(facts.queue))
     answers = None if facts.module is None else facts.module.kafka_answers
     unjudged_sources = list[str]()
     for feed in feeds:
@@ -430,7 +430,7 @@ def order(facts: Facts) -> Findings:
     )
 
 
-def _feeds_of(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
+def _find_feeds(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
     feeds = [
         feed for feed in require(facts.feeds, "--function") if feed.enabled and (queue is None or feed.source == queue.arn)
     ]
@@ -440,7 +440,7 @@ def _feeds_of(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
     return feeds
 
 
-def _timedelta(seconds: int) -> str:
+def _format_timedelta(seconds: int) -> str:
     return f"timedelta(days={seconds // 86_400})" if seconds % 86_400 == 0 else f"timedelta(seconds={seconds})"
 
 
@@ -467,15 +467,15 @@ def indexes(facts: Facts) -> Findings:
     if not table.indexes:
         return "The table has no secondary index."
     sample = require(facts.sample, _GIVER)
-    guarded_entities = [entity for entity in sample.entities if _labels(entity)]
-    if not guarded_entities and all(store.ledger is None for store in _local_stores(facts)):
+    guarded_entities = [entity for entity in sample.entities if _list_labels(entity)]
+    if not guarded_entities and all(store.ledger is None for store in _find_local_stores(facts)):
         raise NotCheckedError("No sampled entity has a ledger, so it is unknown whether indexes copy ledgers.")
     for index in table.indexes:
         if not guarded_entities and index.included is None:
             yield _copies(
                 f"The index {index.name} projects all attributes, so it will copy the ledger.", "the table, the module"
             )
-        copies = [copy for entity in guarded_entities if (copy := _copied_bytes(index, entity))]
+        copies = [copy for entity in guarded_entities if (copy := _count_copied_bytes(index, entity))]
         if copies:
             yield _copies(
                 f"The index {index.name} projects {'all attributes' if index.included is None else 'attributes of the ledger'}. It copies {sum(copies) // len(copies):,} bytes of ledger on average, for {len(copies)} of "
@@ -495,11 +495,11 @@ def _copies(what: str, rests_on: str) -> DoctorFinding:
     )
 
 
-def _copied_bytes(index: TableIndex, entity: EntityImage) -> int:
+def _count_copied_bytes(index: TableIndex, entity: EntityImage) -> int:
     """Return how many bytes of an entity's ledger the index copies. It leaves out entities without its keys."""
     if not entity.fields.keys() >= {*index.keys}:
         return 0
-    names = {name for label in _labels(entity) for name in entity.fields_of(label.attribute)}
+    names = {name for label in _list_labels(entity) for name in entity.fields_of(label.attribute)}
     return sum([entity.sizes[name] for name in names if index.included is None or name in index.included])
 
 
@@ -514,7 +514,7 @@ def ttl(facts: Facts) -> Findings:
     lifetimes = [
         (sample.expires[entity.name] - sample.now, entity)
         for entity in sample.entities
-        if sample.expires.get(entity.name, 0) > sample.now and TOMBSTONE not in entity.fields and _labels(entity)
+        if sample.expires.get(entity.name, 0) > sample.now and TOMBSTONE not in entity.fields and _list_labels(entity)
     ]
     if not lifetimes:
         raise NotCheckedError("No sampled entity has a ledger and an expiry by TTL.")
@@ -535,13 +535,15 @@ def ttl(facts: Facts) -> Findings:
 def erased_ledgers(facts: Facts) -> Findings:
     """Check that no entity of a guarded kind has lost its ledger."""
     sample = require(facts.sample, _GIVER)
-    guarded_entities = [entity for entity in sample.entities if _labels(entity)]
+    guarded_entities = [entity for entity in sample.entities if _list_labels(entity)]
     if not guarded_entities:
         raise NotCheckedError("No sampled entity has a ledger.")
     bare = [
         entity
         for entity in sample.entities
-        if not entity.our_fields and _own_fields(entity).difference(entity.key) and _is_sibling(entity, guarded_entities)
+        if not entity.our_fields
+        and _list_own_fields(entity).difference(entity.key)
+        and _is_sibling(entity, guarded_entities)
     ]
     if bare:
         yield DoctorFinding(
@@ -557,7 +559,7 @@ def erased_ledgers(facts: Facts) -> Findings:
     return f"Checked {count_of(len(sample.entities), 'entity', 'entities')}, {len(guarded_entities)} with a ledger."
 
 
-def _own_fields(entity: EntityImage) -> frozenset[str]:
+def _list_own_fields(entity: EntityImage) -> frozenset[str]:
     """Return the names of the user's own fields."""
     return frozenset([name for name in entity.fields if not is_ours(name)])
 
@@ -570,7 +572,7 @@ def _is_sibling(entity: EntityImage, peers: Several[EntityImage]) -> bool:
     """
     if len(entity.key) == 1:
         return True
-    own, fields_of_peers = _own_fields(entity), [_own_fields(peer) for peer in peers]
+    own, fields_of_peers = _list_own_fields(entity), [_list_own_fields(peer) for peer in peers]
     common = frozenset[str].intersection(*fields_of_peers)
     return own in fields_of_peers or (common > frozenset(entity.key) and own >= common)
 
@@ -619,10 +621,10 @@ CHECKS = (
 
 def examine(facts: Facts) -> list[CheckResult]:
     """Return the result of every check, in the order of `CHECKS`."""
-    return [_result_of(check, facts) for check in CHECKS]
+    return [_read_result(check, facts) for check in CHECKS]
 
 
-def _result_of(check: Check, facts: Facts) -> CheckResult:
+def _read_result(check: Check, facts: Facts) -> CheckResult:
     findings: list[DoctorFinding] = []
     steps = check.run(facts)
     while True:

@@ -148,7 +148,7 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
         )
         yield from islice((_on_early(subject, part, part_results) for part_results in losses if ends), 1)
     for place, part in enumerate(given_order):
-        if not _acts(best_results[part]) and not _wins_elsewhere(part, first, in_each_order):
+        if not _acts(best_results[part]) and not _has_effect_elsewhere(part, first, in_each_order):
             yield Remark("idle", _on_idle(subject, part, given_order[:place], best_results[part]))
     if not seen_parts:
         yield Remark("unobserved", _on_unobserved(subject, results, observe))
@@ -198,7 +198,7 @@ def _acts(result: _PartResult) -> bool:
     return result.has_changed or result.says_why
 
 
-def _wins_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_OrderResult]) -> bool:
+def _has_effect_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_OrderResult]) -> bool:
     """Whether a part without effect in one order creates entities, and nothing else, in another order with a different end.
 
     For example, two messages reserve one seat. If the handler mistakes one message for another instead, both orders have the same
