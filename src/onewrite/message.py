@@ -71,8 +71,7 @@ class Message:
             )
         elif sequence is not None and sequence.bit_length() > _MAX_BITS:
             raise InvalidMessage(
-                f"Message.sequence must have fewer than {_MAX_DIGITS} digits, because no database stores a longer number. "
-                "Pass onewrite.sortable(n)."
+                f"Message.sequence must have fewer than {_MAX_DIGITS} digits, because neither database can store a longer number. Pass onewrite.sortable(n)."
             )
         if not isinstance(cast("object", self.parts), tuple):
             raise InvalidMessage(
@@ -198,7 +197,7 @@ def _check_text(name: str, value: object) -> None:
             length = len(value.encode())
         except UnicodeEncodeError as error:
             raise InvalidMessage(
-                f"Message.{name} has a lone surrogate, which no database stores. Decode the delivery with the right charset."
+                f"Message.{name} contains a lone surrogate, which no database can store. Decode the delivery with the correct charset."
             ) from error
     if length > Message.max_text_bytes:
         raise InvalidMessage(

@@ -134,10 +134,10 @@ def test_call_that_uses_reserved_names_is_refused_before_sending(make_shop: Make
     before, key, dynamodb = shop.raw("o"), shop.key("o"), "dynamo" in shop.name
     for name in [*(OURS if ledger == SeenIds() else ["ow_"]), *[each for each in before if each.startswith("ow_")]]:
         for method, arguments, native in (_on_dynamodb if dynamodb else _on_mongodb)(key, name):
-            with pytest.raises(InvalidUpdate, match="onewrite's own"):
+            with pytest.raises(InvalidUpdate, match="reserved for onewrite"):
                 _done(shop, method, [message(2), *arguments], native)
         for method, arguments, native in _reads(dynamodb, key, name):
-            with pytest.raises(InvalidUpdate, match="onewrite's own"):
+            with pytest.raises(InvalidUpdate, match="reserved for onewrite"):
                 _done(shop, method, arguments, native)
     assert shop.raw("o") == before
     assert isinstance(shop.add(message(2), "o"), Applied)
@@ -151,12 +151,12 @@ def test_fold_and_transaction_refuse_reserved_names(make_shop: MakeShop, store: 
         names = {"ExpressionAttributeNames": {"#f": name}, "ExpressionAttributeValues": {":v": 1}}
         native: dict[str, Any] = {"Key": key, "UpdateExpression": "SET #f = :v", **names}
         fold = native if dynamodb else {"filter": key, "update": {"$set": {name: 1}}}
-        with pytest.raises(InvalidUpdate, match="onewrite's own"):
+        with pytest.raises(InvalidUpdate, match="reserved for onewrite"):
             shop.fold_by([message(2), message(3)], lambda _, fold=fold: fold)
         if store.startswith("mongomock"):  # which has no sessions
             continue
         made = shop._guarded.updating(**native) if dynamodb else shop._guarded.updating(key, {"$set": {name: 1}})
-        with pytest.raises(InvalidUpdate, match="onewrite's own"):
+        with pytest.raises(InvalidUpdate, match="reserved for onewrite"):
             shop.transact(message(2), made, shop.adding("p"))
     assert shop.raw("o") == before
     assert "n" not in (shop.get("p") or {})
@@ -237,7 +237,7 @@ def test_callers_set_is_a_ledger_only_if_requested(
     for shop in asks:
         assert isinstance(shop.add(message(1), "o"), Duplicate)
         assert "messageIDs" not in (shop.get("o") or {})
-        with pytest.raises(InvalidUpdate, match="keeps ids"):
+        with pytest.raises(InvalidUpdate, match="keeps IDs"):
             shop.touch(message(9), "o", "messageIDs")
     assert list((other.get("o") or {})["messageIDs"]) == ["@s/m1"]
     assert isinstance(other.touch(message(2), "o", "mine"), Applied)

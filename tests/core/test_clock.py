@@ -22,7 +22,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "milliseconds": lambda: NOW * 1000,
     "since the machine started": time.monotonic,
     "a datetime": lambda: datetime.now(UTC),
-    "no number": lambda: float("nan"),
+    "isn't a number": lambda: float("nan"),
 }
 wrong = pytest.mark.parametrize("clock", WRONG.values(), ids=WRONG)
 ADD: Any = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}

@@ -44,9 +44,9 @@ def test_field_of_wrong_type_is_refused(fields: dict[str, Any], said: str) -> No
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
 def test_lone_surrogate_is_refused(name: str) -> None:
     fields: dict[str, Any] = {"id": "m1", name: "a\ud800"}
-    with pytest.raises(InvalidMessage, match=rf"Message\.{name} has a lone surrogate"):
+    with pytest.raises(InvalidMessage, match=rf"Message\.{name} contains a lone surrogate"):
         Message(**fields)
-    with pytest.raises(InvalidMessage, match=r"Message\.part has a lone surrogate"):
+    with pytest.raises(InvalidMessage, match=r"Message\.part contains a lone surrogate"):
         Message("m1").part("a\ud800")
 
 

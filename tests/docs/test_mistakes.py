@@ -120,7 +120,7 @@ def test_wrong_identity_or_function_is_refused_at_once(make: Callable[[], object
     [
         (("orders", SeenIds()), "'orders'.*expected a table, got its name. Pass for example boto3.resource"),
         ((SeenIds(), SimpleNamespace(name="orders", update_item=print)), "expected a table first, got a ledger"),
-        ((SQS, SeenIds()), "expected a client of dynamodb, got one of sqs"),
+        ((SQS, SeenIds()), "expected a DynamoDB client, got a client for sqs"),
         ((boto3.resource("dynamodb", region_name="eu-west-1"), SeenIds()), "expected a table, got a resource"),
         ((object(), SeenIds()), "has no update_item. Pass a boto3 Table"),
     ],
@@ -207,7 +207,7 @@ def test_wrong_inbox_is_refused_at_once(store: Any, said: str) -> None:
 OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     "the key first": (lambda store: store.update_item(KEY, Key=M1), "expected a Message, got dict"),
     "an id": (lambda store: store.record("m1", Key=KEY), "expected a Message, got str. Pass Message"),
-    "a key of text": (lambda store: store.delete_item(M1, Key="o-1"), "Key is a str: give it a dict"),
+    "a key of text": (lambda store: store.delete_item(M1, Key="o-1"), "Key is a str: expected a dict"),
     "a step's name first": (
         lambda store: store.begin("charge", M1, Key=KEY, **STEP),
         "expected a Message, got str",
@@ -238,9 +238,9 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
 OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "the filter first": (lambda store: store.update_one(ONE, M1, {}), "expected a Message, got dict"),
     "the message last": (lambda store: store.update_one(ONE, {"$set": {}}, M1), "expected a Message, got dict"),
-    "the update first": (lambda store: store.update_one(M1, {"$set": {"a": 1}}, ONE), "where operators belong"),
+    "the update first": (lambda store: store.update_one(M1, {"$set": {"a": 1}}, ONE), "where an operator is expected"),
     "a filter of text": (lambda store: store.delete_one(M1, "o-1"), "The filter is a str"),
-    "a message to find": (lambda store: store.find_one(M1), "give it the filter alone"),
+    "a message to find": (lambda store: store.find_one(M1), "Pass only the filter"),
     "a step's name last": (lambda store: store.begin(M1, ONE, "charge", **STEP), "the step's name is {'_id': 1}"),
     "the function first": (lambda store: store.fold(dict, [M1]), "fold: expected a list of messages first"),
     "no inbox": (lambda store: untyped.transact_documents(M1, [store.recording(ONE)], inbox=store), "expected an Inbox"),
@@ -302,7 +302,9 @@ WIDE = SeenIds(also=tuple(HighWaterMark(name=f"marks-{n}") for n in range(40)))
 @pytest.mark.parametrize("ledger", [MessageIds("my_ids" * 600), SeenIds(also=MessageIds("my_ids" * 600)), WIDE])
 def test_ledger_too_wide_is_named_with_remedies(table: Any, ledger: Any) -> None:
     orders = GuardedTable(table, ledger)
-    with pytest.raises(InvalidUpdate, match=r"DynamoDB takes 4096: .*give the ledgers shorter names, or name fewer.*also="):
+    with pytest.raises(
+        InvalidUpdate, match=r"DynamoDB accepts at most 4096.*give the ledgers shorter names, or name fewer.*also="
+    ):
         orders.record(Message("m", source="s", sequence=1), Key={"orderId": "o-1"})
 
 

@@ -122,7 +122,10 @@ def test_key_of_a_sparse_index_is_removed_too() -> None:
 
 @pytest.mark.parametrize(
     ("native", "says"),
-    [({"UpdateExpression": "SET n=:n"}, "takes no UpdateExpression"), ({"ReturnValues": "ALL_NEW"}, "ALL_OLD or NONE")],
+    [
+        ({"UpdateExpression": "SET n=:n"}, "doesn't accept UpdateExpression"),
+        ({"ReturnValues": "ALL_NEW"}, "expected 'ALL_OLD' or 'NONE'"),
+    ],
 )
 def test_invalid_delete_is_refused(table: Any, native: Any, says: str) -> None:
     with pytest.raises(InvalidUpdate, match=says):

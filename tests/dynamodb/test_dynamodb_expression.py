@@ -12,7 +12,7 @@ from onewrite.dynamodb.expression import Condition, check_limits, read_condition
 
 @pytest.mark.parametrize("text", ["a = :v", " ", ", SET a = :v", "#set a = :v", "SETA = :v"])
 def test_an_update_begins_with_a_clause(text: str) -> None:
-    with pytest.raises(InvalidUpdate, match="does not begin with SET, REMOVE, ADD or DELETE"):
+    with pytest.raises(InvalidUpdate, match="doesn't begin with SET, REMOVE, ADD, or DELETE"):
         read_update(text)
 
 
@@ -24,10 +24,10 @@ def test_two_clauses_of_a_kind_are_refused(clause: str) -> None:
 
 @pytest.mark.parametrize("sign", ["'", ";", "- - ?"])
 def test_invalid_character_is_refused_and_named(sign: str) -> None:
-    with pytest.raises(InvalidUpdate, match=r"^UpdateExpression .* where no expression has it") as raised:
+    with pytest.raises(InvalidUpdate, match=r"^UpdateExpression .* in a place where no expression can have it") as raised:
         read_update(f"SET a = {sign} b")
-    assert f"has {sign[-1]!r} where" in str(raised.value)
-    with pytest.raises(InvalidUpdate, match=r"^ConditionExpression .* where no expression has it"):
+    assert f"has {sign[-1]!r} in a place" in str(raised.value)
+    with pytest.raises(InvalidUpdate, match=r"^ConditionExpression .* in a place where no expression can have it"):
         read_condition(f"a = :a {sign}")
 
 
@@ -58,10 +58,10 @@ def test_condition_is_made_safe_for_joining_with_and(text: str, safe: str, roots
     ("text", "said"),
     [
         ("(a = :v", "leaves a '(' open"),
-        ("a = :v) OR (b = :v", "closes a ')' that it does not open"),
+        ("a = :v) OR (b = :v", "closes a ')' that it doesn't open"),
         ("a[0 = :v", "leaves a '[' open"),
-        ("(a[0) = :v]", "closes a ')' that it does not open"),
-        ("size(a]) > :v", "closes a ']' that it does not open"),
+        ("(a[0) = :v]", "closes a ')' that it doesn't open"),
+        ("size(a]) > :v", "closes a ']' that it doesn't open"),
     ],
 )
 def test_condition_that_closes_foreign_parentheses_is_refused(text: str, said: str) -> None:
@@ -75,7 +75,7 @@ def test_condition_that_closes_foreign_parentheses_is_refused(text: str, said: s
         ("SET a = (:v", "leaves a '(' open"),
         ("SET a = f(:v REMOVE b)", "leaves a '(' open"),  # each clause is on its own
         ("REMOVE a[0 ADD c :c", "leaves a '[' open"),
-        ("SET a = f(b] REMOVE c", "closes a ']' that it does not open"),
+        ("SET a = f(b] REMOVE c", "closes a ']' that it doesn't open"),
     ],
 )
 def test_an_update_that_leaves_parentheses_open_is_refused(text: str, said: str) -> None:
@@ -89,7 +89,7 @@ def test_expression_has_at_most_4096_bytes(name: str, letter: str) -> None:
     full = "SET a=" + letter * ((4096 - 6) // len(letter.encode()))
     assert len(full.encode()) == 4096
     check_limits(name, full)
-    with pytest.raises(InvalidUpdate, match=f"The {name} has 4097 bytes.*takes 4096"):
+    with pytest.raises(InvalidUpdate, match=f"The {name} has 4097 bytes.*at most 4096"):
         check_limits(name, full + " ")
 
 
@@ -102,7 +102,7 @@ def test_expression_has_at_most_4096_bytes(name: str, letter: str) -> None:
 )
 def test_expression_has_at_most_300_operators(name: str, full: str) -> None:
     check_limits(name, full)
-    with pytest.raises(InvalidUpdate, match=f"The {name} has 301 operators and functions.*takes 300"):
+    with pytest.raises(InvalidUpdate, match=f"The {name} has 301 operators and functions.*at most 300"):
         check_limits(name, full + (" OR" if name == "ConditionExpression" else "+b"))
 
 

@@ -185,9 +185,9 @@ def test_clock_skew_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("table", "name", "said"),
     [
-        (object(), None, "say which one with table_name="),
-        (object(), "", "say which one with table_name="),
-        (Table(), "orders", "A Table knows its own name"),
+        (object(), None, "name with table_name="),
+        (object(), "", "name with table_name="),
+        (Table(), "orders", "A Table has a name already"),
     ],
 )
 def test_a_table_is_named_once(table: object, name: str | None, said: str) -> None:
@@ -200,5 +200,5 @@ class _AsyncClient:
 
 
 def test_lean_is_refused_for_an_asynchronous_client() -> None:
-    with pytest.raises(ConfigurationError, match="lean=True is for blocking clients"):
+    with pytest.raises(ConfigurationError, match="lean=True requires a blocking client"):
         AsyncGuardedTable(_AsyncClient(), SeenIds(), table_name="orders", lean=True)

@@ -64,7 +64,7 @@ def test_callers_arguments_are_not_changed() -> None:
     ids=str,
 )
 def test_reserved_placeholders_are_refused(native: dict[str, Any]) -> None:
-    with pytest.raises(InvalidUpdate, match=r"The placeholder [#:]ow_\w* begins as the ledger's own do"):
+    with pytest.raises(InvalidUpdate, match=r"The placeholder [#:]ow_\w* begins like those of the ledger"):
         update(**native)
     if "UpdateExpression" not in native:
         with pytest.raises(InvalidUpdate, match="The placeholder"):
@@ -74,31 +74,34 @@ def test_reserved_placeholders_are_refused(native: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["AttributeUpdates", "Expected", "ConditionalOperator"])
 @pytest.mark.parametrize("call", [update, put])
 def test_legacy_parameters_are_refused(call: Any, name: str) -> None:
-    with pytest.raises(InvalidUpdate, match=f"{name} is the old way"):
+    with pytest.raises(InvalidUpdate, match=f"{name} is a legacy argument"):
         call(**{name: {}})
 
 
 def test_boto3_condition_on_the_ledger_is_refused() -> None:
-    with pytest.raises(InvalidUpdate, match="'ow_all': every name that begins with ow_ is onewrite's own"):
+    with pytest.raises(InvalidUpdate, match="'ow_all': names that begin with ow_ are reserved"):
         update(ConditionExpression=Attr("ow_all[0]").exists())
 
 
 @pytest.mark.parametrize("taken", [{"ExpressionAttributeNames": {"#n0": "a"}}, {"ExpressionAttributeValues": {":v0": 1}}])
 def test_placeholder_generated_by_boto3_is_refused(taken: dict[str, Any]) -> None:
-    with pytest.raises(InvalidUpdate, match=r"boto3's Attr makes the placeholder [#:][nv]0 for itself"):
+    with pytest.raises(InvalidUpdate, match=r"boto3's Attr uses the placeholder [#:][nv]0 itself"):
         update(ConditionExpression=Attr("left").gte(2), **taken)
 
 
 @pytest.mark.parametrize(
     ("native", "said"),
     [
-        ({"UpdateExpression": 3}, "UpdateExpression is a int: give it text"),
-        ({"ConditionExpression": 0}, "ConditionExpression is a int: give it text"),
-        ({"ExpressionAttributeNames": ["#a"]}, "ExpressionAttributeNames is a list: give it a dict"),
-        ({"ExpressionAttributeNames": {"#a": 1}}, r"ExpressionAttributeNames\['#a'\] is a int: give it an attribute's name"),
-        ({"ExpressionAttributeValues": "x"}, "ExpressionAttributeValues is a str: give it a dict"),
-        ({"ExpressionAttributeValues": {1: 2}}, "1 is a int: give it the name of a placeholder"),
-        ({"Key": "o-1"}, "Key is a str: give it a dict"),
+        ({"UpdateExpression": 3}, "UpdateExpression is a int: expected text"),
+        ({"ConditionExpression": 0}, "ConditionExpression is a int: expected text"),
+        ({"ExpressionAttributeNames": ["#a"]}, "ExpressionAttributeNames is a list: expected a dict"),
+        (
+            {"ExpressionAttributeNames": {"#a": 1}},
+            r"ExpressionAttributeNames\['#a'\] is a int: expected an attribute's name",
+        ),
+        ({"ExpressionAttributeValues": "x"}, "ExpressionAttributeValues is a str: expected a dict"),
+        ({"ExpressionAttributeValues": {1: 2}}, "1 is a int: expected the name of a placeholder"),
+        ({"Key": "o-1"}, "Key is a str: expected a dict"),
     ],
     ids=str,
 )
@@ -117,7 +120,7 @@ def test_argument_of_wrong_type_is_refused_by_name(native: dict[str, Any], said:
     ],
 )
 def test_typed_values_are_refused_if_stored_as_maps(guard: Any, native: Any, name: str) -> None:
-    with pytest.raises(InvalidUpdate, match=f"{name} is {{.*}}, a typed value: .* Give it the value alone"):
+    with pytest.raises(InvalidUpdate, match=rf"{name} is {{.*}}, a typed value\. .* Pass the plain value"):
         guard(write(), native, typed_values)
     assert guard(write(), native).kwargs  # a Table takes it for the map that it is
 
@@ -137,11 +140,11 @@ def test_sequence_has_at_most_38_digits(call: Any, ledger: Ledger, sign: int) ->
 def test_limits_hold_for_the_whole_expression() -> None:
     ours = len(update(SeenIds(), UpdateExpression="REMOVE a")["UpdateExpression"]) - 1
     update(SeenIds(), UpdateExpression="REMOVE " + "a" * (4096 - ours))
-    with pytest.raises(InvalidUpdate, match="UpdateExpression has 4097 bytes with the ledger's part"):
+    with pytest.raises(InvalidUpdate, match="UpdateExpression has 4097 bytes, including the ledger's part"):
         update(SeenIds(), UpdateExpression="REMOVE " + "a" * (4097 - ours))
     ours = len(update(SeenIds(), ConditionExpression="(a)")["ConditionExpression"]) - 1
     update(SeenIds(), ConditionExpression=f"({'a' * (4096 - ours)})")
-    with pytest.raises(InvalidUpdate, match="ConditionExpression has 4097 bytes with the ledger's part"):
+    with pytest.raises(InvalidUpdate, match="ConditionExpression has 4097 bytes, including the ledger's part"):
         update(SeenIds(), ConditionExpression=f"({'a' * (4097 - ours)})")
 
 

@@ -248,9 +248,9 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
     ("native", "complaint"),
     [
         ({"Key": {"id": "a"}}, "can't record a message"),
-        ({"Key": {"id": "a"}, "UpdateExpression": "SET ow_tombstone = :n"}, "onewrite's own"),
-        ({"Key": {"ow_l": "a"}, "UpdateExpression": "SET n = :n"}, "onewrite's own"),
-        ({"Key": {"id": "a"}, "ExpressionAttributeValues": {":ow_a": 1}}, "begins as the ledger's own"),
+        ({"Key": {"id": "a"}, "UpdateExpression": "SET ow_tombstone = :n"}, "reserved for onewrite"),
+        ({"Key": {"ow_l": "a"}, "UpdateExpression": "SET n = :n"}, "reserved for onewrite"),
+        ({"Key": {"id": "a"}, "ExpressionAttributeValues": {":ow_a": 1}}, "begins like those of the ledger"),
     ],
 )
 def test_write_without_ledger_cannot_change_reserved_names(native: Any, complaint: str) -> None:
@@ -263,9 +263,9 @@ def test_client_of_a_resource_is_not_a_low_level_client() -> None:
     keys: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     client: Any = boto3.resource("dynamodb", **keys).meta.client
     for lean in (False, True):
-        with pytest.raises(ConfigurationError, match="the client of a boto3 resource"):
+        with pytest.raises(ConfigurationError, match="belongs to a boto3 resource"):
             GuardedTable(client, SeenIds(), table_name="orders", lean=lean)
     inbox = Inbox(client, table_name="inbox", consumer="billing", retention=timedelta(days=14))
     orders = GuardedTable(boto3.client("dynamodb", **keys), SeenIds(), table_name="orders")
-    with pytest.raises(ConfigurationError, match="the client of a boto3 resource"):
+    with pytest.raises(ConfigurationError, match="belongs to a boto3 resource"):
         transact(M5, [orders.recording(Key={"id": "a"})], inbox=inbox)

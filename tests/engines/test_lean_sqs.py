@@ -234,7 +234,7 @@ def test_client_takes_over_after_three_unreadable_responses(
             garbling.garble = None
     said = [record.getMessage() for record in caplog.records if record.name == "onewrite"]
     assert len(said) == 1
-    assert "from now on its requests go by the boto3 client" in said[0]
+    assert "From now on, the boto3 client sends its requests" in said[0]
     before = len(garbling.operations)
     lean.receive_message(QueueUrl=url)
     assert len(garbling.operations) == before + 1

@@ -403,7 +403,7 @@ def test_index_with_one_projected_attribute_is_refused(dynamo: DynamoDBClient) -
     _emit(orders, 1, "o1")
     relay = Relay(orders, lambda _: None)
     for act in (relay.sweep, relay.waiting, relay.broken):
-        with pytest.raises(ConfigurationError, match="'pending' shows more than keys"):
+        with pytest.raises(ConfigurationError, match="'pending' projects more than the keys"):
             act()
 
 

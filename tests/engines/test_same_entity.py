@@ -242,7 +242,7 @@ def test_entity_can_be_identified_inside_and(
     step = store.begin(Message("m2"), "charge", {"_id": "o"}, **STEP)
     assert isinstance(step, Begun)
     if is_conditional:
-        with pytest.raises(InvalidUpdate, match="takes no condition"):
+        with pytest.raises(InvalidUpdate, match="can't have a condition"):
             store.record(Message("m2"), query, finishes=step)
     else:
         assert isinstance(store.record(Message("m2"), query, finishes=step), Applied)

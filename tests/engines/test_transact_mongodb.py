@@ -61,7 +61,7 @@ def test_message_confused_by_inbox_collation_is_an_error(accounts: Documents) ->
     inbox = Inbox(marks, consumer="c", retention=timedelta(days=1))
     deposit = GuardedCollection(accounts, None).updating({"_id": "ann"}, {"$inc": {"cents": 5}})
     assert isinstance(transact(Message("evt-Ab"), [deposit], inbox=inbox), Applied)
-    with pytest.raises(ConfigurationError, match="compares text by a collation"):
+    with pytest.raises(ConfigurationError, match="compares strings by a collation"):
         transact(Message("evt-aB"), [deposit], inbox=inbox)
     assert isinstance(transact(Message("evt-Ab"), [deposit], inbox=inbox), Duplicate)
     assert balances(accounts) == [105, 100]
@@ -158,7 +158,7 @@ def test_step_is_unsettled_if_hint_excludes_its_document(accounts: Documents) ->
     begun = store.begin(M1, "charge", {"_id": "ann"}, **step)
     assert isinstance(begun, Begun)
     add: dict[str, Any] = {"$inc": {"cents": 1}}
-    with pytest.raises(InvalidUpdate, match="give no hint"):
+    with pytest.raises(InvalidUpdate, match="Omit hint="):
         store.update_one(M1, {"_id": "ann"}, add, finishes=begun, hint="vip")
     assert isinstance(store.update_one(M1, {"_id": "ann"}, add, finishes=begun, hint="_id_"), Applied)
 

@@ -327,7 +327,7 @@ def test_record_without_a_body_is_refused(record: dict[str, Any]) -> None:
 
 def test_lone_surrogate_is_refused_with_the_records_id() -> None:
     for body in ('{"id": "\\ud800"}', '{"id": "\\ud800' + CANARY + '"}'):
-        assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id has a lone surrogate")
+        assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id contains a lone surrogate")
 
 
 @pytest.mark.parametrize("parse_float", [None, "float"])

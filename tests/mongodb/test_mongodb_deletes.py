@@ -104,8 +104,8 @@ def test_delete_is_refused_if_an_index_has_equal_tombstones() -> None:
 def test_invalid_delete_is_refused_before_sending() -> None:
     faults = Faults(mongomock_collection())
     stock = guarded(faults.store)
-    with pytest.raises(InvalidUpdate, match="names one entity"):
+    with pytest.raises(InvalidUpdate, match="identifies one entity"):
         stock.delete_one(M1, {"n": 1})
-    with pytest.raises(InvalidUpdate, match="takes no upsert"):
+    with pytest.raises(InvalidUpdate, match="doesn't accept upsert"):
         stock.delete_one(M1, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert faults.requests == ()

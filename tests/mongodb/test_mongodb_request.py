@@ -88,17 +88,17 @@ def test_sequence_has_at_most_64_bits(sign: int) -> None:
     assert isinstance(guarded.update, dict)
     assert guarded.update["$set"]["ow_@.s"] == longest
     too_long = write_of(ledger, Message("m", source="s", sequence=longest + sign))
-    with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
+    with pytest.raises(InvalidMessage, match=r"64-bit.*sortable"):
         guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
-    with pytest.raises(InvalidMessage, match="64 bits"):
+    with pytest.raises(InvalidMessage, match="64-bit"):
         build_insert(too_long, {"_id": 1}, {})
 
 
 def test_sequence_in_a_lookup_has_at_most_64_bits() -> None:
     too_long = write_of(SeenIds(also=HighWaterMark()), Message("m", source="s", sequence=2**63))
-    with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
+    with pytest.raises(InvalidMessage, match=r"64-bit.*sortable"):
         guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
-    with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
+    with pytest.raises(InvalidMessage, match=r"64-bit.*sortable"):
         build_insert(too_long, {"_id": 1}, {})
 
 
@@ -112,7 +112,7 @@ TEXTS = [
 @pytest.mark.parametrize("collation", [{"locale": "en", "strength": 2}, Collation("en"), {}])
 @pytest.mark.parametrize(("ledger", "message"), TEXTS)
 def test_collation_is_refused_if_marks_may_be_equal(ledger: Ledger, message: Message, collation: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="or two different marks count as one"):
+    with pytest.raises(InvalidUpdate, match="two entities or two marks can be equal"):
         guard(ledger, message=message, collation=collation)
 
 
@@ -126,7 +126,7 @@ def test_simple_collation_distinguishes_all_marks(ledger: Ledger, message: Messa
     "query", [{"email": 1}, {"_id": "a"}, {"_id": {"tenant": {"name": "a"}}}, {"_id": DBRef("c", 1)}], ids=str
 )
 def test_collation_is_refused_if_entities_may_be_equal(query: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="the name of this entity could be that of another"):
+    with pytest.raises(InvalidUpdate, match="two entities or two marks can be equal"):
         guard(SeenIds(), query, fields=("email",), collation=Collation("en", strength=2))
 
 
@@ -140,7 +140,7 @@ UNIQUE: dict[str, Any] = {"email_1": {"v": 2, "key": [("email", 1)], "unique": T
     "indexes", [{}, UNIQUE, {"_id_hashed": {"key": [("_id", "hashed")]}}, {"both": {"key": [("_id", 1), ("at", 1)]}}]
 )
 def test_collection_without_an_index_on_id_is_refused(indexes: Any) -> None:
-    with pytest.raises(ConfigurationError, match="does not keep _id unique"):
+    with pytest.raises(ConfigurationError, match="doesn't keep _id unique"):
         check_id_index(indexes)
 
 
@@ -169,5 +169,5 @@ def test_fields_identify_an_entity_only_with_a_unique_index(indexes: Any, fields
     if unique:
         check_indexes({**BY_ID, **indexes}, fields, text=False)
         return
-    with pytest.raises(ConfigurationError, match=r"key=\(.*only under a unique index on these fields"):
+    with pytest.raises(ConfigurationError, match=r"key=\(.*there is no unique index"):
         check_indexes({**BY_ID, **indexes}, fields, text=False)

@@ -232,7 +232,7 @@ def test_inbox_proves_that_an_earlier_attempt_was_applied() -> None:
 
 @pytest.mark.parametrize("query", [{"email": "a"}, "a"])
 def test_each_write_names_its_document_by_id(query: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="names its document by _id"):
+    with pytest.raises(InvalidUpdate, match="must identify its document by _id"):
         guarded(Documents(), key=("email",)).updating(query, {"$inc": {"n": 1}})
 
 
@@ -261,7 +261,7 @@ def test_write_without_ledger_cannot_change_reserved_names() -> None:
         plain.inserting({"_id": "a", "ow_steps": 1}),
         plain.recording({"_id": "a"}),
     ):
-        with pytest.raises(InvalidUpdate, match=r"onewrite's own|can't record a message"):
+        with pytest.raises(InvalidUpdate, match=r"reserved for onewrite|can't record a message"):
             made(documents, [write], inbox=inbox_of(documents))
     with pytest.raises(ConfigurationError, match="this store has none"):
         made(documents, [plain.inserting({"_id": "a"}, emit=[])], inbox=inbox_of(documents))

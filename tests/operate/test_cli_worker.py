@@ -140,8 +140,8 @@ def test_client_unfit_for_lean_is_refused(
 ) -> None:
     monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "true")
     assert run() == 2
-    refused = "lean=True would pass by FakeSqs, which is not boto3's low-level client of SQS"
-    assert capsys.readouterr().err == f"onewrite: {refused}: leave out lean, or give a client without it.\n"
+    refused = "lean=True would bypass FakeSqs, which isn't boto3's low-level client of SQS"
+    assert capsys.readouterr().err == f"onewrite: {refused}. Omit lean, or pass a client without it.\n"
 
 
 def test_json_log_line_has_the_details() -> None:

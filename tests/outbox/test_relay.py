@@ -350,7 +350,7 @@ def test_doorbell_accepts_any_filter_of_a_write(collection: Any) -> None:
 
 
 def test_doorbell_for_several_documents_is_refused(collection: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="may be several"):
+    with pytest.raises(InvalidUpdate, match="is a query"):
         Relay(store(collection), lambda _: None).ring([{"_id": {"$in": [1, 2]}}])
 
 

@@ -58,5 +58,5 @@ async def _write(guarded: AsyncGuardedCollection) -> None:
 
 
 def test_async_guard_refuses_synchronous_mongomock(orders: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is not asynchronous"):
+    with pytest.raises(ConfigurationError, match="isn't asynchronous"):
         _write(AsyncGuardedCollection(orders, SeenIds())).send(None)

@@ -50,9 +50,9 @@ class Unacknowledged(Collection):
 
 
 def test_missing_or_repeated_table_name_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="say which one with table_name"):
+    with pytest.raises(ConfigurationError, match="name with table_name"):
         GuardedTable(cast("Any", SimpleNamespace(update_item=print)), SeenIds())
-    with pytest.raises(ConfigurationError, match="A Table knows its own name"):
+    with pytest.raises(ConfigurationError, match="A Table has a name already"):
         GuardedTable(Table(), SeenIds(), table_name="orders")
 
 

@@ -57,7 +57,7 @@ class Event:
             object.__setattr__(self, "name", str.__str__(self.name))
         if not self.type.isprintable() and _CONTROL.search(self.type):
             raise InvalidUpdate(
-                f"Event.type {self.type!r} has a control character, which a CloudEvent's type can't have. Remove it."
+                f"Event.type {self.type!r} contains a control character, which CloudEvents don't allow. Remove it."
             )
 
 

@@ -63,7 +63,7 @@ def first_request(
         if iscoroutine(call):
             call.send(None)  # ends at once, unless a fold's function waits
             call.close()
-            raise ConfigurationError("explain can't await the function of a fold. Pass a plain function.")
+            raise ConfigurationError("explain can't run a fold function that awaits. Pass a function that doesn't await.")
     except _FirstRequest as request:
         return request.arguments
     except StopIteration:

@@ -89,7 +89,8 @@ def new_step(ledger: str, message: Message, request: StepRequest, call: str, now
     end = now + request.lease.total_seconds()
     if end > MAX_MOMENT:
         raise InvalidUpdate(
-            f"begin: lease={request.lease!r} ends after the year 9999. Pass a lease in which the effect ends, for example timedelta(minutes=1)."
+            f"begin: lease={request.lease!r} ends after the year 9999. Pass a lease just long enough for the effect, for example "
+            "timedelta(minutes=1)."
         )
     since, until = seconds(moment(now)), seconds(moment(end))
     return Step(ledger, message, message.child(request.name), fence, since, until, first=True)

@@ -19,7 +19,10 @@ def check_table(table: object, table_name: object = None) -> None:
         raise ConfigurationError(f"{type(table).__name__} is from MongoDB. Use GuardedCollection.")
     service = _find_service(table)
     if service not in (None, "dynamodb"):
-        raise ConfigurationError(f"GuardedTable: expected a client of dynamodb, got one of {service}.")
+        raise ConfigurationError(
+            f"GuardedTable: expected a DynamoDB client, got a client for {service}. Pass boto3.client('dynamodb') "
+            "or a Table."
+        )
     if not hasattr(table, "update_item"):
         if hasattr(table, "Table"):
             raise ConfigurationError("GuardedTable: expected a table, got a resource. Pass resource.Table('orders').")

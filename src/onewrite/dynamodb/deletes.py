@@ -113,8 +113,8 @@ def _change(flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: l
 def _check(native: Mapping[str, Any]) -> None:
     for name in ("UpdateExpression", "Item"):
         if name in native:
-            raise InvalidUpdate(f"delete_item takes no {name}: it removes the whole item.")
+            raise InvalidUpdate(f"delete_item doesn't accept {name}, because it removes the whole item. Omit it.")
     if native.get("ReturnValues", "NONE") not in {"NONE", "ALL_OLD"}:
         raise InvalidUpdate(
-            f"delete_item returns ALL_OLD or NONE, and ReturnValues is {native['ReturnValues']!r}: nothing else is there any more."
+            f"ReturnValues={native['ReturnValues']!r}: expected 'ALL_OLD' or 'NONE', because a deleted item has no new attributes."
         )

@@ -194,12 +194,12 @@ def _describe_change(change: Change) -> tuple[object, ...]:
 def _make_plan(write: Write, native: Mapping[str, Any], keys: tuple[str, ...], *, creates: bool) -> _Plan:
     """Merge the caller's expressions with onewrite's parts. Raise if an expression touches onewrite's names or can't be merged."""
     if "Item" in native and not creates:
-        raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
+        raise InvalidUpdate("update_item doesn't accept Item. Pass an UpdateExpression, or create the item with put_item.")
     terms, names = write.entry.terms, read_mapping(native, "ExpressionAttributeNames")
     if isinstance(write.step, Finishes) and not write.step.is_unsent and "ConditionExpression" in native:
         raise InvalidUpdate(
-            "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
-            "begin."
+            "A write that finishes a step can't have a condition, because a refusal would leave the effect unrecorded. Pass the "
+            "condition to begin."
         )
     check_names(read_mapping(native, "Key"))
     check_arguments(native)
@@ -570,5 +570,7 @@ def check_earlier_marks(entry: Entry) -> None:
 def _check_number(mark: int | str | None) -> Any:
     """Return the mark. Raise if DynamoDB can't store it."""
     if type(mark) is int and not _MIN_NUMBER < mark < _MAX_NUMBER:
-        raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
+        raise InvalidMessage(
+            f"Sequence {mark} has more than 38 digits, the limit of a DynamoDB number. Pass onewrite.sortable(n)."
+        )
     return mark

@@ -60,17 +60,20 @@ def read_update(text: str) -> Update:
     lexemes = _read_lexemes("UpdateExpression", text)
     starts = _find_clause_starts(lexemes)
     if not starts or starts[0] != 0:
-        raise InvalidUpdate(f"UpdateExpression {text!r} does not begin with SET, REMOVE, ADD or DELETE.")
+        raise InvalidUpdate(f"UpdateExpression {text!r} doesn't begin with SET, REMOVE, ADD, or DELETE.")
     _check_nesting("UpdateExpression", text, lexemes, [*starts[1:], len(lexemes)])
     clauses: dict[str, str] = {}
     for n, next_start in zip(starts, [*starts[1:], None], strict=True):
         word, _, begin = lexemes[n]
         end = len(text) if next_start is None else lexemes[next_start][1]
         if word.upper() in clauses:
-            raise InvalidUpdate(f"UpdateExpression {text!r} has two {word.upper()} clauses: DynamoDB takes one of each.")
+            raise InvalidUpdate(
+                f"UpdateExpression {text!r} has two {word.upper()} clauses, but DynamoDB accepts one of each. Join them "
+                "with a comma."
+            )
         clauses[word.upper()] = text[begin:end].strip()
         if not clauses[word.upper()]:
-            raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {word.upper()} clause: leave it out.")
+            raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {word.upper()} clause. Remove it.")
         if clauses[word.upper()].startswith(",") or clauses[word.upper()].endswith(","):
             raise InvalidUpdate(f"The {word.upper()} clause of UpdateExpression {text!r} begins or ends with a comma.")
     clause_words = set(starts)
@@ -81,7 +84,7 @@ def read_update(text: str) -> Update:
 def read_condition(text: str) -> Condition:
     lexemes = _read_lexemes("ConditionExpression", text)
     if not lexemes:
-        raise InvalidUpdate("ConditionExpression is empty: leave it out.")
+        raise InvalidUpdate("ConditionExpression is empty. Omit it.")
     _check_nesting("ConditionExpression", text, lexemes, [len(lexemes)])
     # DynamoDB refuses ((x)), so keep the caller's outer parentheses and add none.
     safe = text.strip() if _is_wrapped(lexemes) else f"({text.strip()})"
@@ -99,12 +102,14 @@ def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
     size = len(text.encode())
     if size > MAX_EXPRESSION_BYTES:
         raise ExpressionTooLong(
-            f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {MAX_EXPRESSION_BYTES}: {remedy}."
+            f"The {name} has {size} bytes, including the ledger's part, but DynamoDB accepts at most {MAX_EXPRESSION_BYTES}. To shorten "
+            f"it, {remedy}."
         )
     count = _count_operators(name, _read_lexemes(name, text))
     if count > MAX_OPERATORS:
         raise ExpressionTooLong(
-            f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MAX_OPERATORS}: {remedy}."
+            f"The {name} has {count} operators and functions, including the ledger's part, but DynamoDB accepts at most "
+            f"{MAX_OPERATORS}. To shorten it, {remedy}."
         )
 
 
@@ -123,11 +128,9 @@ def _check_nesting(name: str, text: str, lexemes: list[Lexeme], ends: list[int])
         if sign in "([":
             open_signs.append(sign)
         elif sign in _PAIRS and (not open_signs or open_signs.pop() != _PAIRS[sign]):
-            raise InvalidUpdate(
-                f"{name} {text!r} closes a {sign!r} that it does not open: DynamoDB would refuse it by itself."
-            )
+            raise InvalidUpdate(f"{name} {text!r} closes a {sign!r} that it doesn't open. Correct the expression.")
     if open_signs:
-        raise InvalidUpdate(f"{name} {text!r} leaves a {open_signs[-1]!r} open: DynamoDB would refuse it by itself.")
+        raise InvalidUpdate(f"{name} {text!r} leaves a {open_signs[-1]!r} open. Correct the expression.")
 
 
 def _read_lexemes(name: str, text: str) -> list[Lexeme]:
@@ -136,7 +139,7 @@ def _read_lexemes(name: str, text: str) -> list[Lexeme]:
     while at < end:
         match = _LEXEME.match(text, at)
         if match is None:
-            raise InvalidUpdate(f"{name} {text!r} has {text[at:].strip()[:1]!r} where no expression has it.")
+            raise InvalidUpdate(f"{name} {text!r} has {text[at:].strip()[:1]!r} in a place where no expression can have it.")
         kind = match.lastgroup or ""
         lexemes.append((match[kind], match.start(kind), match.end(kind)))
         at = match.end()
@@ -207,7 +210,7 @@ def format_condition(native: Mapping[str, Any]) -> Mapping[str, Any]:
         user_entries = read_mapping(native, name)
         for placeholder in placeholders:
             if placeholder in user_entries:
-                raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
+                raise InvalidUpdate(f"boto3's Attr uses the placeholder {placeholder} itself. Rename yours.")
         if placeholders:
             result[name] = {**user_entries, **placeholders}
     return result
@@ -225,7 +228,7 @@ def read_mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _make_type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
-    return InvalidUpdate(f"{name} is a {type(value).__name__}: give it {remedy}.")
+    return InvalidUpdate(f"{name} is a {type(value).__name__}: expected {remedy}.")
 
 
 def check_arguments(native: Mapping[str, Any]) -> None:
@@ -234,7 +237,9 @@ def check_arguments(native: Mapping[str, Any]) -> None:
         if name == "TableName":
             raise make_table_error()
         if name in LEGACY:
-            raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
+            raise InvalidUpdate(
+                f"{name} is a legacy argument, which DynamoDB doesn't accept together with expressions. Use expressions."
+            )
     for expression in ("UpdateExpression", "ConditionExpression"):
         if not isinstance(native.get(expression), str | None):
             raise _make_type_error(expression, native[expression], "text")
@@ -246,7 +251,7 @@ def check_arguments(native: Mapping[str, Any]) -> None:
 
 
 def make_table_error() -> InvalidUpdate:
-    return InvalidUpdate("A call goes to the table of its store: leave TableName out, and make a store for each table.")
+    return InvalidUpdate("A call always goes to its store's table. Omit TableName, and create one store for each table.")
 
 
 def check_placeholders(placeholders: Iterable[object]) -> None:
@@ -254,7 +259,7 @@ def check_placeholders(placeholders: Iterable[object]) -> None:
         if not isinstance(placeholder, str):
             raise _make_type_error(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
         if placeholder.startswith(PLACEHOLDER_PREFIXES):
-            raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
+            raise InvalidUpdate(f"The placeholder {placeholder} begins like those of the ledger. Rename it.")
 
 
 def check_names(names: Iterable[object]) -> None:
@@ -272,14 +277,13 @@ def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) ->
             raise _make_name_error(name)
         if name in terms.plain_sets:
             raise InvalidUpdate(
-                f"This call touches {name!r}, in which the store's ledger keeps ids: leave it out, or give MessageIds another attribute."
+                f"This call touches {name!r}, in which the store's ledger keeps IDs. Omit it, or pass another attribute to MessageIds."
             )
 
 
 def _make_name_error(name: str) -> InvalidUpdate:
     return InvalidUpdate(
-        f"This call touches {name!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
-        "another name."
+        f"This call touches {name!r}: names that begin with {OURS} are reserved for onewrite. Omit it, or rename your attribute."
     )
 
 

@@ -126,7 +126,7 @@ class Flows(Engine):
         self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
     ) -> Flow[Outcome]:
         if "UpdateExpression" in native or "Item" in native:
-            raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
+            raise InvalidUpdate("record changes only the ledger. For a business change, use update_item or put_item.")
         return self.write(message, native, emit=emit, finishes=finishes)
 
     def get_item(self, **native: Any) -> Flow[Entity | None]:
@@ -166,9 +166,7 @@ class Flows(Engine):
     def make_begin_attempt(self, write: Write, native: Native) -> TableAttempt:
         for name in ("UpdateExpression", "ReturnValues", "Item"):
             if name in native:
-                raise InvalidUpdate(
-                    f"begin changes nothing but the step: leave out {name}, which is for the write that finishes it."
-                )
+                raise InvalidUpdate(f"begin changes only the step. Pass {name} to the write that finishes the step.")
         return TableAttempt(self, write, native, build_change)
 
     def change_step(
@@ -196,7 +194,7 @@ class Flows(Engine):
     def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:  # noqa: ARG002  # the call names the item
         for name in ("ProjectionExpression", "AttributesToGet"):
             if name in native:
-                raise InvalidUpdate(f"This call needs the whole entity to find the ledger in it: leave out {name}.")
+                raise InvalidUpdate(f"This call reads the ledger, so it needs the whole entity. Omit {name}.")
         request = {"ConsistentRead": True, **self.address(native)}
         response = yield from send(Call("get_item", (), request), self.table_client)
         return self.read_image(self._read_item(response.get("Item")))
@@ -386,9 +384,9 @@ def find_client(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]
 def _check_wiring(table: object, table_name: str | None, *, is_async: bool) -> None:
     has_name = isinstance(getattr(table, "name", None), str)
     if not has_name and not table_name:
-        raise ConfigurationError("A low-level client serves every table: say which one with table_name=.")
+        raise ConfigurationError("A low-level client can access every table. Pass the table's name with table_name=.")
     if has_name and table_name:
-        raise ConfigurationError("A Table knows its own name: leave out table_name, or give the low-level client.")
+        raise ConfigurationError("A Table has a name already. Omit table_name, or pass the low-level client.")
     if table_name:
         check_low_level_client(table)
     check_awaited(table, "update_item", is_async=is_async)

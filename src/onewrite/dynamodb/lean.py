@@ -28,10 +28,10 @@ _OWNER_VALUES = (TOKEN_VALUE, STEP_VALUE)
 def make_lean_client(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
     """Return the client for a guarded table with `lean=True`."""
     if is_async:
-        raise ConfigurationError("lean=True is for blocking clients: leave it out of an AsyncGuardedTable.")
+        raise ConfigurationError("lean=True requires a blocking client. Omit it in an AsyncGuardedTable.")
     if table_name is None:
         raise ConfigurationError(
-            "lean=True takes the low-level client: give boto3.client('dynamodb') and table_name=, in the place of a Table."
+            "lean=True requires a low-level client. Instead of a Table, pass boto3.client('dynamodb') and table_name=."
         )
     return LeanTableClient(client)
 
@@ -49,7 +49,7 @@ def _check_names(names: Iterable[object]) -> None:
     """Raise if a name isn't a string. JSON would convert it, but botocore refuses it with an explanation."""
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"{name!r} is a name, and no text")
+            raise TypeError(f"{name!r} is a name, but not a string")
 
 
 def _check_map(values: Mapping[Any, Mapping[str, Any]]) -> None:

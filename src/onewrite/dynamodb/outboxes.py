@@ -43,7 +43,7 @@ class Outboxes:
     def entity(self, filter: object, key: object) -> Key:
         """Return the item's key. The caller can pass plain or typed values to any store."""
         if filter is not None or not isinstance(key, Mapping) or not key:
-            raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
+            raise ConfigurationError("An entity in a table is identified by its key. Pass Key={...}.")
         return self.read_doorbell(cast("Key", copy_value(key)))  # A copy, because it's part of the published events.
 
     def canonical(self, key: Key) -> Hashable:
@@ -60,7 +60,7 @@ class Outboxes:
         try:
             return {part.name: _VALUES[part.kind](part.value) for part in parse_source(source, self.outbox.name)}
         except (KeyError, ValueError, ArithmeticError) as error:
-            raise ConfigurationError(f"{source!r} names no key of a table.") from error
+            raise ConfigurationError(f"{source!r} doesn't identify an item of a table.") from error
 
     def read(self, key: Key) -> Flow[Box]:
         request = {
@@ -220,7 +220,7 @@ class Finder:
 
     def _make_index_error(self) -> ConfigurationError:
         return ConfigurationError(
-            f"The index {self._boxes.outbox.index!r} shows more than keys: make one with the projection KEYS_ONLY."
+            f"The index {self._boxes.outbox.index!r} projects more than the keys. Create one with the projection KEYS_ONLY."
         )
 
 
@@ -250,7 +250,7 @@ def _format_value(value: object) -> str:
         case bytes() | bytearray() | Binary():
             return f"B:{urlsafe_b64encode(read_bytes(value) if isinstance(value, Binary) else value).decode()}"
         case _:
-            raise ConfigurationError(f"{value!r} cannot be part of a key: DynamoDB takes text, numbers and bytes.")
+            raise ConfigurationError(f"{value!r} can't be part of a key: DynamoDB accepts strings, numbers, and bytes.")
 
 
 def _parse_number(text: str) -> object:

@@ -68,7 +68,7 @@ _UNDECIDED_CODES = frozenset(
     }
 )
 _TWICE = "multiple operations on one item"
-_SAME_ITEM = "Two participants write the same item: make them one write."
+_SAME_ITEM = "Two participants write to the same item. Combine them into one write."
 
 
 _EVERY_WRITE = {"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"}
@@ -234,8 +234,8 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         # A client that a test taps is a copy with the same `meta`.
         if len({id(getattr(store.target, "meta", None)) for store in stores}) > 1:
             raise ConfigurationError(
-                "A transaction is one request, of one client: make all these tables with the same client, or from the same "
-                "boto3.resource, as in resource.Table('orders') and resource.Table('stock')."
+                "These tables have different clients, but a transaction is a single request. Create all of them with the same client, "
+                "or from the same boto3.resource, for example resource.Table('orders') and resource.Table('stock')."
             )
         _check_limits(self.participants, self.inbox)
 
@@ -357,11 +357,13 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outc
 def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     count = len(participants) + (0 if inbox is None else 1 + len(inbox.also))
     if count > _MAX_ACTIONS:
-        raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MAX_ACTIONS}: split it.")
+        raise InvalidUpdate(f"The transaction has {count} writes, but DynamoDB accepts at most {_MAX_ACTIONS}. Split it.")
     # An item has 400 KB at most, so ten of them are within the limit.
     size = sum([write.value_bytes for write in participants]) if count > _MAX_UNMEASURED_WRITES else 0
     if size > _MAX_BYTES:
-        raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MAX_BYTES}: split it.")
+        raise InvalidUpdate(
+            f"The transaction has {size} bytes of values, but DynamoDB accepts at most {_MAX_BYTES}. Split it."
+        )
     key_names = {write.store.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
     items: set[Hashable] = set()
     for write in participants:

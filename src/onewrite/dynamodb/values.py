@@ -75,7 +75,7 @@ def _make_sendable_value(name: str, value: Any) -> Any:
     match value:
         case AbstractSet():
             if not value:
-                raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
+                raise InvalidUpdate(f"{name} is an empty set, which DynamoDB can't store. REMOVE the attribute instead.")
             return Members(sorted(cast("AbstractSet[object]", value), key=repr))
         case Mapping():
             return {
@@ -115,8 +115,8 @@ def _make_typed_value(name: str, value: Any) -> dict[str, Any]:
             return {name_of_set: [*value.members]}
     if is_typed(value):
         raise InvalidUpdate(
-            f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
-            "Give it the value alone, or make the store with typed=True. A map that looks like this can be stored through a Table."
+            f"{name} is {value!r}, a typed value. A guarded client takes plain values, like a Table, and would store this as a map. "
+            "Pass the plain value, or create the store with typed=True. To store such a map, use a Table."
         )
     return _make_typed_member(name, value)
 
@@ -179,8 +179,8 @@ def check_low_level_client(client: object) -> None:
         handlers = read_event_handlers(client, "provide-client-params.dynamodb.UpdateItem")
     if copy_dynamodb_params in handlers:
         raise ConfigurationError(
-            "This is the client of a boto3 resource, which takes plain values as a Table does, and table_name= is for a low-level one: give "
-            "the Table itself without table_name, or boto3.client('dynamodb')."
+            "This client belongs to a boto3 resource, so it takes plain values, but table_name= requires a low-level client. Pass the "
+            "Table itself without table_name, or boto3.client('dynamodb')."
         )
 
 

@@ -41,7 +41,7 @@ class LeanClient:
         try:
             obstacle = find_obstacle(self.service, client)
             if obstacle is not None:
-                raise ConfigurationError(f"lean=True would pass by {obstacle}: leave out lean, or give a client without it.")
+                raise ConfigurationError(f"lean=True would bypass {obstacle}. Omit lean, or pass a client without it.")
             self._client, self._clock = client, clock
             self.client_check = ClientCheck(self.service, client)
             self._routes = Routes(self.service, client)
@@ -56,9 +56,7 @@ class LeanClient:
             self._head = {name: _make_head(client, name) for name in methods}
             self._unreadable = 0  # consecutive responses
         except AttributeError as error:
-            raise ConfigurationError(
-                f"lean=True does not know this version of botocore ({error}): leave out lean."
-            ) from error
+            raise ConfigurationError(f"lean=True doesn't support this version of botocore ({error}). Omit lean.") from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -97,9 +95,9 @@ class LeanClient:
         """
         self._unreadable += isinstance(error, UnreadableResponse)
         if self._unreadable < _MAX_UNREADABLE:
-            log(DEBUG, "The lean try of %s is left to the client: %r", operation, error)
+            log(DEBUG, "The lean attempt of %s failed, so the boto3 client sends the request: %r", operation, error)
         else:
-            text = "No response can be read by %s (%s): from now on its requests go by the boto3 client."
+            text = "%s can't read the responses (%s). From now on, the boto3 client sends its requests."
             log(WARNING, text, self.service.sender, error)
 
     def _build_request(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:

@@ -44,7 +44,7 @@ _MOTO = "moto"
 def find_obstacle(service: Service, client: Any) -> str | None:
     """Return a setting or handler of this client that a lean request would bypass, or None."""
     if not isinstance(client, BaseClient) or client.meta.service_model.service_name != service.name:
-        return f"{type(client).__name__}, which is not boto3's low-level client of {service.title}"
+        return f"{type(client).__name__}, which isn't boto3's low-level client of {service.title}"
     return next(_find_obstacles(service, client), None)
 
 
@@ -53,7 +53,7 @@ def _find_obstacles(service: Service, client: Any) -> Iterator[str]:
     for name, function in read_functions(client, service.methods.values()).items():
         if not _is_own(function):
             # The type of a function that wrapt has wrapped names only wrapt.
-            yield f"{describe_function(getattr(function, '_self_wrapper', function))} in the place of {name}"
+            yield f"{describe_function(getattr(function, '_self_wrapper', function))} instead of {name}"
     for event, handler in find_event_handlers(service, client):
         if not _is_own(handler) and not _is_stand_in(handler):
             yield f"the event handler {describe_function(handler)}, registered for {event}"
@@ -68,20 +68,20 @@ def _find_setting_obstacles(service: Service, client: Any) -> Iterator[str]:
     )
     retries: dict[str, Any] = config.retries or {}
     if "json" not in (model.metadata["protocol"], *model.metadata.get("protocols", ())):
-        yield f"the protocol {model.metadata['protocol']}, and lean requests speak JSON"
+        yield f"the protocol {model.metadata['protocol']}, but lean requests use JSON"
     if config.signature_version != "v4":
-        yield f"the signature version {config.signature_version!r}, and lean requests are signed by version 4"
+        yield f"the signature version {config.signature_version!r}, but lean requests use version 4"
     if retries.get("mode") == "adaptive":
         yield "the retry mode 'adaptive', which limits the rate of requests"
     if type(session) is not URLLib3Session:
-        yield f"{type(session).__module__}.{type(session).__name__} in the place of {URLLib3Session.__module__}'s HTTP session"
+        yield f"{type(session).__module__}.{type(session).__name__} instead of {URLLib3Session.__module__}'s HTTP session"
     elif find_proxy(session, url) is not None:
         yield f"a proxy for {url}, from the client's configuration or from the environment"
     if not is_plain(url):
-        yield f"the endpoint {url!r}, which is more than a host and a port"
+        yield f"the endpoint {url!r}, which isn't only a host and a port"
     for operation in service.methods:
         if model.operation_model(operation).request_compression:
-            yield f"the compression of requests, which the model asks for in {operation}"
+            yield f"the compression of requests that the model requires for {operation}"
 
 
 def is_plain(url: str) -> bool:

@@ -19,7 +19,7 @@ _EMPTY_BODY = b"{}"
 
 def _encode_base64(value: object) -> str:
     if not isinstance(value, bytes | bytearray):
-        raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+        raise TypeError(f"{type(value).__name__} can't be sent as JSON")
     return b64encode(value).decode()
 
 

@@ -58,7 +58,7 @@ class Routes:
     ) -> Route:
         url, headers, _ = endpoint
         if headers or not is_plain(url) or context.get("auth_type", "v4") != "v4":
-            raise UnknownRoute(f"requests go to {url} in a way of their own")
+            raise UnknownRoute(f"requests to {url} need their own authentication")
         signing = context.get("signing", {})
         meta = self._client.meta
         region, service = (
@@ -67,7 +67,7 @@ class Routes:
         )
         for part in (keys.access_key, keys.session_token or ""):
             if not part.isprintable():
-                raise UnknownRoute("the credentials have characters that no header has")
+                raise UnknownRoute("the credentials contain characters that a header can't have")
         signer = Signer(keys, region, service)
         return Route(keys, arguments.get(self._place, ""), read_address(url), read_host(url), signer)
 

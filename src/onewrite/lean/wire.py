@@ -134,7 +134,7 @@ def _read_head(text: str) -> tuple[int, dict[str, str]]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise UnreadableResponse(f"{line[:40]!r} is no header")
+            raise UnreadableResponse(f"{line[:40]!r} isn't a header")
         name, value = name.lower(), value.strip()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     for name in ("content-encoding", "transfer-encoding"):
@@ -160,5 +160,5 @@ def _receive_more(receive: Receive) -> bytes:
 
 def _parse_number(text: str) -> int:
     if not text.isascii() or not text.isdigit():  # int() accepts signs, spaces, and underscores too
-        raise UnreadableResponse(f"{text[:40]!r} is no number")
+        raise UnreadableResponse(f"{text[:40]!r} isn't a number")
     return int(text)

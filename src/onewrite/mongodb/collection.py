@@ -349,5 +349,5 @@ make_arguments_optional(*[vars(GuardedCollection)[verb] for verb in _GUARDED], A
 
 def _make_refusal(method: str) -> InvalidUpdate:
     if method == "update_many":
-        return InvalidUpdate("update_many would put one mark into many entities: guard each by an update_one of its own.")
-    return InvalidUpdate(f"{method} would erase the ledger: use update_one with $set and $unset.")
+        return InvalidUpdate("update_many would put one mark into many entities. Guard each entity with its own update_one.")
+    return InvalidUpdate(f"{method} would erase the ledger. Use update_one with $set and $unset.")

@@ -30,7 +30,7 @@ def delete(
     native, missing_ok = split_missing_ok(flows.keep({"filter": filter, **options}))
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:
-            raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
+            raise InvalidUpdate(f"A delete doesn't accept {name}. Omit it.")
     tombstones = require_tombstones(flows.tombstones)
     write = new_write(flows, message, flows.read_key(native), NoStepAtAll(), emit=emit)
     terms, emission = write.entry.terms, write.emission

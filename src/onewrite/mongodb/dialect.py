@@ -77,7 +77,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         check_collation(options.get("collation"), write.key, text=has_text_marks(entry))
         if "CURRENT" in (options.get("let") or ()):
             raise InvalidUpdate(
-                'let={"CURRENT": ...} would take the place of the document, of which the ledger is a part: give it another name.'
+                'let={"CURRENT": ...} would replace the document, which contains the ledger. Rename the variable.'
             )
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
@@ -105,10 +105,8 @@ def is_creatable_by_record(query: Document, fields: tuple[str, ...], native: Map
     return "_id" in entity and not asks_more(query, entity) and not in_transaction(native)
 
 
-_NO_UPSERT = (
-    "Create the entity before it, or leave out upsert: the duplicate-key error of a redelivery would abort the transaction."
-)
-_NO_INSERT = "Create the entity before it: the duplicate-key error of a redelivery would abort the transaction."
+_NO_UPSERT = "The duplicate-key error of a redelivery would abort the transaction. Create the entity before, or omit upsert."
+_NO_INSERT = "The duplicate-key error of a redelivery would abort the transaction. Create the entity before."
 
 
 def in_transaction(native: Mapping[str, Any]) -> bool:
@@ -371,4 +369,4 @@ def check_earlier_marks(entry: Entry) -> None:
 
 def _check_number(mark: SetMark | int | None) -> None:
     if type(mark) is int and not _MIN_NUMBER <= mark <= _MAX_NUMBER:
-        raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n).")
+        raise InvalidMessage(f"Sequence {mark} doesn't fit into a 64-bit BSON integer. Pass onewrite.sortable(n).")

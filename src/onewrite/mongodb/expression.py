@@ -44,11 +44,10 @@ def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | No
         return {"_id": _find_value("_id", conditions)}
     if fields and names >= {*fields}:
         return {name: _find_value(name, conditions) for name in fields}
-    remedy = f"_id, or {', '.join(fields)}," if fields else "_id"
+    remedy = f"_id, or {', '.join(fields)}," if fields else "_id,"
     raise InvalidUpdate(
-        f"The filter has the fields {[*cast('Document', query)]!r}, and none that names one entity: a redelivery could take effect on another "
-        f"one. Give {remedy} a value; or name the fields in key= of the collection, if a unique index is on them. To claim any "
-        "free document, see the guide."
+        f"The filter has the fields {[*cast('Document', query)]!r}, none of which identifies one entity, so a redelivery could change "
+        f"another one. Pass a value for {remedy} or pass the fields as key= of the collection, if they have a unique index."
     )
 
 
@@ -59,7 +58,10 @@ def asks_more(query: Document, entity: Document) -> bool:
 
 def check_filter(terms: Terms, query: object) -> None:
     if not isinstance(query, Mapping):
-        raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
+        raise InvalidUpdate(
+            f"The filter is a {type(query).__name__}: expected a dict that identifies one entity, for example {{'_id': "
+            "...}}."
+        )
     for path in _list_queried_paths(cast("Document", query)):
         check_path(terms, path)
 
@@ -67,8 +69,8 @@ def check_filter(terms: Terms, query: object) -> None:
 def check_document(terms: Terms, document: object) -> None:
     if not isinstance(document, Mapping) or cast("Document", document).get("_id") is None:
         raise InvalidUpdate(
-            "The document needs an _id of its own: one that the driver makes up differs on each delivery, so each would "
-            "create another entity."
+            "The document needs an _id. The driver would generate a different one on each delivery, so each would create another "
+            "entity. Derive the _id from the message."
         )
     for name in cast("Document", document):
         check_path(terms, name)
@@ -78,14 +80,12 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
     changes: Any = update
     if type(update) is dict or isinstance(update, Mapping):
         if not update:
-            raise InvalidUpdate(
-                "The update is empty: to change nothing but the ledger, use record, or leave it out in a fold."
-            )
+            raise InvalidUpdate("The update is empty. To change only the ledger, use record, or omit the update in a fold.")
         for operator, change in changes.items():
             if not isinstance(operator, str) or not operator.startswith("$"):
                 raise InvalidUpdate(
-                    f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
-                    "use $set and $unset."
+                    f"The update has {operator!r} where an operator is expected. Replacing the whole document would erase its ledger. "
+                    "Use $set and $unset."
                 )
             if type(change) is not dict and not isinstance(change, Mapping):
                 raise InvalidUpdate(_NO_FIELDS.format(operator=operator, kind=type(change).__name__))
@@ -98,7 +98,7 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
         for stage in cast("Sequence[Document]", update):
             _check_stage(terms, fields, stage)
     else:
-        raise InvalidUpdate("The update is neither operators nor a pipeline: to change nothing but the ledger, use record.")
+        raise InvalidUpdate("The update: expected operators or a pipeline. To change only the ledger, use record.")
 
 
 def has_id(query: Document) -> bool:
@@ -131,9 +131,12 @@ def _read_value(name: str, value: Any) -> Any:
     if _list_names(value) == ["$eq"] and not _has_operators(value["$eq"]):
         value = value["$eq"]
     elif _has_operators(value):  # also inside $eq, because the key is used without the $eq and would become a query again
-        raise InvalidUpdate(f"{name} names the entity, and {value!r} may be several: give it one value.")
+        raise InvalidUpdate(f"{name}={value!r} is a query, which can match several entities. Pass one value.")
     if value is None or (name != "_id" and isinstance(value, list | tuple)):
-        raise InvalidUpdate(f"{name} names the entity, and {value!r} may be none or several: give it one value.")
+        raise InvalidUpdate(
+            f"{name}={value!r} doesn't identify one entity: null also matches a missing field, and a list can match "
+            "several documents. Pass one value."
+        )
     return value
 
 
@@ -174,9 +177,7 @@ def list_read_paths(expression: object) -> Iterator[str]:
     """Yield the field paths that an aggregation expression reads."""
     if isinstance(expression, str):
         if expression in _WHOLE_DOCUMENT:
-            raise InvalidUpdate(
-                f"{expression} is the whole entity, and would take the ledger along: name the fields that are meant."
-            )
+            raise InvalidUpdate(f"{expression} is the whole entity, including the ledger. Name the fields instead.")
         if expression.startswith("$"):
             yield expression.removeprefix("$$ROOT.").removeprefix("$$CURRENT.").removeprefix("$")
     elif isinstance(expression, Mapping):
@@ -184,9 +185,7 @@ def list_read_paths(expression: object) -> Iterator[str]:
             if name == "$getField":
                 yield _read_getter_field(value)
             if name == "$meta" and value not in _HARMLESS_METADATA:
-                raise InvalidUpdate(
-                    f"The call reads {value!r} of the query, which can contain the ledger: leave out this $meta."
-                )
+                raise InvalidUpdate(f"The call reads {value!r} of the query, which can contain the ledger. Omit this $meta.")
             if name != "$literal":
                 yield from list_read_paths(value)
     elif isinstance(expression, Sequence) and not isinstance(expression, bytes):
@@ -200,19 +199,19 @@ def _read_getter_field(getter: object) -> str:
     if isinstance(name, Mapping) and list(cast("Document", name)) == ["$literal"]:
         name = cast("Document", name)["$literal"]
     if not isinstance(name, str):
-        raise InvalidUpdate(f"$getField reads {name!r}, which may come to be the ledger: name the field.")
+        raise InvalidUpdate(f"$getField reads {name!r}, which can be a field of the ledger. Name the field.")
     return name
 
 
-_NO_FIELDS = "{operator} takes a document of fields, not a {kind}."
+_NO_FIELDS = "{operator} expects a document of fields, got a {kind}."
 
 
 def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
     if not isinstance(stage, Mapping) or len(cast("Document", stage)) != 1:
-        raise InvalidUpdate(f"{stage!r} is no pipeline stage: a stage is a document with one operator.")
+        raise InvalidUpdate(f"{stage!r} isn't a pipeline stage: expected a document with one operator.")
     ((name, body),) = cast("Document", stage).items()
     if name in _REPLACING_STAGES:
-        raise InvalidUpdate(f"{name} would erase the ledger: use $set and $unset.")
+        raise InvalidUpdate(f"{name} would erase the ledger. Use $set and $unset.")
     if name == "$unset":
         for path in cast("Sequence[str]", body if isinstance(body, list | tuple) else [body]):
             _check_written(terms, fields, path)
@@ -232,8 +231,8 @@ def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
         name = _drop_indexes(field)
         if f"{changed}.".startswith(f"{name}.") or f"{name}.".startswith(f"{changed}."):
             raise InvalidUpdate(
-                f"This call changes {path!r}, by which key= names the entity: a redelivery would not find it any more. "
-                "Leave it as it is, or name entities by _id and give no key=."
+                f"This call changes {path!r}, which identifies the entity according to key=, so a redelivery wouldn't find it. Don't "
+                "change it, or identify entities by _id and omit key=."
             )
 
 
@@ -245,15 +244,14 @@ def _drop_indexes(path: str) -> str:
 
 def check_path(terms: Terms, path: str) -> None:
     if not isinstance(cast("object", path), str):
-        raise InvalidUpdate(f"This call names a field by {path!r}, a {type(path).__name__}: the names of fields are text.")
+        raise InvalidUpdate(f"Field name {path!r}: expected a string, got a {type(path).__name__}.")
     if path.startswith(OURS):
         raise InvalidUpdate(
-            f"This call touches {path!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
-            "another name."
+            f"This call touches {path!r}: names that begin with {OURS} are reserved for onewrite. Omit it, or rename your field."
         )
     if terms.plain_sets and path.partition(".")[0] in terms.plain_sets:
         raise InvalidUpdate(
-            f"This call touches {path!r}, in which the store's ledger keeps ids: leave it out, or give MessageIds another attribute."
+            f"This call touches {path!r}, in which the store's ledger keeps IDs. Omit it, or pass another attribute to MessageIds."
         )
 
 
@@ -332,5 +330,5 @@ def _read_projection(projection: object) -> Mapping[str, Any]:
     if isinstance(projection, Mapping):
         return cast("Document", projection)
     if isinstance(projection, str) or not isinstance(projection, Iterable):
-        raise InvalidUpdate(f"The projection is a {type(projection).__name__}: give a dict, or a list of names.")
+        raise InvalidUpdate(f"The projection: expected a dict or a list of names, got a {type(projection).__name__}.")
     return dict.fromkeys(cast("Iterable[str]", projection), 1)

@@ -170,7 +170,7 @@ class Flows(Engine):
         **options: Any,
     ) -> Flow[Outcome]:
         if "update" in options:
-            raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_one.")
+            raise InvalidUpdate("record changes only the ledger. For a business change, use update_one.")
         if finishes is not None:
             return finish(self, message, {"filter": filter, **options}, finishes, emit=emit)
         check_message(message)
@@ -191,7 +191,7 @@ class Flows(Engine):
 
     def find_one(self, filter: Document, **native: Any) -> Flow[Entity | None]:
         if isinstance(cast("object", filter), Message):
-            raise InvalidUpdate("find_one reads an entity whatever the message: give it the filter alone.")
+            raise InvalidUpdate("find_one doesn't take a message. Pass only the filter.")
         if native.get("projection") is not None:
             check_projection(self.ledger.terms, native["projection"])
         query = filter if isinstance(cast("object", filter), Mapping) else {"_id": filter}
@@ -224,8 +224,8 @@ class Flows(Engine):
         request = build_update(write, native["filter"], native.get("update"), options)
         if isinstance(write.step, Finishes) and not write.step.is_unsent and (request.upsert or request.conditional):
             raise InvalidUpdate(
-                "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. "
-                "Name the entity alone, and put the condition into the filter of begin."
+                "A write that finishes a step can't have a condition or create the entity, because a refusal would leave the effect "
+                "unrecorded. Pass a filter that only identifies the entity, and pass the condition to begin."
             )
         return CollectionAttempt(self, request, writer, request.is_first_upsert)
 
@@ -246,12 +246,12 @@ class Flows(Engine):
 
     def make_begin_attempt(self, write: Write, native: Native) -> CollectionAttempt:
         if "update" in native:
-            raise InvalidUpdate(
-                "begin changes nothing but the step: leave out update, which is for the write that finishes it."
-            )
+            raise InvalidUpdate("begin changes only the step. Pass update to the write that finishes the step.")
         if native.get("upsert"):
-            raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
-        check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
+            raise InvalidUpdate("begin can't create an entity. Create it before, and omit upsert.")
+        check_not_in_transaction(
+            native, "begin", "Other workers wouldn't see the step until the commit. Call begin before the transaction."
+        )
         return self.make_attempt(write, native)
 
     def change_step(
@@ -279,7 +279,7 @@ class Flows(Engine):
     def read(self, key: Document, native: Native, entry: Entry | None = None) -> Flow[Image]:
         options = {name: value for name, value in native.items() if name != "filter"}
         if unknown := [name for name in options if name not in _LOOK_OPTIONS]:
-            raise InvalidUpdate(f"This call needs the whole entity, as it is now: leave out {', '.join(unknown)}.")
+            raise InvalidUpdate(f"This call reads the whole current entity. Omit {', '.join(unknown)}.")
         check_collation(options.get("collation"), key, text=entry is not None and has_text_marks(entry))
         if entry is not None:
             yield from self.check_collection(entry)
@@ -292,7 +292,8 @@ class Flows(Engine):
         if writer == "find_one_and_update" and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
             unknown = ", ".join(sorted(request.native.keys() - _ACCEPTED_ARGUMENTS))
             raise InvalidUpdate(
-                f"This call takes no {unknown}: pymongo would put it into the command, beside what guards it or in its place."
+                f"This call doesn't accept {unknown}, because pymongo would add it to the command, where it could replace the guard. "
+                "Omit it."
             )
         try:
             reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
@@ -606,8 +607,8 @@ def _check_fields(fields: object) -> tuple[str, ...]:
 
 
 _HINTED = (
-    "The step is open, and the write that finishes it has not found its entity, which the index in hint= may leave out: give no hint, "
-    "because the filter names the entity alone."
+    "The step is open, but the write that finishes it didn't find the entity: the index in hint= might not contain it. Omit hint=, "
+    "because the filter only identifies the entity."
 )
 
 
@@ -674,7 +675,7 @@ Durability = Literal["majority", "acknowledged"]
 def make_durable(collection: Any, durability: Durability) -> Any:
     """Return the collection with the concerns that a guarded store needs for its writes and its verdict reads."""
     if collection.write_concern.document.get("w") == 0:
-        raise ConfigurationError("The collection writes with w=0: the server would tell no outcome. Leave w out.")
+        raise ConfigurationError("The collection writes with w=0, so the server wouldn't return an outcome. Omit w.")
     if durability == "acknowledged":
         return collection.with_options(read_preference=ReadPreference.PRIMARY)
     if durability != "majority":

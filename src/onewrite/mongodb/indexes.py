@@ -32,8 +32,8 @@ def check_id_index(indexes: Document) -> None:
     """Raise if an existing collection has no index on `_id`."""
     if find_id_index(indexes) is None:
         raise ConfigurationError(
-            "This collection does not keep _id unique (it holds time series, or has no index on _id): a message inserted twice "
-            "would be there twice. Insert it into a collection that does."
+            "This collection doesn't keep _id unique (it's a time series, or has no index on _id), so a message could be inserted "
+            "twice. Use another collection."
         )
 
 
@@ -42,9 +42,9 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
     collation = cast("Document", (find_id_index(indexes) or {}).get("collation") or {})
     if collation.get("locale", "simple") != "simple" and (text or fields):
         raise ConfigurationError(
-            f"The collection compares text by the collation {collation['locale']!r}, under which two different marks, or the names of "
-            "two entities, can count as one. Keep no text in the ledger (SeenIds without readable, sequences that are ints), and "
-            "name entities by _id."
+            f"The collection compares text by the collation {collation['locale']!r}, under which two different marks or keys can be "
+            "equal. Keep strings out of the ledger (SeenIds without readable=True, and integer sequences), and identify entities by "
+            "_id."
         )
     for index in indexes.values():
         keys = {name for name, _ in index["key"]}
@@ -54,8 +54,8 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
             return
     if fields:
         raise ConfigurationError(
-            f"key={fields!r} names one entity only under a unique index on these fields, not a partial one, and on no two that lie in one "
-            "field, which may be an array: create it, or name the entity by _id."
+            f"key={fields!r}: there is no unique index that makes these fields identify one entity. Create a unique, non-partial index "
+            "on them (two of them can't share a parent field, which could be an array), or identify entities by _id."
         )
 
 
@@ -73,9 +73,9 @@ def check_collation(collation: object, key: Document, *, text: bool) -> None:
         return
     if text or [*key] != ["_id"] or has_text(key):
         raise InvalidUpdate(
-            "Under this collation the name of this entity could be that of another, or two different marks count as one, and a message take "
-            "effect on both. Leave it out, or name the entity by an _id without text and keep no text in the ledger (SeenIds without "
-            "readable, sequences that are ints)."
+            "Under this collation, two entities or two marks can be equal, so a message could be lost or change the wrong entity. Omit "
+            "the collation. Or identify the entity by an _id without strings, and keep strings out of the ledger (SeenIds without "
+            "readable=True, and integer sequences)."
         )
 
 

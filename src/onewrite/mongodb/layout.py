@@ -58,8 +58,8 @@ def lookup(document: Document) -> Lookup:
             return normalize(value)
         if not isinstance(value, Mapping):
             raise LedgerMismatch(
-                f"{slot.group!r} holds a {type(value).__name__} where the ledger keeps a document: another writer uses the "
-                "name. Repair the entity."
+                f"{slot.group!r} holds a {type(value).__name__} where the ledger keeps a document, so another writer uses this name. "
+                "Repair the entity, and make the other writer use another name."
             )
         return normalize(cast("Document", value).get(slot.key, ABSENT))
 
@@ -190,7 +190,8 @@ def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) 
         ours: Document = _decode([values.pop(name) for name in names], ours_codec)
     except BSONError as error:
         raise LedgerMismatch(
-            f"{', '.join(names)}: something that cannot be read is where onewrite keeps its own: another writer uses the names. Repair the entity."
+            f"{', '.join(names)}: these fields of onewrite have unreadable values, so another writer uses their names. Repair the "
+            "entity, and make the other writer use other names."
         ) from error
     try:
         return {**_decode(values.values(), codec), **ours}

@@ -48,7 +48,7 @@ class Outboxes:
     def entity(self, filter: object, key: object) -> Document:
         """Return the key of the document that the filter identifies. Raise if the caller passed a `key`."""
         if key is not None or not isinstance(filter, Mapping):
-            raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
+            raise ConfigurationError("An entity in a collection is identified by a filter. Pass {'_id': ...}.")
         # A copy, because it's part of the events that a relay publishes.
         fields = copy_value(read_entity_key(cast("Document", filter), self._fields))
         return {name: self._recode_value(value) for name, value in fields.items()}
@@ -67,7 +67,7 @@ class Outboxes:
             ((name, kind, value),) = parse_source(source, self.outbox.name)
             key = _VALUES[kind](value)
         except (KeyError, ValueError, InvalidId) as error:
-            raise ConfigurationError(f"{source!r} names no document of a collection.") from error
+            raise ConfigurationError(f"{source!r} doesn't identify a document of a collection.") from error
         return {name: _recode(key, _PLAIN_CODEC, self._codec)}
 
     def read(self, entity: Document) -> Flow[Box]:
@@ -218,7 +218,7 @@ def _read_id_and_due(document: Any) -> tuple[Any, object]:
         encoded_id = BSON.encode({"_id": fields["_id"]}, codec_options=STORED_CODEC)[4:-1]
         if document.raw[4 : 4 + len(encoded_id)] == encoded_id:
             return fields["_id"], fields[OUTBOX.due]
-        reason: Exception = InvalidBSON("The driver cannot write this _id as it is stored, so nothing can be read by it.")
+        reason: Exception = InvalidBSON("The driver can't encode this _id as stored, so the entity can't be read by it.")
     except Exception as error:
         reason, fields = error, {}
         with suppress(Exception):

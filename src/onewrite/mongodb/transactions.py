@@ -54,10 +54,9 @@ _ARGUMENTS = {
     "recording": {"collation", "hint", "let", *_EVERY_WRITE},
 }
 _REASONS = {
-    "session": "transact begins a session of its own, so it can begin again after a conflict.",
+    "session": "transact begins its own session, so that it can retry after a conflict.",
     # CVE-2025-10060: an upsert that is retried within a transaction can crash the server.
-    "upsert": "servers have crashed on upserts in transactions. Create what may be missing by inserting(...), in a transaction that "
-    "may find it there.",
+    "upsert": "upserts in transactions have crashed servers. Create the entity with inserting(...).",
 }
 
 
@@ -134,7 +133,9 @@ def prepare(flows: Flows, method: str, named: Document, options: Mapping[str, An
     check_prepared(method, options, _ARGUMENTS[method], _REASONS)
     document = cast("object", next(iter(named.values())))
     if not isinstance(document, Mapping) or not has_id(cast("Document", document)):
-        raise InvalidUpdate("A write in a transaction names its document by _id, so no two of them name the same one.")
+        raise InvalidUpdate(
+            "A write in a transaction must identify its document by _id, so that no two writes change the same one."
+        )
     return Prepared(flows, method, copy_value({**named, **options}), copy_events(emit), missing_ok)
 
 
@@ -217,8 +218,8 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
     def _judge_inbox(self, document: Document) -> Outcome:
         if document["_id"] != self.entity["_id"]:
             raise ConfigurationError(
-                f"The inbox compares text by a collation, under which this message is the same as another, {document['_id']!r}, which was "
-                "processed. Make the inbox a collection without a collation."
+                f"The inbox compares strings by a collation, under which this message equals another processed one, "
+                f"{document['_id']!r}. Use a collection without a collation as the inbox."
             )
         message = self.write.message
         return Applied(message, retried=True) if document.get(TOKEN) == self.write.token else Duplicate(message)
@@ -262,7 +263,9 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
 
     def open_inbox(self, inbox: Inbox) -> Flows:
         if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
-            raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
+            raise ConfigurationError(
+                "Inbox: expected a collection, because the transaction is on MongoDB. Omit table_name=."
+            )
         collection = set_codec(inbox.store, UUIDS)  # reads strings and tokens as they are stored
         clock = inbox.clock or self.store.clock
         return Flows(collection, None, clock, (), "majority", is_async=self.store.is_async)
@@ -279,7 +282,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         client, *other_clients = [_read_client(store.target) for store in stores]
         if not all(_is_same(client, other_client) for other_client in other_clients):
             raise ConfigurationError(
-                "A transaction belongs to one client: make all these collections with the same MongoClient."
+                "These collections have different clients. Create all of them with the same MongoClient."
             )
         documents: set[Hashable] = set()
         for write in self.participants:
@@ -297,8 +300,8 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             return _read_client(self.store.target).start_session()
         except NotImplementedError as error:
             raise ConfigurationError(
-                "This client has no sessions, which a transaction needs. In a test, run the handler in explore(...), which brings "
-                "its own, or on a mongod() of onewrite.testing."
+                "This client doesn't support sessions, which a transaction needs. In a test, run the handler in explore(...), which "
+                "supports transactions, or on onewrite.testing.mongod()."
             ) from error
 
     def in_session(self, session: Any, deadline: timedelta) -> Flow[Outcome]:
@@ -435,7 +438,7 @@ def _check_distinct(actions: Sequence[_Action], refusing_action: _Action) -> Flo
             raise InvalidUpdate(_SAME_DOCUMENT)
 
 
-_SAME_DOCUMENT = "Two participants write the same document: make them one write."
+_SAME_DOCUMENT = "Two participants write to the same document. Combine them into one write."
 
 
 def _read_client(collection: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from onewrite.core.label import STEPS, is_ours, make_label_name
 from onewrite.errors import ConfigurationError
 
-REMEDY = 'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, by the command collMod.'
+REMEDY = 'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, with the command collMod.'
 
 _FAILED_VALIDATION = 121  # MongoDB's code
 _NAMES = (make_label_name(""), STEPS)  # two of the names that guarded writes add

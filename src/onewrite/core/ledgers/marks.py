@@ -127,8 +127,8 @@ def _check_source(message: Message, ledger: str) -> None:
     """Raise if the message has no source. Under one mark, the first messages of two producers would be one message."""
     if not message.source:
         raise InvalidMessage(
-            f"The {full_name(message)} has no source, and {ledger} keeps one mark per source: without it, two producers that both "
-            "count from 1 would lose messages to each other. Pass a name of the numbering, for example "
+            f"The {full_name(message)} has no source, but {ledger} keeps one mark per source. If two producers both counted from 1, "
+            "messages of one would be dropped as duplicates of the other's. Pass a source, for example "
             f"Message({message.id!r}, source='orders', sequence={message.sequence!r}), or json_body(..., source='orderId')."
         )
 
