@@ -134,24 +134,24 @@ def life(facts: Facts) -> Life:
 
 def retention(facts: Facts) -> Findings:
     """Check that the ledger remembers a message as long as SQS can deliver it."""
-    message, retentions = life(facts), list[int]()
+    lifetime, retentions = life(facts), list[int]()
     for guard in guards(facts):
         if not isinstance(guard.ledger, SeenIds) or guard.ledger.retention is None:
             continue  # it never forgets
         seconds = int(guard.ledger.retention.total_seconds())
         retentions.append(seconds)
-        if seconds < message.enough:
+        if seconds < lifetime.enough:
             yield DoctorFinding(
                 "error",
-                f"{guard.kind} of {guard.place} remembers a message for {span(seconds)}, and {message.text}.",
+                f"{guard.kind} of {guard.place} remembers a message for {span(seconds)}, and {lifetime.text}.",
                 "If a message is delivered after the ledger has forgotten it, it takes effect again.",
-                f"Set the retention to {span(message.seconds)} and name the current ledger in also=, for example "
-                f"SeenIds({_format_timedelta(message.seconds)}, also=...). Or shorten the queues' retention.",
+                f"Set the retention to {span(lifetime.seconds)} and name the current ledger in also=, for example "
+                f"SeenIds({_format_timedelta(lifetime.seconds)}, also=...). Or shorten the queues' retention.",
                 f"the queue, {guard.rests_on}",
             )
-    late = message.late_redrive(min(retentions, default=message.seconds))
+    late = lifetime.late_redrive(min(retentions, default=lifetime.seconds))
     return (
-        f"{message.text}. A message redriven on its last day is remembered if it is delivered at once, as it "
+        f"{lifetime.text}. A message redriven on its last day is remembered if it is delivered at once, as it "
         f"usually is.{late}"
     )
 
@@ -240,7 +240,7 @@ def mapping(facts: Facts) -> Findings:
 
 def tombstones(facts: Facts) -> Findings:
     """Check that a tombstone is kept as long as a message can arrive."""
-    message = life(facts)
+    lifetime = life(facts)
     times = {
         (f"A tombstone of {store.place}", int(store.tombstones.retention.total_seconds()), "the module")
         for store in facts.stores
@@ -252,17 +252,17 @@ def tombstones(facts: Facts) -> Findings:
         if (seconds := _read_tombstone_seconds(entity)) is not None
     }
     for what, seconds, rests_on in sorted(times):
-        if seconds < message.enough:
+        if seconds < lifetime.enough:
             yield DoctorFinding(
                 "error",
-                f"{what} stays for {span(seconds)}, and {message.text}.",
+                f"{what} stays for {span(seconds)}, and {lifetime.text}.",
                 "A message that arrives after the tombstone has expired re-creates the deleted entity.",
-                f"Set Tombstones({_format_timedelta(message.seconds)}) or longer.",
+                f"Set Tombstones({_format_timedelta(lifetime.seconds)}) or longer.",
                 f"the queue, {rests_on}",
             )
     if not times:
         raise NotCheckedError(_NO_TOMBSTONE)
-    return f"{message.text}.{message.late_redrive(min(seconds for _, seconds, _ in times))}"
+    return f"{lifetime.text}.{lifetime.late_redrive(min(seconds for _, seconds, _ in times))}"
 
 
 def tombstone_ttl(facts: Facts) -> Findings:
@@ -510,7 +510,7 @@ def ttl(facts: Facts) -> Findings:
     early, a new one does too.
     """
     require(facts.expiry, _GIVER)
-    sample, message = require(facts.sample, _GIVER), life(facts)
+    sample, lifetime = require(facts.sample, _GIVER), life(facts)
     lifetimes = [
         (sample.expires[entity.name] - sample.now, entity)
         for entity in sample.entities
@@ -519,17 +519,17 @@ def ttl(facts: Facts) -> Findings:
     if not lifetimes:
         raise NotCheckedError("No sampled entity has a ledger and an expiry by TTL.")
     most, latest = max(lifetimes, key=lambda pair: pair[0])
-    if most < message.enough:
+    if most < lifetime.enough:
         yield DoctorFinding(
             "error",
             f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {printable(latest.name)} "
-            f"expires last, in {span(round(most))}. {message.text}.",
+            f"expires last, in {span(round(most))}. {lifetime.text}.",
             "TTL removes the ledger with the entity. A later redelivery re-creates the entity and takes effect again.",
-            f"Let an entity expire {span(message.seconds)} after its last message at the earliest, and postpone the "
+            f"Let an entity expire {span(lifetime.seconds)} after its last message at the earliest, and postpone the "
             "expiry with each message.",
             "the queue, the sample",
         )
-    return f"The last entity to expire does so in {span(round(most))}. {message.text}.{message.late_redrive(most)}"
+    return f"The last entity to expire does so in {span(round(most))}. {lifetime.text}.{lifetime.late_redrive(most)}"
 
 
 def erased_ledgers(facts: Facts) -> Findings:

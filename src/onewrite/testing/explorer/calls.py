@@ -205,7 +205,7 @@ class WatchedLoop:
         if self._call.thread.is_lost:
             raise Crash("Nobody waits for this call any more.")
         if self._in_threads:
-            return self._really_wait(real, timeout)
+            return self._select_events(real, timeout)
         if self._call.stand_still(timers=timeout is not None):
             self._timers = 0
             if timeout is not None and self._call.time_passes():
@@ -214,7 +214,7 @@ class WatchedLoop:
         most = _MAX_TIMERS if self._quiet is None else _MAX_TIMERS_AT_THE_END
         if timeout is not None and not self._call.is_dead and self._timers < most:
             if len(real.get_map()) > 1:  # in addition to the socket by which threads wake the loop
-                return self._really_wait(real, timeout)
+                return self._select_events(real, timeout)
             self._timers += 1
             self._now += timeout
             return []
@@ -225,7 +225,7 @@ class WatchedLoop:
         if self._call.is_dead:
             self._cancel_tasks()
             return []
-        return self._really_wait(real, timeout)
+        return self._select_events(real, timeout)
 
     def _cancel_tasks(self) -> None:
         """Cancel the waiting tasks of a crashed process."""
@@ -235,9 +235,10 @@ class WatchedLoop:
         for task in self.tasks():
             task.cancel()
 
-    def _really_wait(self, real: Any, timeout: float | None) -> Any:
+    def _select_events(self, selector: Any, timeout: float | None) -> Any:
+        """Wait for the selector's events, and count the time that this takes as the loop's."""
         before = time.monotonic()
-        events = real.select(timeout)
+        events = selector.select(timeout)
         self._now += time.monotonic() - before
         return events
 
