@@ -120,7 +120,7 @@ _GUARDS: dict[str, Guard] = {
     "**onewrite, `HighWaterMark()`**": partial(_onewrite, HighWaterMark()),
     "**onewrite, `InSequence()`**": partial(_onewrite, InSequence()),
     "**onewrite, `SeenIds()`**": partial(_onewrite, SeenIds()),
-    "one number by hand": _number_by_hand,
-    "one set by hand": _set_by_hand,
+    "a number by hand": _number_by_hand,
+    "a set of IDs by hand": _set_by_hand,
     "`TransactWriteItems` with a processed table": _processed_table,
 }

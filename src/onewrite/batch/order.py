@@ -228,7 +228,7 @@ class Lanes:
 
     @property
     def width(self) -> int:
-        """The maximum number in progress at once."""
+        """The maximum number of records in progress at once."""
         lanes = [self._lanes[number] for number in self._order]
         return lanes.count(None) + len({*lanes} - {None})
 

@@ -166,7 +166,7 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
 
 
 def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
-    """Move a counting mark over a message in a ledger of also=, because later messages wait for that.
+    """Advance a counting mark past a message that a ledger in also= holds, because later messages wait for the mark.
 
     Return None if no message waits any longer, otherwise why this message must be redelivered.
     """
@@ -180,7 +180,7 @@ def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
 
 
 def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
-    """Move the mark over the attempt's message. Return None, or why the message must be redelivered."""
+    """Advance the mark past the attempt's message. Return None, or why the message must be redelivered."""
     record = cast("Attempt", (yield from attempt.make_record(passes=True)))
     result = yield from record.send()
     if isinstance(result, Landed) or has_landed(result.write, result.image):
@@ -193,7 +193,7 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
 
 
 def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
-    """Move the mark over a message that the caller's condition refused, because later messages wait for that."""
+    """Advance the mark past a message that the caller's condition refused. Otherwise, later messages would wait for it forever."""
     step = attempt.write.step
     if not attempt.write.entry.own.requires_predecessor:
         if isinstance(step, Finishes):

@@ -253,7 +253,7 @@ class Transaction(ABC, Generic[P, W, R]):
                 yield Wait(wait)
 
     def _pass_over(self, outcome: Outcome, actions: Sequence[W], images: Mapping[int | None, Image]) -> Flow[Outcome]:
-        """Move each counting mark over a message in a ledger of also=, because a `Duplicate` isn't redelivered."""
+        """Advance the counting marks past a message that a ledger in also= holds, because a `Duplicate` isn't redelivered."""
         if isinstance(outcome, Duplicate):
             for action in actions:
                 if action.requires_predecessor:

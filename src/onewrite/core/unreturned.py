@@ -68,10 +68,10 @@ class Note(NamedTuple):
 
 
 class FunctionCall:
-    """A call of a handler's function. In its `with` block, the function works on the messages.
+    """A call of a handler's function. Enter it as a context manager while the function runs.
 
-    - `names`: of the messages
-    - `guarded_calls`: those that have not settled their messages
+    - `names`: the names of the messages that the function received
+    - `guarded_calls`: the guarded calls that haven't settled their messages
     - `chain`: this call, then the one in whose function the handler was called, and so on
     """
 

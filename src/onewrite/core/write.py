@@ -40,9 +40,9 @@ class Begins(NamedTuple):
 
 
 class Finishes(NamedTuple):
-    """Ends the message's step with this fence, under this ledger. `overtaken`: the ledger's mark has moved past the message.
+    """Ends the message's open step, which `fence` and `ledger` identify. `overtaken`: the ledger's mark has moved past the message.
 
-    `is_unsent`: the step was released before its effect was sent. Any write of the message then ends it, even with a condition.
+    `is_unsent`: the step was released before its effect was sent. Then any write of the message ends it, even a conditional write.
     """
 
     fence: str

@@ -263,7 +263,7 @@ _VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": _parse_number,
 
 
 def _decode_value(value: Any) -> Any:
-    """Return a part of a key with its binary value as bytes. Lambda passes it as a Base64 string."""
+    """Return a key attribute. Decode a binary value, which Lambda passes as a Base64 string."""
     match value:
         case {"B": str(text)}:
             return {"B": b64decode(text)}

@@ -1,6 +1,6 @@
 """Several guarded writes as one: all of them or none, with one outcome.
 
-If DynamoDB cancels a transaction, it reports a reason and the stored item for each write, by position. These decide the outcome. If
+If DynamoDB cancels a transaction, it reports a reason and the stored item for each write, by position. The outcome follows from these. If
 the result is unknown, the transaction is sent again with the same bytes and the same token, so it takes effect once. After a
 cancellation, the next attempt has a new token.
 """

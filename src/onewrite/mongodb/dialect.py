@@ -81,7 +81,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
             )
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
-    # A message after a gap doesn't create an entity, and the upsert would copy the equality in its filter into the new document.
+    # A message that needs a predecessor can't create the entity. An upsert would also copy the predecessor's mark from the filter.
     upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # only an Advance has a predecessor
     at_once = upsert and ("projection" not in options or not computes(options["projection"]))
     merged_query, merged_update = _merge(write, query, update)

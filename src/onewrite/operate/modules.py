@@ -37,15 +37,15 @@ _GET_LEDGER = attrgetter("_flows.ledger")  # a store keeps its ledger to its own
 
 
 class _NothingThereError(ConfigurationError):
-    """The command line names something that isn't there. The user's code has not failed."""
+    """The command line names a module or attribute that doesn't exist. The user's code hasn't failed."""
 
 
 def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
     """Return the object that `module:name` names, or its result if it is a function without arguments. The module can be in
     the current directory.
 
-    `form` is the argument's name in the help. `quiet` sends the module's output to stderr, because the verb's own output is
-    for a program.
+    `form` is the argument's name in the help. `quiet` sends the module's output to stderr, because programs read the
+    command's stdout.
     """
     module, _, attribute = name.partition(":")
     if not _is_dotted(module) or not _is_dotted(attribute):

@@ -299,14 +299,14 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
 
 
 def _make_pass(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
-    """Make the pass, or return an awaitable of it for an asynchronous relay."""
+    """Run the pass. For an asynchronous relay, return an awaitable."""
     if "Records" not in event:
         return relay.sweep(within=within)
     return relay.ring(changed_keys(event["Records"]), within=within)
 
 
 def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the typed keys of the items that can have pending events, each once.
+    """Return the distinct typed keys of the items that can have pending events.
 
     An item whose image has no events is left out, because later events have their own record.
     """

@@ -6,7 +6,7 @@
 - The thread that calls `run` watches the time: waiting messages, timeouts, hanging threads and loops, and the end of the
   work. `Worker.run` watches that thread from another thread, without taking a lock.
 
-An error in any of these threads ends the worker, because a worker without the thread would be alive and do nothing.
+An error in any of these threads ends the worker, because without that thread the worker would stay alive and do nothing.
 """
 
 from __future__ import annotations

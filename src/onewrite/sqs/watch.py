@@ -36,7 +36,7 @@ class Watch:
         self._activities: dict[Hashable, _Activity] = {}
 
     def begin(self, name: Hashable, text: str, longest: float, thread: int | None, *, is_vital: bool = False) -> None:
-        """Record an activity. If it is vital, `trouble` reports it before `hang` does."""
+        """Record an activity. `hang` reports it after `longest` seconds. If it's vital, `trouble` reports it after `SILENCE` seconds."""
         self._activities[name] = _Activity(text, self._clock(), longest, thread, is_vital)
 
     def end(self, name: Hashable) -> None:

@@ -83,7 +83,7 @@ def faults() -> Iterator[Callable[[Any], Faults]]:
 
 @pytest.fixture
 def explore(request: pytest.FixtureRequest) -> Explore:
-    """`onewrite.testing.explore`, which also reads the options of the command line."""
+    """`onewrite.testing.explore`, configured by pytest's command-line options."""
     from onewrite.testing.explorer.explore import Explore
 
     return Explore(partial(_session(request.config).run, request.node.nodeid))

@@ -56,7 +56,7 @@ class OnDynamoDB:
 
         return [
             Way("unguarded, `Table`", lambda _, entity: plainly(entity), guarded=False),
-            Way("one set by hand, `Table`", _by_hand(table)),
+            Way("a set of IDs by hand, `Table`", _by_hand(table)),
             Way("onewrite, `Table`", _write_guarded(GuardedTable(table, SeenIds())), ours=True),
             Way("onewrite, client", _write_guarded(store), ours=True),
             Way("onewrite, client, `lean=True`", _write_guarded(lean), ours=True),

@@ -46,7 +46,7 @@ class OnMongoDB:
         store = GuardedCollection(client.shop.orders, SeenIds())
         return [
             Way("unguarded", lambda _, entity: plainly(entity), guarded=False),
-            Way("one array by hand", by_hand),
+            Way("an array of IDs by hand", by_hand),
             Way("onewrite", _write_guarded(store), ours=True),
             Way(f"onewrite, `fold` of {FOLD_SIZE}", _fold(store), ours=True, batch=FOLD_SIZE),
             idemkit_on_mongodb(_uri(port), stack, plainly),

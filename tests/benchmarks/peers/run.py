@@ -32,8 +32,8 @@ def results(plan: Plan) -> Iterator[Row | Section]:
             lines, deviation = measure(engine, plan)
             results_of[f"{engine.name} ({engine.program})"], spread = lines, max(spread, deviation)
         about = (
-            f"One run of {plan.rounds:,} turns, {machine()}; the load was {load_before} when it began and {_load()} when it ended. Measured in fifths "
-            f"of the run, the ratios on loopback differ from these by at most {spread:.0%}."
+            f"One run of {plan.rounds:,} turns, {machine()}; the load was {load_before} when it began and {_load()} when it ended. In each fifth "
+            f"of the run, the ratios on loopback are within {spread:.0%} of those in the table."
         )
         plot = f"![The time of a fresh message by each way, on loopback and {away} away]({PICTURE})"
         yield Section("peers", f"{about}\n\n{plot}\n\n{tables(results_of, away)}", {PICTURE: picture(results_of, away)})

@@ -145,7 +145,7 @@ class MessageIds(_IdLedger):
             check_message(message)
         text, aliases = _format_message(message), tuple[str, ...]()
         if not message.parts and text != message.id:
-            # Handlers store a plain ID even if it begins with "@", for which this ledger has another spelling.
+            # Your own handlers store an ID as it is, even if it begins with "@". This ledger writes "@/ID", so it looks for both.
             alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
             aliases = tuple([spelling for spelling in alone if spelling != text])
         own = Remember(_make_plain_sets(self.attribute), text, aliases)

@@ -64,7 +64,7 @@ class DoctorReport:
         return Exit.FOUND if findings else Exit.DONE
 
     def details(self) -> dict[str, object]:
-        """Return the report for a program."""
+        """Return the report in machine-readable form."""
         unread = [
             {"what": fact.what, "permission": fact.permission, "error": fact.error, "checks": self._needing(fact)}
             for fact in self._unread
@@ -77,7 +77,7 @@ class DoctorReport:
         return [result.check.code for result in self._checks if result.missing == unread]
 
     def lines(self) -> Iterator[str]:
-        """Yield the findings, with the gravest first, then the unread facts, the passed checks, and those not made."""
+        """Yield the lines of the report: the findings (most severe first), unread facts, passed checks, and checks that weren't made."""
         for severity, heading in _HEADINGS.items():
             findings = [
                 (result.check.code, finding)

@@ -211,7 +211,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The result of a search, with the first schedule that ends wrongly, or None."""
+    """The result of a search. `schedule` is the first schedule with a wrong end, or None."""
 
     schedule: JudgedSchedule | None
     schedules: int  # the number of schedules that were run

@@ -291,7 +291,7 @@ def _process(
     requests = [step.taken_step.request for step in trial.steps[first:]]
     writes = [request for request in requests if request is not None and request.writes]
     result.writes += writes
-    # If the entity of a guarded creation already exists, the creation only adds its mark.
+    # A guarded creation of an existing entity only adds the message's mark.
     forestalled_keys = upserted_keys & keys_before
     if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & forestalled_keys for write in writes)):
         result.has_changed = result.has_changed or after != before

@@ -314,11 +314,10 @@ def check_count(name: str, value: object, least: int) -> None:
 #
 # A replay code is a short string from which a schedule can be run again, such as `1.9c2f.1aA1b.a4be`.
 #
-# It has four parts: the version of this format, a checksum of the messages' names, the steps, and a checksum of the preceding
-# parts. A step consists of the number of its message, a letter for its delivery and, if it has a fault, the fault's letter. If
-# the delivery waits for several requests at once, letters between these two encode the index of the request: none for the first,
-# `b` for the second, `z` for the 26th, `zb` for the 27th. For a delivery that begins with the step, `_` and such letters encode
-# the records that it brings.
+# A code has four parts, separated by dots: the format's version, a checksum of the messages' names, the steps, and a checksum of the
+# first three parts. A step consists of these, in this order: the message's number; a letter for the delivery; if several requests are
+# pending, the index of the request (nothing for the first, `b` for the second, `z` for the 26th, `zb` for the 27th); if the step begins
+# a delivery of some records only, `_` and their numbers in the same encoding; and the letter of the fault, if there is one.
 
 _VERSION = "1"
 _OWN_PROCESSES = "p"  # before the steps, if each delivery has its own process

@@ -111,11 +111,11 @@ class Faults:
         self._plan(_PlannedFault("cancel_transaction", where, "never", failures.cancellation_error, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
-        """Let no server accept the connection, so the driver raises before it sends the request."""
+        """Refuse the connection, so that the driver raises before it sends the request."""
         self._plan(_PlannedFault("refuse_connection", where, "never", failures.NO_SERVER.error_for, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
-        """Let a BatchWriteItem or BatchGetItem return its last write or key as unprocessed."""
+        """Make a BatchWriteItem or BatchGetItem return its last write or key as unprocessed."""
         self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.refuse_partial, optional))
 
     def assert_all_used(self) -> None:
@@ -134,7 +134,7 @@ class Faults:
             self._plans.append(plan)
 
     def _meet(self, request: Request) -> _PlannedFault | None:
-        """Return the fault that the request meets."""
+        """Record the request, and return the fault that was planned for it, or None."""
         with self._lock:
             self._requests.append(request)
             for plan in self._plans:
