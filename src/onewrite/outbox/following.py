@@ -96,8 +96,7 @@ class FollowedPasses(Passes):
         """Raise if the arguments would make every attempt fail."""
         if not callable(getattr(getattr(self._boxes, "watched", None), "watch", None)):
             raise ConfigurationError(
-                "follow() needs a relay of a collection, but this relay's store is a table, which has no change stream. Use "
-                "stream_handler(relay) in Lambda, or relay.run()."
+                "follow() needs a relay of a collection, got one of a table. Use stream_handler(relay) in Lambda, or relay.run()."
             )
         check_seconds("sweep_every", sweep_every)
         for name in ("load", "save"):
