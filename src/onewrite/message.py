@@ -149,7 +149,7 @@ def by_sequence(messages: Sequence[Message | None]) -> list[int]:
     positions_by_source: dict[str, list[tuple[str, int | str, int]]] = {}
     for place, message in enumerate(messages):
         if message is not None and message.sequence is not None:
-            # Group by type first: numbers and texts cannot be compared. The ledger refuses a source that has both.
+            # Group by type first: numbers and strings can't be compared. The ledger refuses a source that has both.
             sequence = (type(message.sequence).__name__, message.sequence, place)
             positions_by_source.setdefault(message.source, []).append(sequence)
     order = list(range(len(messages)))

@@ -32,7 +32,7 @@ def handle_stop_signals(handle: Callable[[int, FrameType | None], object]) -> Ca
 
     def put_back() -> None:
         for number, handler in earlier_handlers.items():
-            # A handler of None was not set from Python, and can't be restored.
+            # A handler of None wasn't set from Python, and can't be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     return put_back

@@ -129,7 +129,7 @@ _NOTHING = Nothing()
 
 
 def make_arguments_optional(*functions: Any) -> None:
-    """Let a call without a message reach the flow, whose error names it. Python would name the last argument instead."""
+    """Make the arguments optional, so that the flow's error names a missing message. Python would name the last argument instead."""
     for function in map(unwrap, functions):
         code = function.__code__
         count = code.co_argcount - (code.co_varnames[0] == "self")

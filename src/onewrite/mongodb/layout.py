@@ -30,7 +30,7 @@ from onewrite.outcome import Entity
 
 Document: TypeAlias = Mapping[str, Any]
 
-_NO_MARK = object()  # replaces documents and arrays, which are not hashable
+_NO_MARK = object()  # replaces documents and arrays, which aren't hashable
 
 
 @lru_cache(maxsize=1024)  # one entry per source

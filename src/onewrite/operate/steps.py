@@ -38,7 +38,7 @@ class OpenStep(NamedTuple):
     step: Step
 
     def details(self) -> dict[str, Any]:
-        """Return the step for a program."""
+        """Return the step in machine-readable form."""
         step, message = self.step, self.step.message
         return {
             "message": message.id,

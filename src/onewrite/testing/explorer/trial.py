@@ -45,7 +45,7 @@ class TrialStep:
     """A step that a trial has taken, with its result."""
 
     taken_step: TakenStep
-    answers: tuple[Reply, ...]  # empty if the request was not sent, two if it was retried
+    answers: tuple[Reply, ...]  # empty if the request wasn't sent, two if it was retried
     end: Reply | None  # the result of the delivery, if this was its last step
     settling: bool = False  # whether it belongs to a redelivery after the schedule's own steps
     outcomes: tuple[object, ...] = ()  # of the guarded stores; without such a store, of the handler

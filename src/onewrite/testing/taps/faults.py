@@ -77,15 +77,15 @@ class Faults:
         return tuple(self._requests)
 
     def before(self, where: Where, *, optional: bool = False) -> None:
-        """Let the process die before it sends the request."""
+        """Kill the process before it sends the request."""
         self._plan(_PlannedFault("before", where, "never", _crash, optional))
 
     def after(self, where: Where, *, optional: bool = False) -> None:
-        """Let the process die after the request has taken effect, but before the response arrives."""
+        """Kill the process after the request took effect, but before the response arrives."""
         self._plan(_PlannedFault("after", where, "once", _crash, optional))
 
     def lose_answer(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
-        """Let the request take effect, and close the connection before the response arrives.
+        """Close the connection after the request took effect, but before the response arrives.
 
         With `retried=True`, the driver retries as it's configured. botocore sends the request again, and the handler gets the second
         response, which can be a refusal because of the first request. If botocore is limited to one attempt, it raises. pymongo
@@ -99,15 +99,15 @@ class Faults:
         )
 
     def throttle(self, where: Where, *, optional: bool = False) -> None:
-        """Let the server throttle the request until the driver's retries are used up and it raises."""
+        """Throttle the request until the driver's retries are used up and it raises."""
         self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.error_for, optional))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
-        """Let no response arrive in time. The driver's error doesn't show whether the request was `applied`."""
+        """Drop the response, so that the driver times out. Its error doesn't show whether the request was `applied`."""
         self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.TIMEOUT.error_for, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
-        """Let a concurrent transaction hold the entity: a transaction is canceled, and a single write is refused."""
+        """Hold the entity in a concurrent transaction: a transaction is canceled, and a single write is refused."""
         self._plan(_PlannedFault("cancel_transaction", where, "never", failures.cancellation_error, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
