@@ -325,7 +325,7 @@ class Handler(Generic[R]):
         return copy_value(record)
 
     def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], time_left: TimeLeft) -> workers.Batch:
-        """Process the records, which have these lanes. With `group_by`, workers take units, and single records only for
+        """Process the records in these lanes. With `group_by`, workers take units, and take single records only for
         retries.
         """
         count, in_order = len(records), lanes.count(None) < len(lanes)

@@ -96,7 +96,7 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
 
 
 def is_overtaken(write: Write, image: Image) -> bool:
-    """Whether other messages have moved the mark past this one, while its step was open. The mark then remains unchanged."""
+    """Whether other messages moved the mark past this message while its step was open. If so, the mark remains unchanged."""
     change = write.entry.own
     return isinstance(change, Advance) and change.judge(write.message, image.ledger, None) is not None
 

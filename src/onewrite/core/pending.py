@@ -116,7 +116,7 @@ class Box:
 
     @property
     def life(self) -> str:
-        """The incarnation, which the first clear stores. It exists once there is an event."""
+        """The entity's incarnation. It exists from the first event on, and the first clear stores it."""
         return self.events[0].nonce if self.incarnation is None else self.incarnation
 
     @property
@@ -174,7 +174,7 @@ class Broken:
 def try_read(
     read: Callable[[Mapping[str, Any]], Generator[Y, Any, Box]], entity: Mapping[str, Any]
 ) -> Generator[Y, Any, Box | Broken]:
-    """Return the entity's outbox, or why it can't be read. Such an entity must not block the others."""
+    """Return the entity's outbox, or why it can't be read. An entity with an unreadable outbox must not block the others."""
     try:
         return (yield from read(entity))
     except ConfigurationError:

@@ -146,7 +146,7 @@ class Findings:
     waits: bool = False  # the next attempt must wait
     failure: Exception | None = None  # raised if no ledger refused the message
     is_undecided: bool = False  # an earlier attempt might have made it, and only the next one shows that
-    # The entities, by the places of their writes.
+    # The entities, by the index of their write in the transaction.
     images: Mapping[int | None, Image] = field(default_factory=dict[int | None, Image])
 
 

@@ -7,8 +7,8 @@ An exception in the function's own thread and task isn't listed, because the fun
 time limit can swallow it.
 
 Tasks, and threads of `asyncio.to_thread`, inherit the call of their function. Other threads don't: their guarded calls are listed for
-all function calls that work on their messages, so two concurrent ones can both fail, which is safe. A handler that is called in such a
-thread reports alone, because it can't be distinguished from a different delivery of the message.
+all function calls that work on their messages, so two concurrent ones can both fail, which is safe. If a handler is called in such a
+thread, only that handler reports its calls, because it looks like another delivery of the message.
 """
 
 from __future__ import annotations

@@ -294,7 +294,8 @@ class TableAttempt:
             except (ClientError, ArithmeticError) as error:
                 if isinstance(error, ClientError) and read_error_code(error) == _REFUSED:
                     raise
-                # If boto3 raised for a number in the response, the write has happened. Its token then refuses the retry and proves that.
+                # If boto3 couldn't parse a number in the response, the write has happened. DynamoDB then refuses the retry, and the token in the
+                # item shows that.
                 response = yield from send_again(error, call, flows.table_client)
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))

@@ -90,7 +90,7 @@ def _make_message(record: Record, event: Record, data: Any) -> Message:
 
 
 def cloudevent_key(source: str, own_id: str) -> str:
-    """Return the id of the message that `cloudevent()` makes of an event with this source and id."""
+    """Return the id of the message that `cloudevent()` creates from an event with this source and id."""
     return _shorten_text(f"{len(source)}:{source}:{own_id}")  # the length distinguishes ("a:b", "c") from ("a", "b:c")
 
 

@@ -166,8 +166,8 @@ def json_body(
 ) -> OneMessage:
     """Return an identity that reads the key from the JSON body, at a dotted path, at several paths, or with a function.
 
-    Stable: as stable as the producer's value. An order's number survives a redelivery, a repeated send, a redrive from a
-    dead-letter queue, and the way through SNS or EventBridge. Not stable: a value that the producer creates for each send,
+    Stable: if the producer's value is. An order's number survives a redelivery, a repeated send, a redrive from a
+    dead-letter queue, and the delivery through SNS or EventBridge. Not stable: a value that the producer creates for each send,
     such as a time or a new UUID.
 
     - `"detail.order.id"` reads a field of the body. An `id` or `source` must be a non-empty string or an integer; 7 and "7"

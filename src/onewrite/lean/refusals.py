@@ -20,7 +20,7 @@ _EVENTS = (
     *("choose-signer", "before-sign", "before-send", "response-received", "before-parse", "needs-retry", "after-call"),
     "after-call-error",
 )
-# The handlers that botocore registers for a client of any service besides BUILTIN_HANDLERS, in all versions from 1.35 on. They don't
+# In addition to BUILTIN_HANDLERS, botocore registers these handlers for every service's client, in all versions since 1.35. They don't
 # change a request, except for signing, retries, and the user agent, which a lean client replaces.
 _KNOWN_HANDLERS = frozenset(
     {
@@ -136,7 +136,7 @@ def find_module(function: Any) -> str:
 
 
 def describe_function(function: Any) -> str:
-    """Return the full name of a function, of a bound method with its class, or of an object's class."""
+    """Return the full name of a function or a bound method. For any other object, return its class's name."""
     kind = cast("type[Any]", type(function))
     if kind is MethodType:
         owner = cast("type[Any]", type(function.__self__))

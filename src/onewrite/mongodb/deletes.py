@@ -58,7 +58,7 @@ _FIELDS = {"$objectToArray": "$$ROOT"}
 def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
     """Return the stage that turns a document into a tombstone.
 
-    The tombstone gets the time `expires` if no event is pending. Pass None if the delete itself emits events.
+    If no event is pending, the tombstone expires at `expires`. Pass None if the delete itself emits events.
     """
     parts = [_list_lasting_fields(terms, tombstone.key), _make_literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:

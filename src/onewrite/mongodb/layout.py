@@ -138,7 +138,7 @@ class Reply(RawBSONDocument):
         super().__init__(encode({**self, **fields}))
 
     def __eq__(self, other: object) -> bool:
-        """Compare like a dict, because programs compare the parts of an error."""
+        """Compare like a dict, so that callers can compare the parts of an error with dicts."""
         return {**self} == {**cast("Document", other)} if isinstance(other, Mapping) else NotImplemented
 
     __hash__ = None

@@ -236,7 +236,7 @@ _PLAIN_CODEC: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConve
 
 
 def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
-    """Return the document's `_id` and its type as part of a URI. The result doesn't depend on the client's options, `codec`."""
+    """Return the document's `_id` and its type as part of a URI. `codec` has the client's options, on which the result doesn't depend."""
     match key:
         case str() if not isinstance(key, Code):
             return f"_id=S:{quote(key, safe='')}"

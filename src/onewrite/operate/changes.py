@@ -138,7 +138,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
 
 
 def _ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:
-    """Return the given id, and the id that `cloudevent()` makes of an event with this id."""
+    """Return the given id, and the id that `cloudevent()` creates from an event with this id."""
     own_id = inquiry.message.id
     return (own_id, cloudevent_key(source, own_id)) if source else (own_id,)
 

@@ -183,7 +183,7 @@ def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
 
 @contextmanager
 def _print_errors(style: LogFormat) -> Generator[None, None, None]:
-    """Print errors that the operator must fix in one line, without a traceback."""
+    """Print an operator's mistake as one line, without a traceback."""
     try:
         yield
     except ConfigurationError as error:

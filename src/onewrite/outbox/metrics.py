@@ -88,5 +88,5 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
 
 
 def _oldest(report: SweepReport) -> float:
-    """Return the age of the oldest event of the pass. Published events count too, so that a slow relay shows."""
+    """Return the age of the oldest event of the pass. Published events count too, so that a slow relay is visible."""
     return max(report.oldest, report.waited)

@@ -57,7 +57,7 @@ class HighWaterMark(_MarkLedger):
         object.__setattr__(self, "terms", make_terms(self))
 
     def entry(self, message: Message, now: float) -> Entry:
-        """Return the entry of a write of this message."""
+        """Return the ledger's entry for a write of this message."""
         if type(message) is not Message:
             check_message(message)
         if message.sequence is None:
@@ -109,7 +109,7 @@ class InSequence(_MarkLedger):
             )
 
     def entry(self, message: Message, now: float) -> Entry:
-        """Return the entry of a write of this message."""
+        """Return the ledger's entry for a write of this message."""
         if type(message) is not Message:
             check_message(message)
         if not isinstance(message.sequence, int):

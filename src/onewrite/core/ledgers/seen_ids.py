@@ -91,7 +91,7 @@ class SeenIds(_IdLedger):
         return f"{duration} text" if self.readable else duration
 
     def entry(self, message: Message, now: float) -> Entry:
-        """Return the entry of a write of this message at `now`, in epoch seconds."""
+        """Return the ledger's entry for a write of this message at `now`, in epoch seconds."""
         if type(message) is not Message:
             check_message(message)
         since, until, sets = self._present.memo
@@ -140,7 +140,7 @@ class MessageIds(_IdLedger):
         return "plain"
 
     def entry(self, message: Message, now: float) -> Entry:
-        """Return the entry of a write of this message."""
+        """Return the ledger's entry for a write of this message."""
         if type(message) is not Message:
             check_message(message)
         text, aliases = _format_message(message), tuple[str, ...]()
@@ -152,12 +152,12 @@ class MessageIds(_IdLedger):
         return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 
 
-# --- where the marks stand --------------------------------------------------------------------------------------------
+# --- where the marks are stored --------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
 def _make_bounded_sets(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
-    # The usual settings aren't part of the names, because every write pays for its names.
+    # The default settings aren't part of the names, because every write is charged for its names.
     is_usual = retention == MAX_SQS_RETENTION and not readable
     prefix = "" if is_usual else f"{_format_duration(retention)}{'t' if readable else ''}_"
     group = f"{make_name_prefix(attribute)}{prefix}r"

@@ -223,7 +223,7 @@ class Judge:
 
     @property
     def remembers(self) -> bool:
-        """Whether the handler's behavior is recorded, because it depends only on the responses that the handler received."""
+        """Whether the handler's behavior is recorded, which requires that it depends only on the responses that the handler received."""
         return self.subject.recall is not None
 
     @property

@@ -33,9 +33,9 @@ _MAX_TRIALS = 500  # to find a shorter schedule: about half a second, or some se
 
 
 def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
-    """Return a schedule that also ends wrongly, but without unnecessary steps and faults.
+    """Return a schedule that still ends wrongly, without unnecessary steps and faults.
 
-    The schedule passed must have been run with the handler itself. If shortening fails, return the schedule passed.
+    The given schedule must have been run with the handler itself. If it can't be shortened, return it.
     """
     shorter, trials = schedule, iter(range(_MAX_TRIALS))
     with suppress(Exception):

@@ -147,8 +147,8 @@ def _inserted(arguments: Mapping[str, Any]) -> list[MutableMapping[str, Any]]:
 #
 # The tokens by which DynamoDB recognizes a repeated transaction. They're part of a state, like the items.
 #
-# The real store gets no token of the handler, because it would remember the token after the machine went back to an earlier state. The
-# explorer decides when a token is forgotten.
+# The handler's token isn't passed to the real store, which would still remember it after the machine returned to an earlier state.
+# The explorer decides when a token is forgotten.
 
 TOKEN = "ClientRequestToken"  # noqa: S105  # the name of an argument
 # botocore adds a token if there is none, and sends the same token when it retries.
