@@ -31,7 +31,7 @@ def test_a_step_is_read_as_it_was_stored(step: Step) -> None:
 
 @pytest.mark.parametrize(("sequence", "stored"), [(None, None), ("7", "7"), (7, 7), (7, Decimal(7))])
 @pytest.mark.parametrize("parts", [(), ("stock",)])
-def test_message_of_a_step_is_read_unchanged(sequence: Any, stored: object, parts: tuple[str, ...]) -> None:
+def test_message_of_a_step_survives_storage(sequence: Any, stored: object, parts: tuple[str, ...]) -> None:
     message = Message("m1", "s", sequence=sequence, parts=parts)
     step = read_step({**OPEN._replace(message=message).as_fields(), "sequence": stored})
     assert step.message == message

@@ -259,7 +259,7 @@ def test_write_without_ledger_cannot_change_reserved_names(native: Any, complain
         sent(client, [unguarded(client).updating(**native)], inbox=inbox_of(client))
 
 
-def test_client_of_a_resource_is_not_a_low_level_client() -> None:
+def test_client_of_a_boto3_resource_is_refused() -> None:
     keys: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     client: Any = boto3.resource("dynamodb", **keys).meta.client
     for lean in (False, True):

@@ -128,7 +128,7 @@ def test_tombstones_must_outlast_the_last_delivery(tombstones: float | None, exp
     assert state("tombstone-retention", Facts(queue=QUEUE, sample=sample(found))) == expected
 
 
-def test_fifo_dead_letters_show_the_latest_redrive() -> None:
+def test_doctor_states_the_redrive_deadline_of_fifo_dead_letters() -> None:
     facts = Facts(queue=replace(WITH_DEAD, fifo=True), dead_letters=LONG_DEAD)
     late = "Redrive dead letters within {} of the time they were sent. A later redrive can take effect again."
     default = replace(facts, module=module(SeenIds(), tombstones=Tombstones(timedelta(days=15))))

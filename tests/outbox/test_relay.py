@@ -158,7 +158,7 @@ class AwaitedTokens:
         (TokenFile("relay.token"), {"sweep_every": timedelta(minutes=1)}, "sweep_every=.*: expected a number of seconds"),
     ],
 )
-def test_wrong_arguments_of_follow_are_refused(make: Callable[..., Any], tokens: Any, options: Any, complaint: str) -> None:
+def test_follow_refuses_invalid_arguments(make: Callable[..., Any], tokens: Any, options: Any, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         make().follow(tokens, **options)
 

@@ -127,7 +127,7 @@ def test_suppressed_mongodb_errors_are_found(error: type[Exception], told: str) 
     assert words(report) == [f"update_one customers c1: {told}"]
 
 
-def test_a_write_concern_error_taken_for_a_failure_is_found() -> None:
+def test_explorer_finds_a_write_concern_error_treated_as_failure() -> None:
     def build(collection: Any) -> Handler:
         def handle(message: Message) -> None:
             add = {"_id": "c1"}, {"$inc": {"n": 1}, "$push": {"seen": message.id}}

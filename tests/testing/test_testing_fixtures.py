@@ -92,7 +92,7 @@ def test_unused_fault_fails_the_test_on_teardown(run: Callable[[str], pytest.Run
     result.stdout.fnmatch_lines(["*No request met these planned faults: before(1)*"])
 
 
-def test_test_is_skipped_with_the_remedy_if_engine_is_missing(run: Callable[[str], pytest.RunResult]) -> None:
+def test_missing_engine_skips_the_test_and_names_the_remedy(run: Callable[[str], pytest.RunResult]) -> None:
     result = run("""
         import unittest
         import onewrite.testing
