@@ -39,7 +39,7 @@ class NotSettled(OnewriteError):
     """Raised by a handler to request redelivery from a source that reads no response. Lambda invokes the function again."""
 
 
-# Seconds: SQS's longest visibility timeout. A lease takes minutes, but a function can return any `until`.
+# SQS's longest visibility timeout, in seconds. A lease lasts minutes, but a function can return any `until`.
 _MAX_WAIT = 12 * 3600
 # Seconds after the end of a lease, so it has ended. A store whose clock is behind the worker's is asked this often.
 _AFTER_LEASE = 1.0

@@ -49,7 +49,7 @@ class Source:
     def open(self, event: object) -> tuple[list[Any], list[Hashable]]:
         """Return an event's records and their lanes.
 
-        Raise ConfigurationError for another kind of event, because every response would mean that some of it is done.
+        Raise ConfigurationError for another kind of event, because any response would report some of its records as done.
         EventBridge Pipes sends a list of records, each of which names its source.
         """
         batch = self._unwrap(event)

@@ -66,7 +66,7 @@ def join(entries: Sequence[Entry]) -> Entry:
 
 
 def _merge_moves(changes: Iterable[Change]) -> list[Change]:
-    """Return the changes with only one for each source. Its mark moves from below the first sequence directly to the last one."""
+    """Return the changes, with all moves of a source's mark merged into one, from below the first sequence directly to the last."""
     moves: list[Change] = []
     places: dict[Slot, int] = {}
     for change in changes:

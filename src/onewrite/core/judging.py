@@ -1,6 +1,6 @@
-"""The reasons for which an entity refuses a guarded write, on any engine. Pure. If several apply, the first in this list counts:
+"""The reasons why an entity refuses a guarded write, on any engine. Pure. If several apply, the first in this list counts:
 
-    the write has landed           Applied, from an earlier attempt whose response was lost: shown by the token, on DynamoDB alone
+    the write has landed           Applied, from an earlier attempt whose response was lost (DynamoDB only: the token shows it)
     a step of the message is open  Busy, Uncertain; a step of any message prevents a delete
     the ledger                     Duplicate, then Gone, Stale, Deferred
     another outbox                 raises

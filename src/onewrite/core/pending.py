@@ -136,7 +136,8 @@ class Box:
     def outgoing(self, place: int) -> Outgoing:
         event, source = self.events[place], self.source
         number = self.base + place + 1
-        # It includes the number, because a message can take effect a second time, with different events. The length keeps two triples apart.
+        # The ID includes the number, because a message can take effect a second time, with different events. The length prefix makes the
+        # string unambiguous.
         event_id = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
         # A copy, because the publisher can change it.
         entity = copy_value(self.entity if self.caller_entity is None else self.caller_entity)

@@ -35,7 +35,7 @@ from onewrite.outcome import Applied, Duplicate, Missing, Outcome, Rejected, Unm
 
 MAX_ATTEMPTS = 6  # each attempt after the second means that a different writer interfered
 
-# Two calls have the same token once in 2^48. A duplicate is then reported as Applied with retried=True, and is settled either way.
+# Two calls have the same token with a probability of 2^-48. A duplicate is then reported as Applied with retried=True, which is settled too.
 _TOKEN_BYTES = 6
 
 T = TypeVar("T")

@@ -70,7 +70,7 @@ class Step(NamedTuple):
         return self._replace(key=uncertain.key, first=False)
 
     def as_begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
-        """Return the outcome for the worker that holds the step. Its key is a copy, because the outcome outlives the call."""
+        """Return the outcome for the worker that holds the step. `entity_key` is copied, because the outcome outlives the call."""
         key = copy_value(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 

@@ -115,7 +115,7 @@ R = TypeVar("R")
 
 
 class Backoff:
-    """The waits between attempts, which double. A part of each is random, so two transactions don't conflict repeatedly."""
+    """The waits between attempts. Each is twice as long as the previous one, and partly random, so two transactions don't conflict repeatedly."""
 
     def __init__(self, deadline: timedelta, chance: Callable[[], float], clock: Callable[[], float]) -> None:
         if not isinstance(cast("object", deadline), timedelta):

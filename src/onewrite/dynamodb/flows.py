@@ -207,7 +207,7 @@ class Flows(Engine):
         return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
-        """Return the refusal, with the item that refused the write. Raise the error if the item can't be read."""
+        """Return the refusal, with the item that caused it. Raise the error if it isn't a refusal, or if the item can't be read."""
         if read_error_code(error) == _REFUSED:
             return Refusal(write, self.read_image(_read_refusing_item(error)))
         is_mistyped = read_error_code(error) == "ValidationException" and is_mistyped_text(read_error_text(error))

@@ -173,7 +173,7 @@ def _decode_readable(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_low_level_client(client: object) -> None:
-    """Raise if this is a resource's client. It converts values to typed ones itself, and would do that twice."""
+    """Raise if this client belongs to a boto3 resource. Such a client converts plain values itself, so typed values would be converted twice."""
     handlers: list[Callable[..., Any]] = []
     with suppress(AttributeError, TypeError):  # a stand-in for a client might have no handlers
         handlers = read_event_handlers(client, "provide-client-params.dynamodb.UpdateItem")

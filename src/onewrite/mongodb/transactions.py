@@ -183,7 +183,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         return (yield from redirect_calls(self.target, self.flows.look(self.entity, self.native)))
 
     def holds(self) -> Flow[bool]:
-        """Whether the caller's condition holds now. If so, the document was created between the write and the read."""
+        """Whether the caller's condition holds now. If so, it doesn't explain the refusal: the document might have changed since the write."""
         if isinstance(self.attempt, InsertAttempt):
             return False
         return (yield from redirect_calls(self.target, self.flows.holds(self.attempt.request)))

@@ -79,7 +79,7 @@ class Life(NamedTuple):
 
 
 def guards(facts: Facts) -> Iterator[Guard]:
-    """Yield the ledgers of the module's stores, or without any, those of the sample's labels."""
+    """Yield the ledgers of the module's stores. If there are none, yield the ledgers of the sample's labels."""
     ledgers = [(store.place, store.ledger) for store in facts.stores if store.ledger is not None]
     if ledgers:
         yield from [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]

@@ -333,7 +333,7 @@ _AFTER_VERSION = re.compile(
 
 
 def encode(steps: Steps, names: Sequence[str], *, own_processes: bool = False) -> str:
-    """Return the replay code of these steps of the messages with these names."""
+    """Return the replay code for these steps. `names` are the names of the messages."""
     mark = _OWN_PROCESSES if own_processes else ""
     body = f"{_VERSION}.{_checksum('/'.join(names))}.{mark}{''.join(map(_encode_step, steps))}"
     return f"{body}.{_checksum(body)}"

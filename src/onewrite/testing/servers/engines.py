@@ -28,12 +28,12 @@ REGION = "eu-west-1"
 
 
 def mongod() -> Mongod:
-    """Return a MongoDB for this test alone, for a `with` block. It's a replica set of one member, so it supports transactions."""
+    """Return a MongoDB server for this test alone. Use it in a `with` block. It's a replica set of one member, so it supports transactions."""
     return Mongod()
 
 
 def dynoxide() -> Dynoxide:
-    """Return a DynamoDB engine for this test alone, for a `with` block."""
+    """Return a DynamoDB engine for this test alone. Use it in a `with` block."""
     return Dynoxide()
 
 

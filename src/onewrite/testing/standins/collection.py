@@ -362,7 +362,7 @@ class StandInCollection(_NoOpContext, Collection):
         return super()._update(spec, document, upsert, *args, **kwargs)
 
     def _insert(self, data: Any, *args: Any, **kwargs: Any) -> Any:
-        """Insert a document, and report an existing `_id` like the server: Beanie reads the details to recognize a stale revision."""
+        """Insert a document. Report an existing `_id` as the server does, because Beanie reads the details to recognize a stale revision."""
         try:
             return super()._insert(data, *args, **kwargs)
         except DuplicateKeyError as error:
