@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoRegionError
 
-from onewrite.sqs.queue import default_client, is_passing, region_of
+from onewrite.sqs.queue import default_client, find_region, is_passing
 from tests.support.fake_sqs import URL, client_error, lost_connection
 
 
@@ -45,7 +45,7 @@ def test_temporary_errors_are_distinguished_from_permanent_ones(error: Any, pass
     ],
 )
 def test_region_is_read_from_the_queues_url(url: str, region: str | None) -> None:
-    assert region_of(url) == region
+    assert find_region(url) == region
 
 
 def test_client_uses_the_given_region_or_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:

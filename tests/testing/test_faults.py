@@ -23,7 +23,7 @@ from onewrite.mongodb import AsyncGuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.aws import client_of
 from onewrite.testing.taps.faults import Crash, Faults
-from onewrite.testing.taps.tap import kind_of
+from onewrite.testing.taps.tap import find_kind
 from onewrite.testing.taps.traffic import Request
 
 ADD: dict[str, Any] = {"UpdateExpression": "ADD n :one"}
@@ -99,7 +99,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
 
 
 def is_mongo(shop: Shop) -> bool:
-    return kind_of(shop.store) == "collection"
+    return find_kind(shop.store) == "collection"
 
 
 # ---------------------------------------------------------------- crashes

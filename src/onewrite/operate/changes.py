@@ -33,7 +33,7 @@ from onewrite.operate.image import (
     without,
 )
 from onewrite.operate.options import sequence_of
-from onewrite.operate.report import NothingToDo, count_of
+from onewrite.operate.report import NothingToDo, format_count
 
 Drop = tuple[Slot, tuple[str | bytes, ...]]
 
@@ -380,7 +380,7 @@ def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
             "A step of this ledger is open. Wait until it is finished, or release it. To list open steps, run "
             "`onewrite steps`."
         )
-    fields = [name for name in image.fields_of(ledger.attribute) if name != ledger.attribute]
+    fields = [name for name in image.list_fields(ledger.attribute) if name != ledger.attribute]
     if not fields:
         raise NothingToDo(f"The ledger {ledger.attribute!r} is already empty.")
     # The label goes last, because it identifies the rest. A label that sends older stores to another ledger stays.
@@ -411,7 +411,7 @@ def _to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedge
 def _describe_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[EntityLedger]) -> Iterator[str]:
     if ids := sum([len(id_set.ids) for id_set in ledger.sets]):
         yield (
-            f"{count_of(ids, 'id is', 'ids are')} forgotten. Each of their messages takes effect again if it is redelivered."
+            f"{format_count(ids, 'id is', 'ids are')} forgotten. Each of their messages takes effect again if it is redelivered."
         )
     for mark in ledger.marks:
         yield from _describe_moved_mark(TargetMark(mark.source, mark.parts, None), mark.mark, None)

@@ -83,7 +83,7 @@ class EntityImage:
     size: int
     raw: Mapping[str, Any] = field(repr=False)
 
-    def fields_of(self, attribute: str) -> tuple[str, ...]:
+    def list_fields(self, attribute: str) -> tuple[str, ...]:
         """Return the top-level fields of the ledger, outbox, or ID set with this attribute."""
         if attribute == OUTBOX.label:
             return tuple([name for name in OUTBOX if name in self.fields])
@@ -94,7 +94,7 @@ class EntityImage:
         """Return the top-level fields that aren't the user's own."""
         return tuple([name for name in self.fields if is_ours(name)])
 
-    def bytes_of(self, names: tuple[str, ...]) -> int:
+    def sum_sizes(self, names: tuple[str, ...]) -> int:
         return sum([self.sizes[name] for name in names])
 
 
@@ -279,7 +279,7 @@ def _ledger_at(
         sets=tuple([content for content in contents if isinstance(content, IdSet)]),
         marks=tuple([content for content in contents if isinstance(content, SourceMark)]),
         foreign=tuple([content for content in contents if isinstance(content, Foreign)]),
-        size=image.bytes_of(image.fields_of(attribute)),
+        size=image.sum_sizes(image.list_fields(attribute)),
     )
 
 
@@ -391,7 +391,7 @@ def as_read(
         ):
             all_slots.extend(_id_slots(ledger))
         if not image.layout.has_token:
-            names.extend([*image.fields_of(stored_ledger.attribute), f"{make_name_prefix(stored_ledger.attribute)}@"])
+            names.extend([*image.list_fields(stored_ledger.attribute), f"{make_name_prefix(stored_ledger.attribute)}@"])
     return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots), *fields]))
 
 

@@ -35,7 +35,7 @@ from onewrite.operate.options import (
     VersionOption,
     message_of,
 )
-from onewrite.operate.report import count_of, end, escape, tell, tell_json
+from onewrite.operate.report import end, escape, format_count, tell, tell_json
 from onewrite.operate.stores import entity_of, store_of
 
 InSequence: TypeAlias = Annotated[
@@ -85,7 +85,7 @@ def _inspect(options: dict[str, Any]) -> int:
     if options["message"] is not None:
         inquiry = Inquiry(message_of(options), now, attribute, options["in_sequence"], ledger_of(options["ledger"]))
     document = inspection(entity_of(store_of(options), options["key"]), now, attribute, inquiry)
-    tell_json(document) if options["as_json"] else tell(lines_of(document, None if inquiry is None else inquiry.message))
+    tell_json(document) if options["as_json"] else tell(format_lines(document, None if inquiry is None else inquiry.message))
     return 0
 
 
@@ -100,12 +100,12 @@ def inspection(image: EntityImage, now: float, attribute: str | None, inquiry: I
     return {
         "entity": image.name,
         "bytes": image.size,
-        "ours": image.bytes_of(image.our_fields),
+        "ours": image.sum_sizes(image.our_fields),
         "ledgers": [_ledger(ledger) for ledger in ledgers],
         "outboxes": [_outbox(image)] if OUTBOX.label in image.fields and attribute in (None, OUTBOX.label) else [],
         "steps": [_step(image, mark, now) for mark in sorted(image.steps)],
-        "step_bytes": image.bytes_of(tuple([name for name in image.fields if name == STEPS or name.startswith(STEP)])),
-        "token_bytes": image.bytes_of((TOKEN,)) if TOKEN in image.fields else 0,
+        "step_bytes": image.sum_sizes(tuple([name for name in image.fields if name == STEPS or name.startswith(STEP)])),
+        "token_bytes": image.sum_sizes((TOKEN,)) if TOKEN in image.fields else 0,
         "tombstone": _tombstone(image),
         "answers": [answer._asdict() for answer in answers],
         "hints": [*hints(image, inquiry)] if inquiry and not any(answer.is_known for answer in answers) else [],
@@ -155,7 +155,7 @@ def _source(source: str, parts: tuple[str, ...]) -> dict[str, Any]:
 
 def _outbox(image: EntityImage) -> dict[str, Any]:
     attribute = OUTBOX.label
-    size = image.bytes_of(image.fields_of(attribute))
+    size = image.sum_sizes(image.list_fields(attribute))
     fields = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
     # Show the list of events unchanged.
     content: dict[str, Any] = {
@@ -223,7 +223,7 @@ _MAX_MEMBERS = 20  # members of a set in the text output; --json has all of them
 Document = Mapping[str, Any]
 
 
-def lines_of(document: Document, message: Message | None) -> Iterator[str]:
+def format_lines(document: Document, message: Message | None) -> Iterator[str]:
     """Yield the lines of `onewrite inspect`."""
     yield f"{document['entity']}: {document['bytes']} bytes, {_share(document['ours'], document['bytes'])} of them onewrite's"
     for ledger in document["ledgers"]:
@@ -279,7 +279,7 @@ def _format_set(id_set: Document) -> Iterator[str]:
         when = f"written between {id_set['since']} and {id_set['until']}"
         when += "" if id_set["live"] else ": no store reads this set any longer, and the next write removes it"
     by_hand = ", kept by hand" if id_set["by_hand"] else ""
-    yield f"  {escape(id_set['place'])}: {count_of(len(id_set['ids']), 'id')}{by_hand}, {id_set['bytes']} bytes, {when}"
+    yield f"  {escape(id_set['place'])}: {format_count(len(id_set['ids']), 'id')}{by_hand}, {id_set['bytes']} bytes, {when}"
     for mark in id_set["ids"][:_MAX_MEMBERS]:
         of = f" of {_describe_source(mark)}" if mark.get("source") or mark.get("parts") else ""
         yield f"    {mark['hash'] if 'hash' in mark else escape(mark['id'])}{of}"
@@ -297,7 +297,7 @@ def _format_outbox(outbox: Document, total: int) -> Iterator[str]:
     if "damaged" in outbox:
         yield f"{head}: {outbox['damaged']}"
         return
-    pending = count_of(len(outbox["events"]), "event")
+    pending = format_count(len(outbox["events"]), "event")
     due = f", due at {escape(outbox['due'])}" if outbox["due"] else ""
     yield f"{head}: {pending} pending{due}, {outbox['sent']} sent before: {_share(outbox['bytes'], total)}"
     for event in outbox["events"][:_MAX_MEMBERS]:
@@ -310,7 +310,7 @@ def _steps(document: Document) -> Iterator[str]:
     if not document["steps"]:
         return
     yield ""
-    yield f"{count_of(len(document['steps']), 'open step')}: {_share(document['step_bytes'], document['bytes'])}"
+    yield f"{format_count(len(document['steps']), 'open step')}: {_share(document['step_bytes'], document['bytes'])}"
     for step in document["steps"]:
         if "damaged" in step:
             yield f"  {step['damaged']}"

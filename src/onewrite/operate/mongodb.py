@@ -158,8 +158,8 @@ def image_of(document: Document) -> EntityImage:
         slots={slot: _neutral(document_lookup, slot, value) for slot, value in slots.items()},
         lookup=document_lookup,
         steps=cast("Document", steps) if isinstance(steps, Mapping) else {"": steps},
-        sizes={name: _size_of(name, value) for name, value in document.items()},
-        slot_sizes={slot: _size_of(slot.key or slot.group, value) for slot, value in slots.items()},
+        sizes={name: _measure_size(name, value) for name, value in document.items()},
+        slot_sizes={slot: _measure_size(slot.key or slot.group, value) for slot, value in slots.items()},
         size=_size(document),
         raw=document,
     )
@@ -185,5 +185,5 @@ def _size(document: Document) -> int:
     return len(bson.encode(document, codec_options=STORED_CODEC))
 
 
-def _size_of(name: str, value: Any) -> int:
+def _measure_size(name: str, value: Any) -> int:
     return _size({name: value}) - _size({})

@@ -40,9 +40,9 @@ from onewrite.operate.report import (
     NothingToDo,
     NotThere,
     age,
-    count_of,
     end,
     escape,
+    format_count,
     keep_log,
     log_to_stderr,
     record,
@@ -335,7 +335,7 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
         new_source = relay.restart(source=source)
     if new_source is None:
         raise NotThere("The entity was deleted in the meantime, so nothing was restarted.")
-    text = f"Restarted {outbox.source}, of which {count_of(outbox.sent, 'event was', 'events were')} sent. Its source is now {new_source}."
+    text = f"Restarted {outbox.source}, of which {format_count(outbox.sent, 'event was', 'events were')} sent. Its source is now {new_source}."
     tell([text])
     record(text, operator, {**details, "restarted_as": new_source})
     return Exit.DONE

@@ -161,10 +161,10 @@ def age(seconds: float) -> str:
     return f"{'-' if seconds < 0 else ''}{timedelta(seconds=abs(int(seconds)))}"
 
 
-def count_of(number: int, thing: str, things: str | None = None) -> str:
+def format_count(number: int, thing: str, things: str | None = None) -> str:
     """Return a number with its noun. The words can include a verb, as in 1 entity has and 2 entities have.
 
-    >>> count_of(1, "id is", "ids are"), count_of(2_500, "id")
+    >>> format_count(1, "id is", "ids are"), format_count(2_500, "id")
     ('1 id is', '2,500 ids')
     """
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"

@@ -21,7 +21,7 @@ from onewrite.core.label import STEPS
 from onewrite.core.step import Step
 from onewrite.operate.image import FoundStep, found_step
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
-from onewrite.operate.report import Exit, age, count_of, end, escape, is_plain, tell, tell_json
+from onewrite.operate.report import Exit, age, end, escape, format_count, is_plain, tell, tell_json
 from onewrite.operate.stores import store_of
 
 _option = partial(option, "STEPS")
@@ -130,7 +130,7 @@ def _print(oldest: Oldest, now: float) -> None:
     else:
         tell(_plain_lines(lines))
     more = oldest.count - len(lines)
-    tell(f"{count_of(more, 'more was', 'more were')} begun later.\n" if more else "" if lines else "No step is open.\n")
+    tell(f"{format_count(more, 'more was', 'more were')} begun later.\n" if more else "" if lines else "No step is open.\n")
 
 
 def _plain_lines(lines: list[tuple[str, ...]]) -> Iterator[str]:

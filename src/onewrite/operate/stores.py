@@ -197,10 +197,10 @@ def queue_client(url: str, options: Options) -> Any:
 
 
 def _queue_client(server: str, options: Options) -> Any:
-    from onewrite.sqs.queue import region_of
+    from onewrite.sqs.queue import find_region
 
     is_usual = _USUAL_HOST.fullmatch(server) is not None  # botocore knows this host
-    return client("sqs", region_of(server) or options["region"], None if is_usual else server)
+    return client("sqs", find_region(server) or options["region"], None if is_usual else server)
 
 
 def function_client(name: str, options: Options) -> Any:

@@ -189,7 +189,7 @@ _REGION = r"[a-z]{2,}(?:-[a-z]+)+-\d+"
 _HOST_WITH_REGION = re.compile(rf"https?://(?:[^/]+\.)?(?:sqs(?:-fips)?\.({_REGION})|({_REGION})\.queue)\.[^/]+(?:/.*)?")
 
 
-def region_of(url: str) -> str | None:
+def find_region(url: str) -> str | None:
     """Return the region in a queue's URL, or None if it has none, for example a stand-in's."""
     match = _HOST_WITH_REGION.fullmatch(url)
     return None if match is None else match[1] or match[2]
@@ -205,7 +205,7 @@ def default_client(url: str, *, region: str | None = None, endpoint_url: str | N
     sdk: Any = boto3  # the type of boto3.client is unknown without boto3-stubs
     config = Config(max_pool_connections=_CONNECTIONS, parameter_validation=False)
     try:
-        return sdk.client("sqs", region_name=region or region_of(url), endpoint_url=endpoint_url, config=config)
+        return sdk.client("sqs", region_name=region or find_region(url), endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:  # the region or the endpoint is missing or malformed
         raise ConfigurationError(_describe_refusal(url, error)) from error
 

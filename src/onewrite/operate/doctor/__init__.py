@@ -24,7 +24,7 @@ from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unread
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
-from onewrite.operate.report import Exit, count_of, end, is_plain, tell, tell_json
+from onewrite.operate.report import Exit, end, format_count, is_plain, tell, tell_json
 from onewrite.operate.stores import function_client, is_named, queue_client, store_of
 
 _WIDTH = 100
@@ -94,7 +94,7 @@ class DoctorReport:
         yield from self._section("passed", "Passed")
         yield from self._section("not checked", "Not checked")
         count = sum([len(result.findings) for result in self._checks])
-        yield f"{count} found, {count_of(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
+        yield f"{count} found, {format_count(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
 
     def _unread_lines(self) -> Iterator[str]:
         if self._unread:

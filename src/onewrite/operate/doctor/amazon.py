@@ -24,7 +24,7 @@ from onewrite.operate.doctor.reading import (
     Asking,
     Question,
     Reader,
-    questions_of,
+    list_questions,
     refused_by_aws,
 )
 from onewrite.operate.dynamodb import TableScan
@@ -162,7 +162,7 @@ def _read_sample(
 ) -> Reader[EntitySample | Unread]:
     scan, images = TableScan(name, size=most, keys=keys), list[EntityImage]()
     while len(images) < most:
-        page = yield from questions_of(f"the items of the table {name}", "dynamodb:Scan", scan.next())
+        page = yield from list_questions(f"the items of the table {name}", "dynamodb:Scan", scan.next())
         if isinstance(page, Unread):
             return page
         if page is None:

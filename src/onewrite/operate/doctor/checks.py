@@ -31,7 +31,7 @@ from onewrite.operate.doctor.facts import (
 )
 from onewrite.operate.image import EntityImage
 from onewrite.operate.labels import LabelledLedger, kept_ledgers
-from onewrite.operate.report import count_of
+from onewrite.operate.report import format_count
 
 # AWS's recommendation, which leaves time to retry throttled batches:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
@@ -179,7 +179,9 @@ def dead_letters(facts: Facts) -> Findings:
         )
     if queue.receives is None:
         return f"{queue.name} has no dead-letter queue."
-    return f"{queue.name} moves a message to the dead letters after {count_of(queue.receives, 'delivery', 'deliveries')}."
+    return (
+        f"{queue.name} moves a message to the dead letters after {format_count(queue.receives, 'delivery', 'deliveries')}."
+    )
 
 
 def dead_letter_retention(facts: Facts) -> Findings:
@@ -394,7 +396,7 @@ def partial_failures(facts: Facts) -> Findings:
             "which raises, but wrong with provisioned_mode=True or a handler that returns batchItemFailures itself. "
             "Pass a MODULE to find out."
         )
-    return f"Checked {count_of(len(feeds), 'event source mapping')}."
+    return f"Checked {format_count(len(feeds), 'event source mapping')}."
 
 
 def order(facts: Facts) -> Findings:
@@ -479,7 +481,7 @@ def indexes(facts: Facts) -> Findings:
         if copies:
             yield _copies(
                 f"The index {index.name} projects {'all attributes' if index.included is None else 'attributes of the ledger'}. It copies {sum(copies) // len(copies):,} bytes of ledger on average, for {len(copies)} of "
-                f"{count_of(len(guarded_entities), 'entity', 'entities')} with one.",
+                f"{format_count(len(guarded_entities), 'entity', 'entities')} with one.",
                 "the table, the sample",
             )
     return f"Checked {', '.join([index.name for index in table.indexes])}."
@@ -499,7 +501,7 @@ def _count_copied_bytes(index: TableIndex, entity: EntityImage) -> int:
     """Return how many bytes of an entity's ledger the index copies. It leaves out entities without its keys."""
     if not entity.fields.keys() >= {*index.keys}:
         return 0
-    names = {name for label in _list_labels(entity) for name in entity.fields_of(label.attribute)}
+    names = {name for label in _list_labels(entity) for name in entity.list_fields(label.attribute)}
     return sum([entity.sizes[name] for name in names if index.included is None or name in index.included])
 
 
@@ -548,7 +550,7 @@ def erased_ledgers(facts: Facts) -> Findings:
     if bare:
         yield DoctorFinding(
             "notice",
-            f"{count_of(len(bare), 'entity has', 'entities have')} no ledger, while {count_of(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {_names(bare)}.",
+            f"{format_count(len(bare), 'entity has', 'entities have')} no ledger, while {format_count(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {_names(bare)}.",
             "They might have had no message yet. Or another writer replaces whole entities, for example with put_item, "
             "replace_one, or a mapper's save(). That erases the ledger, so earlier messages take effect again if they "
             "are redelivered.",
@@ -556,7 +558,7 @@ def erased_ledgers(facts: Facts) -> Findings:
             "https://github.com/onewrite/onewrite/blob/main/docs/models.md.",
             "the sample",
         )
-    return f"Checked {count_of(len(sample.entities), 'entity', 'entities')}, {len(guarded_entities)} with a ledger."
+    return f"Checked {format_count(len(sample.entities), 'entity', 'entities')}, {len(guarded_entities)} with a ledger."
 
 
 def _list_own_fields(entity: EntityImage) -> frozenset[str]:

@@ -11,7 +11,7 @@ from onewrite.core.event import Outbox
 from onewrite.core.ledgers import Ledger
 from onewrite.core.tombstone import Tombstones
 from onewrite.operate.image import EntityImage
-from onewrite.operate.report import count_of
+from onewrite.operate.report import format_count
 
 T = TypeVar("T")
 
@@ -222,5 +222,5 @@ def span(seconds: float) -> str:
     """Return a duration in words: 14 days, 90 seconds."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length and seconds % length == 0:
-            return count_of(int(seconds // length), unit)
-    return str(timedelta(seconds=int(seconds))) if seconds >= 3_600 else count_of(round(seconds), "second")  # noqa: PLR2004  # an hour
+            return format_count(int(seconds // length), unit)
+    return str(timedelta(seconds=int(seconds))) if seconds >= 3_600 else format_count(round(seconds), "second")  # noqa: PLR2004  # an hour

@@ -15,7 +15,7 @@ from onewrite.operate.doctor.reading import (
     Asking,
     Question,
     Reader,
-    questions_of,
+    list_questions,
     refused_by_mongodb,
 )
 from onewrite.operate.mongodb import sample
@@ -57,7 +57,7 @@ def _seconds(moment: datetime) -> float:
 def _read_sample(
     what: str, expiry: Mapping[str, float], most: int, clock: Callable[[], float]
 ) -> Reader[EntitySample | Unread]:
-    images = yield from questions_of(what, "find", sample(most))
+    images = yield from list_questions(what, "find", sample(most))
     if isinstance(images, Unread):
         return images
     times = {image.name: _expires(image.raw, expiry) for image in images}

@@ -70,7 +70,7 @@ def refused_by_mongodb(error: Exception) -> bool:
     return getattr(error, "code", None) in (_UNAUTHORIZED, _REFUSED_BY_ATLAS)
 
 
-def questions_of(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
+def list_questions(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
     """Ask a flow's requests as questions. The first one without an answer ends it."""
     with closing(flow):
         try:

@@ -23,7 +23,7 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 from onewrite.testing.explorer.calls import HandlerCall
-from onewrite.testing.explorer.recall import History, Recall, answer_of
+from onewrite.testing.explorer.recall import History, Recall, copy_reply
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.subject import Subject
 
@@ -151,7 +151,7 @@ class _UnderWay:
         if self._is_open:
             self._at += 1
             history = self.course.histories[self._at]
-            self._call.resume(answer_of(history), history.request_index)
+            self._call.resume(copy_reply(history), history.request_index)
             self._compare()
         return self._is_open
 

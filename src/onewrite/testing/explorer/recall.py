@@ -35,7 +35,7 @@ from onewrite.testing.explorer.calls import (
 from onewrite.testing.explorer.deliverables import read_outcomes
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.contents import NotCanonicalError, canonical
-from onewrite.testing.model.machine import copy_request, repeater_of
+from onewrite.testing.model.machine import copy_request, make_repeater
 from onewrite.testing.taps.traffic import Request
 
 # --- equal responses --------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Recall:
     """The recorded behavior of a handler. Deliveries of one message count as different if their names are used in writes."""
 
     def __init__(self, key_of: Callable[[Request], Hashable], names_used: Callable[[], bool]) -> None:
-        self._key_of = key_of
+        self._make_key = key_of
         self._names_used = names_used
         self._by_delivery = names_used()
         self._numbers = count(1)
@@ -151,7 +151,7 @@ class Recall:
 
     def _behaviour(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
         """Return the keys of the pending requests, and a value that is equal for equal stops."""
-        keys = tuple([self._key_of(entry.request) for entry in stop.pending])
+        keys = tuple([self._make_key(entry.request) for entry in stop.pending])
         cancelled = tuple([place for place, entry in enumerate(stop.pending) if entry.cancelled])
         return keys, (keys, cancelled, stop.in_turn, stop.timers, _end(result) if stop.has_returned else None)
 
@@ -257,12 +257,12 @@ def _check_known(history: History) -> History:
     return history
 
 
-def answers_of(history: History) -> list[tuple[int, Reply]]:
+def copy_replies(history: History) -> list[tuple[int, Reply]]:
     """Return copies of a delivery's responses, each with the request's index among the pending requests."""
-    return [(later.request_index, answer_of(later)) for later in until(history)[1:]]
+    return [(later.request_index, copy_reply(later)) for later in until(history)[1:]]
 
 
-def answer_of(history: History) -> Reply:
+def copy_reply(history: History) -> Reply:
     """Return a copy of the last response."""
     return _copy(history.answer)
 
@@ -276,7 +276,7 @@ def _copy(answer: Reply) -> Reply:
     """Return a copy of the response, so that the handler can't change the recorded one."""
     if answer is TIME_PASSES or answer is NEVER_SENT:
         return answer
-    repeater = repeater_of(answer.value if answer.error is None else answer.error)
+    repeater = make_repeater(answer.value if answer.error is None else answer.error)
     if repeater is None:
         raise NotRecallableError
     try:

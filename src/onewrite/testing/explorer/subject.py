@@ -45,8 +45,8 @@ from onewrite.testing.model.machine import (
     Machine,
     WorldState,
     changes_structure,
+    make_repeater,
     reads_structure,
-    repeater_of,
 )
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_one
@@ -208,7 +208,7 @@ class Senders:
         if is_dynamodb_client(client):
             request = aws.request_of(store, operation_name, api_params, machine.key_names(store))
         else:
-            request = aws.request_of_service(store, operation_name, api_params)
+            request = aws.make_service_request(store, operation_name, api_params)
         if awaited:
             return aws.awaited_from(client, partial(self._subject.answer, request, awaited=True))
         with aws.raised_by(client):
@@ -219,7 +219,7 @@ class Senders:
         # A stand-in has one client for both kinds of collections, so its sessions are of the kind that the world uses.
         is_of_pymongo = kind.__module__.startswith("pymongo.")
         awaited = inspect.iscoroutinefunction(kind.close) if is_of_pymongo else machine.is_async
-        store = machine.databases.store_of_server(client)
+        store = machine.databases.make_server_store(client)
         return start_session(client, partial(self._gate, awaited=awaited), store, *args, awaited=awaited, **kwargs)
 
     def _proxy(self, owner: Any) -> Any:
@@ -516,7 +516,7 @@ class Subject:
             self.look_requests.append(request)
             # Ignore requests about a table's structure, such as its indexes: they don't read data.
             is_structural = changes_structure(request) or reads_structure(request)
-            asks_for_data = self.machine.databases.places_of(request) and not is_structural
+            asks_for_data = self.machine.databases.list_places(request) and not is_structural
             self.recovers = self.recovers or bool(not self._looks and asks_for_data)
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
@@ -540,7 +540,7 @@ class Subject:
     def _note_lasting(self, request: Request, answer: Reply) -> None:
         """Remember a response about the store's structure, which stays the same."""
         if answer.error is None and self.machine.is_lasting(request):
-            repeater = repeater_of(answer.value)
+            repeater = make_repeater(answer.value)
             if repeater is not None:
                 self._lasting_answers[self.key(request)] = repeater
 

@@ -17,7 +17,7 @@ from onewrite.testing.explorer.recall import (
     Recall,
     RecordedCall,
     UnknownError,
-    answers_of,
+    copy_replies,
 )
 from onewrite.testing.explorer.schedule import (
     MAX_OUTAGE,
@@ -206,7 +206,7 @@ class Trial:
     def _end_transactions(self, delivery: Delivery, call: AnyCall) -> None:
         """Abort the transactions that an ended call has left open."""
         if call.has_ended:
-            self._subject.machine.transactions.end_all_of(format_delivery(self._subject.names, delivery))
+            self._subject.machine.transactions.end_all(format_delivery(self._subject.names, delivery))
 
     def able(self) -> list[Delivery]:
         """Return the deliveries that can take the next step, sorted by message."""
@@ -577,7 +577,7 @@ class TrialFromMemory(Trial):
         """Run the handler with these responses, and record its behavior."""
         invocation = self._subject.begin()
         self.go_here()
-        call = self._subject.call(invocation, delivery, self._open_parts[delivery], answers_of(history))
+        call = self._subject.call(invocation, delivery, self._open_parts[delivery], copy_replies(history))
         try:
             self._recall.learn(history, call)
         finally:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.core.label import is_ours
 from onewrite.testing.taps.aws import key_value
-from onewrite.testing.taps.tap import Store, kind_of, send
+from onewrite.testing.taps.tap import Store, find_kind, send
 from onewrite.testing.taps.traffic import Request, StoreCalls, is_dynamodb
 
 # --- canonical forms --------------------------------------------------------------------------------------------------
@@ -97,14 +97,14 @@ class Keys:
             target = request.store, request.tables, request.method  # a collection's arguments don't contain its name
             pickle_bytes = pickle.dumps((target, dict(request.arguments), dict(request.options)))
         except Exception:
-            return self._key_of_form(request)
+            return self._make_form_key(request)
         if pickle_bytes not in self._keys_of_pickles:
             if len(self._keys_of_pickles) == _MAX_PICKLES:
                 self._keys_of_pickles.clear()
-            self._keys_of_pickles[pickle_bytes] = self._key_of_form(request)
+            self._keys_of_pickles[pickle_bytes] = self._make_form_key(request)
         return self._keys_of_pickles[pickle_bytes]
 
-    def _key_of_form(self, request: Request) -> int | None:
+    def _make_form_key(self, request: Request) -> int | None:
         ordered = not is_dynamodb(request)
         try:
             arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
@@ -139,11 +139,11 @@ class Contents:
 
 def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Contents]:
     """Return all entities of the table or collection. Pass the `key` if you know it, to save a request."""
-    if kind_of(store) == "collection":
+    if find_kind(store) == "collection":
         documents = yield partial(send, store, _request("find", {}, table))
         return _contents(("_id",), documents, ordered=True)
     try:
-        key = key or (yield from _key_of(store, table))
+        key = key or (yield from _make_key(store, table))
         items = yield from _scan(store, table)
     except Exception as error:
         if cast("Any", getattr(error, "response", {})).get("Error", {}).get("Code") != _MISSING:
@@ -154,7 +154,7 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
 
 def restore(store: Store, table: str, present: Contents, target: Contents) -> StoreCalls[None]:
     """Restore the target in the table. Only entities that differ are deleted or written."""
-    is_collection = kind_of(store) == "collection"
+    is_collection = find_kind(store) == "collection"
     if is_collection:
         remove, add, common = ("delete_one", "filter"), ("insert_one", "document"), dict[str, Any]()
     else:
@@ -180,9 +180,9 @@ def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Con
     return Contents(present.key, entities, forms, _digest(forms))
 
 
-def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
+def find_tables(store: Store) -> StoreCalls[tuple[str, ...]]:
     """Return the existing tables of the store: a Table or collection itself, or all tables of a client."""
-    if kind_of(store) != "client":
+    if find_kind(store) != "client":
         return (store.name,)
     tables: list[str] = []
     more: dict[str, Any] = {}
@@ -226,7 +226,7 @@ def _request(method: str, arguments: Mapping[str, Any], table: str) -> Request:
     return Request("", method, arguments, None, writes=True, tables=(table,))
 
 
-def _key_of(store: Store, table: str) -> StoreCalls[tuple[str, ...]]:
+def _make_key(store: Store, table: str) -> StoreCalls[tuple[str, ...]]:
     answer = yield partial(send, store, _request("DescribeTable", {"TableName": table}, table))
     return tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.contents import Contents, Place
-from onewrite.testing.taps.aws import client_of, is_dynamodb_client, service_of, takes_plain_values, twin_of
-from onewrite.testing.taps.tap import Store, check_store, is_async, kind_of
+from onewrite.testing.taps.aws import client_of, find_service, is_dynamodb_client, make_twin, takes_plain_values
+from onewrite.testing.taps.tap import Store, check_store, find_kind, is_async
 from onewrite.testing.taps.traffic import Request
 
 # --- worlds -----------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def are_async(stores: Iterable[Store]) -> bool:
 
 
 def _own_name(store: Store) -> str:
-    return "dynamodb" if kind_of(store) == "client" else store.name
+    return "dynamodb" if find_kind(store) == "client" else store.name
 
 
 def _names(stores: Mapping[str, Store]) -> list[str]:
@@ -100,8 +100,8 @@ class Databases:
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.of_world = stores
         self.stores = dict(stores)
-        self._locations = {name: _location_of(store) for name, store in stores.items()}
-        self._names = {name: self._name_of(store, name) for name, store in stores.items()}  # of the databases
+        self._locations = {name: _locate(store) for name, store in stores.items()}
+        self._names = {name: self._find_name(store, name) for name, store in stores.items()}  # of the databases
         self._factories: dict[str, Callable[[], Store]] = {}
 
     def name(self, store: str) -> str | None:
@@ -112,7 +112,7 @@ class Databases:
         """Return the store that reads and restores the contents of this database."""
         return self.stores[self.keeper_name(database)]
 
-    def places_of(self, request: Request) -> list[Place]:
+    def list_places(self, request: Request) -> list[Place]:
         """Return the tables that a request names. A request to a service that isn't a database names none."""
         database = self.name(request.store)
         return [] if database is None else [(database, table) for table in request.tables]
@@ -127,7 +127,7 @@ class Databases:
             raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
         self.of_world = stores
         self.stores = dict(stores)
-        self._locations = {name: _location_of(store) for name, store in stores.items()}
+        self._locations = {name: _locate(store) for name, store in stores.items()}
         self.stores |= {name: make() for name, make in self._factories.items()}
         return self
 
@@ -137,19 +137,19 @@ class Databases:
         """Return the name of the store that performs the requests of this client."""
         if not is_dynamodb_client(client):
             return self._adopt_service(client)
-        location = _location_of(client)
-        home = self._home_of(location, f"DynamoDB at {location}")
+        location = _locate(client)
+        home = self._find_home(location, f"DynamoDB at {location}")
         plain = takes_plain_values(client)
         for name, store in self.stores.items():
             if self._names.get(name) == self._names[home] and takes_plain_values(client_of(store)) == plain:
                 return name
         name = self._unused(f"{home}, {'plain' if plain else 'typed'} values")
-        return self._add(name, self._names[home], lambda: twin_of(client_of(self.stores[home]), plain=plain))
+        return self._add(name, self._names[home], lambda: make_twin(client_of(self.stores[home]), plain=plain))
 
     def adopt_database(self, database: Any) -> str:
         """Return the name of the store that performs the requests to a MongoDB database and its collections."""
-        location = _location_of_database(database) or Location(memory=database)
-        home = self._home_of(location, f"the database {database.name!r} of MongoDB at {location}")
+        location = _locate_database(database) or Location(memory=database)
+        home = self._find_home(location, f"the database {database.name!r} of MongoDB at {location}")
         label = f"{self._names[home].rpartition('/')[0]}/{database.name}"
         for name, other_label in self._names.items():
             if other_label == label:
@@ -160,12 +160,12 @@ class Databases:
 
         return self._add(self._unused(database.name), label, open_store)
 
-    def store_of_server(self, client: Any) -> str:
+    def make_server_store(self, client: Any) -> str:
         """Return the name of a store of the world on the server of this MongoDB client."""
-        location = _location_of_server(client) or Location(memory=client)
-        return self._home_of(location, f"MongoDB at {location}")
+        location = _locate_server(client) or Location(memory=client)
+        return self._find_home(location, f"MongoDB at {location}")
 
-    def _home_of(self, location: Location, target: str) -> str:
+    def _find_home(self, location: Location, target: str) -> str:
         """Return the store of the world at this location."""
         for name, other in self._locations.items():
             if location.is_same(other):
@@ -178,12 +178,12 @@ class Databases:
         )
 
     def _adopt_service(self, client: Any) -> str:
-        location, service = _location_of(client), service_of(client)
+        location, service = _locate(client), find_service(client)
         for name in self._factories:
             store = self.stores[name]
-            if name not in self._names and service_of(store) == service and _location_of(store).is_same(location):
+            if name not in self._names and find_service(store) == service and _locate(store).is_same(location):
                 return name
-        performer = twin_of(client) if is_async(client) else client
+        performer = make_twin(client) if is_async(client) else client
         return self._add(self._unused(service), None, lambda: performer)
 
     def _add(self, name: str, database: str | None, make: Callable[[], Store]) -> str:
@@ -193,10 +193,10 @@ class Databases:
             self._names[name] = database
         return name
 
-    def _name_of(self, store: Store, name: str) -> str:
+    def _find_name(self, store: Store, name: str) -> str:
         """Return the name of a store's database: the name of the world's first store at its location, and for MongoDB the database's own name as well."""
         first = next(other for other, location in self._locations.items() if location.is_same(self._locations[name]))
-        if kind_of(store) != "collection":
+        if find_kind(store) != "collection":
             return first
         return f"{first}/{getattr(getattr(store, 'database', None), 'name', '')}"
 
@@ -205,20 +205,20 @@ class Databases:
         return next(name for name in names if name not in self.stores)
 
 
-def _location_of(store: Any) -> Location:
+def _locate(store: Any) -> Location:
     """Return the location of the data of a store, client, or collection. An object of an unknown kind has its own location."""
     kind = cast("type[Any]", type(store))
     if hasattr(kind, "_make_api_call") or hasattr(kind, "meta"):
         meta = client_of(store).meta
         return Location(frozenset({_address(meta.endpoint_url)}), meta.region_name)
-    return _location_of_database(getattr(store, "database", None)) or Location(memory=store)
+    return _locate_database(getattr(store, "database", None)) or Location(memory=store)
 
 
-def _location_of_database(database: Any) -> Location | None:
-    return _location_of_server(getattr(database, "client", None))
+def _locate_database(database: Any) -> Location | None:
+    return _locate_server(getattr(database, "client", None))
 
 
-def _location_of_server(client: Any) -> Location | None:
+def _locate_server(client: Any) -> Location | None:
     if type(client).__module__.startswith("pymongo."):
         addresses = client.topology_description.server_descriptions()
         return Location(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))

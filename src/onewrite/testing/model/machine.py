@@ -20,13 +20,13 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.contents import Contents, Entity, Keys, Place, merge, read, restore, tables_of
+from onewrite.testing.model.contents import Contents, Entity, Keys, Place, find_tables, merge, read, restore
 from onewrite.testing.model.databases import Databases, World, are_async, check_same, stores_by_name
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
 from onewrite.testing.taps.failures import client_error, is_answer, server_error
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS, has_only_equalities
-from onewrite.testing.taps.tap import kind_of, send, tap
+from onewrite.testing.taps.tap import find_kind, send, tap
 from onewrite.testing.taps.traffic import (
     ABORT,
     COMMIT,
@@ -102,7 +102,7 @@ def copy_request(request: Request) -> Request:
         return request
 
 
-def repeater_of(answer: object) -> Callable[[], Any] | None:
+def make_repeater(answer: object) -> Callable[[], Any] | None:
     """Return a function that returns a copy of this response, or raises this exception. Return None if it can't be copied."""
     try:
         if isinstance(answer, Exception):
@@ -120,7 +120,7 @@ def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> N
     """
     error = kind.__new__(kind, *args)
     error.args = args
-    vars(error).update(pickle.loads(attributes))  # noqa: S301  # `repeater_of` has made these bytes
+    vars(error).update(pickle.loads(attributes))  # noqa: S301  # `make_repeater` has made these bytes
     raise error
 
 
@@ -232,7 +232,7 @@ class Transactions:
             (name, transaction.snapshot, transaction.view, transaction.marks) for name, transaction in self._open.items()
         )
 
-    def end_all_of(self, owner: str) -> None:
+    def end_all(self, owner: str) -> None:
         """Abort the open transactions of an owner that has ended, like the server."""
         for name in [name for name in self._open if name[0] == owner]:
             del self._open[name]
@@ -295,7 +295,7 @@ class Transactions:
         for place in {mark.place for mark in ending.marks}:
             keys = [mark.key for mark in ending.marks if mark.place == place and mark.key is not None]
             contents[place] = merge(machine.contents_at(present, place), machine.contents_at(ending.view, place), keys)
-        machine.go_on_to(machine.state_of(contents, present.structure, present.tokens))
+        machine.go_on_to(machine.make_state(contents, present.structure, present.tokens))
 
     # ------------------------------------------------------------ what was written
 
@@ -397,7 +397,7 @@ class Machine:
 
     def _keys_of(self, place: Place, entity: Entity) -> tuple[Key, ...]:
         database, table = place
-        if kind_of(self.databases.keeper(database)) == "collection":
+        if find_kind(self.databases.keeper(database)) == "collection":
             return mongodb.request_of("", table, "insert_one", {"document": entity}, {}).keys or ()
         arguments = {"TableName": table, "Item": entity}
         return aws.request_of("", "PutItem", arguments, {table: self._initial[place].key}).keys or ()
@@ -436,7 +436,7 @@ class Machine:
         return self._make(self._race(before, request))
 
     def _may_race(self, before: WorldState, request: Request) -> StoreCalls[bool]:
-        (place,) = self.databases.places_of(request)
+        (place,) = self.databases.list_places(request)
         now = yield from self.at(self.present, copy_request(request))
         then = yield from self.at(before, copy_request(request))
         if now.error is None and self._added(self.present, now.state, place):
@@ -452,7 +452,7 @@ class Machine:
             return self._follow(request, self._races[known])
         with self.looking_at(before):  # not from memory, because the driver adds a new _id to each document
             result = yield from self._perform(copy_request(request), None)
-            (place,) = self.databases.places_of(request)
+            (place,) = self.databases.list_places(request)
             (document,) = self._added(before, self.present, place)
         arguments = {"document": copy.deepcopy(dict(document))}
         insertion = mongodb.request_of(request.store, place[1], "insert_one", arguments, request.options)
@@ -460,7 +460,7 @@ class Machine:
             yield from self._answer_plain(insertion)
         except Exception as error:
             result = error
-        transition = self._races[known] = Transition(self.present, cast("Callable[[], Any]", repeater_of(result)))
+        transition = self._races[known] = Transition(self.present, cast("Callable[[], Any]", make_repeater(result)))
         return transition.answer()
 
     def _added(self, before: WorldState, after: WorldState, place: Place) -> list[Entity]:
@@ -470,7 +470,7 @@ class Machine:
     def changes(self, before: WorldState, request: Request, after: WorldState) -> list[tuple[Entity, Entity]]:
         """Return the entities that differ between two states, before and after. An entity that doesn't exist is empty."""
         pairs: list[tuple[Entity, Entity]] = []
-        for place in self.databases.places_of(request) if before is not after else ():
+        for place in self.databases.list_places(request) if before is not after else ():
             old, new = self.contents_at(before, place), self.contents_at(after, place)
             pairs += [(old.entities.get(key, {}), new.entities.get(key, {})) for key in new.differing_keys(old)]
         return pairs
@@ -480,7 +480,7 @@ class Machine:
         before = self.present.tokens
         rest = frozenset(token for token in before if tokens is not None and token[0] not in tokens)
         if rest != before:
-            self.present = self.state_of(self.present.contents, self.present.structure, rest)
+            self.present = self.make_state(self.present.contents, self.present.structure, rest)
 
     def _make(self, calls: StoreCalls[Any]) -> Any:
         return (amake_calls if self.is_async else make_calls)(calls)
@@ -508,7 +508,7 @@ class Machine:
         if token not in content_keys:
             answer = yield from self._answer_plain(replace(request, arguments=arguments))
             state = self.present
-            self.present = self.state_of(state.contents, state.structure, state.tokens | {(token, key)})
+            self.present = self.make_state(state.contents, state.structure, state.tokens | {(token, key)})
             return answer
         if key is None or content_keys[token] != key:
             store = self.databases.stores[request.store]
@@ -518,7 +518,7 @@ class Machine:
     def _answer_plain(self, request: Request, key: int | None = None) -> StoreCalls[Any]:
         """Answer a request whose response depends only on the current state."""
         key = key or self.key(request)
-        known = None if key is None else self.present.transitions.get(key) or self._transition_of_item(request, key)
+        known = None if key is None else self.present.transitions.get(key) or self._find_item_transition(request, key)
         return (yield from self._perform(request, key)) if known is None else self._follow(request, known)
 
     # ------------------------------------------------------------ what the transactions need
@@ -544,9 +544,9 @@ class Machine:
         """Whether the request reads only a structure that no request has changed, such as the indexes of a table."""
         return reads_structure(request) and not self._structure_changes
 
-    def _transition_of_item(self, request: Request, key: int) -> Transition | None:
+    def _find_item_transition(self, request: Request, key: int) -> Transition | None:
         """Return the effect of the request if it's known for this form of its item, even if other items were different then."""
-        item = self._item_of(request)
+        item = self._find_item(request)
         if item is None:
             return None
         state = before = self.present
@@ -555,7 +555,7 @@ class Machine:
             return None
         if self._item_at(before, item) != self._item_at(known.state, item):
             contents = merge(self.contents_at(before, item.place), self.contents_at(known.state, item.place), [item.key])
-            state = self.state_of({**before.contents, item.place: contents}, before.structure, before.tokens)
+            state = self.make_state({**before.contents, item.place: contents}, before.structure, before.tokens)
         transition = before.transitions[key] = replace(known, state=state)
         return transition
 
@@ -563,9 +563,9 @@ class Machine:
         """Return the structure of a state, and the item's form there."""
         return (*map(id, state.structure), self.contents_at(state, item.place).forms.get(item.key))
 
-    def _item_of(self, request: Request) -> Item | None:
+    def _find_item(self, request: Request) -> Item | None:
         """Return the item of a single-item request if its table has been read, otherwise None."""
-        places = self.databases.places_of(request) if request.method in _OF_ONE_ITEM else []
+        places = self.databases.list_places(request) if request.method in _OF_ONE_ITEM else []
         if len(places) != 1 or places[0] not in self._initial:
             return None
         keys = request.keys or aws.with_keys(request, self.key_names(request.store)).keys
@@ -589,10 +589,10 @@ class Machine:
             answer = error
         self._real = after = yield from self._state_after(before, own_request, answer)
         self.go_on_to(after)
-        repeater = repeater_of(answer)
+        repeater = make_repeater(answer)
         if key is not None and repeater is not None:
             transition = before.transitions[key] = Transition(self.present, repeater, ids_in(request.arguments))
-            if (item := self._item_of(own_request)) is not None and after.structure == before.structure:
+            if (item := self._find_item(own_request)) is not None and after.structure == before.structure:
                 self._item_transitions[key, *self._item_at(before, item)] = transition
         if isinstance(answer, Exception):
             raise answer
@@ -603,11 +603,11 @@ class Machine:
     def _begin(self) -> StoreCalls[None]:
         """Read the initial contents of the stores."""
         for name, store in self.databases.of_world.items():
-            for table in (yield from tables_of(store)):
+            for table in (yield from find_tables(store)):
                 place = self.databases.name(name) or name, table
                 if place not in self._initial:
                     self._initial[place] = yield from self._read(place, ())
-        self._fresh = self._start = self._real = self.present = self.state_of(self._initial, ())
+        self._fresh = self._start = self._real = self.present = self.make_state(self._initial, ())
         if self._opening_requests:
             yield from self._begin_with(self._opening_requests)
 
@@ -619,7 +619,7 @@ class Machine:
 
     def _read_new_tables(self, request: Request) -> StoreCalls[None]:
         """Read the tables that no request has touched before. They still have their initial contents."""
-        for place in self.databases.places_of(request):
+        for place in self.databases.list_places(request):
             if place not in self._initial:
                 self._initial[place] = yield from self._read(place, ())
 
@@ -636,7 +636,7 @@ class Machine:
             if not request.tables or place[1] in request.tables:
                 key_may_differ = any(map(self._touches_tables, structure))
                 contents[place] = yield from self._read(place, () if key_may_differ else initial.key)
-        return self.state_of(contents, structure, before.tokens)
+        return self.make_state(contents, structure, before.tokens)
 
     def _touches_tables(self, request: Request) -> bool:
         return self.databases.name(request.store) is not None
@@ -649,9 +649,9 @@ class Machine:
         contents: dict[Place, Contents] = {}
         for place in self._initial:
             contents[place] = yield from self._read(place, ())
-        return self.state_of(contents, structure)
+        return self.make_state(contents, structure)
 
-    def state_of(
+    def make_state(
         self, contents: Mapping[Place, Contents], structure: tuple[Request, ...], tokens: Tokens = frozenset()
     ) -> WorldState:
         """Return the `WorldState` object for these contents, structural requests, and tokens. Equal states are one object."""

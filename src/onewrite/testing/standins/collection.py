@@ -86,7 +86,7 @@ _WITHOUT_EFFECT = frozenset({
 })  # fmt: skip
 
 
-def arguments_of(
+def bind_arguments(
     method: str, answerable: frozenset[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return mongomock's arguments, or raise `UnsupportedByStandIn` if it would ignore one."""
@@ -402,7 +402,7 @@ class StandInCollection(_NoOpContext, Collection):
 def _wrap_method(method: str, answerable: frozenset[str], original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        first, options = arguments_of(method, answerable, args, kwargs)
+        first, options = bind_arguments(method, answerable, args, kwargs)
         with owner.lock, _failing_as_a_stand_in(method):
             return original(owner, *first, **options)
 

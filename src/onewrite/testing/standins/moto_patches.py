@@ -56,11 +56,11 @@ def patch_moto() -> Generator[None, None, None]:
     """Patch moto until the block ends."""
     with ExitStack() as stack:
         for owner, name, patch in _patches():
-            stack.enter_context(mock.patch.object(owner, name, _in_place_of(getattr(owner, name), patch)))
+            stack.enter_context(mock.patch.object(owner, name, _make_replacement(getattr(owner, name), patch)))
         yield
 
 
-def _in_place_of(original: Original, patch: Patch) -> Callable[..., Any]:
+def _make_replacement(original: Original, patch: Patch) -> Callable[..., Any]:
     @wraps(original)
     def patched_method(*args: Any, **kwargs: Any) -> Any:
         return patch(original, *args, **kwargs)

@@ -24,12 +24,12 @@ from onewrite.testing.taps.traffic import Gate, Key, Request
 _PLAIN = "dynamodb-attr-value-input"  # the handler that lets a resource's client accept plain values
 
 
-def service_of(client: Any) -> str:
+def find_service(client: Any) -> str:
     return client.meta.service_model.service_name  # type: ignore[no-any-return]  # a client is of any type here
 
 
 def is_dynamodb_client(client: Any) -> bool:
-    return service_of(client) == "dynamodb"
+    return find_service(client) == "dynamodb"
 
 
 def takes_plain_values(client: Any) -> bool:
@@ -37,11 +37,11 @@ def takes_plain_values(client: Any) -> bool:
     return _PLAIN in client.meta.events._emitter._unique_id_handlers
 
 
-def twin_of(client: Any, *, plain: bool = False) -> Any:
+def make_twin(client: Any, *, plain: bool = False) -> Any:
     """Return a blocking client of the same service, with the same endpoint, region and credentials."""
     credentials = client._request_signer._credentials
     keys = (credentials.access_key, credentials.secret_key, credentials.token)
-    return _create_client(service_of(client), client.meta.region_name, client.meta.endpoint_url, keys, plain)
+    return _create_client(find_service(client), client.meta.region_name, client.meta.endpoint_url, keys, plain)
 
 
 @lru_cache(maxsize=32)
@@ -283,7 +283,7 @@ _NAMES = (
 )
 
 
-def request_of_service(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
+def make_service_request(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
     """Return an API call as a request. Queues, topics, and buckets take the place of tables, and have no keys."""
     targets = dict.fromkeys(_last_part(arguments[name]) for name in _NAMES if isinstance(arguments.get(name), str))
     return Request(store, method, arguments, None, not method.startswith(_SERVICE_READS), tuple(targets))

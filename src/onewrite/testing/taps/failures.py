@@ -13,7 +13,7 @@ from typing import Any, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.aws import client_of, copy_of
 from onewrite.testing.taps.mongodb_methods import RETRYABLE_WRITES
-from onewrite.testing.taps.tap import Store, kind_of
+from onewrite.testing.taps.tap import Store, find_kind
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 
 
@@ -27,7 +27,7 @@ class Failure:
     status: int = 400
 
     def error_for(self, store: Store, request: Request) -> Exception:
-        if kind_of(store) != "collection":
+        if find_kind(store) != "collection":
             if self.text:
                 return client_error(store, request, self.botocore, self.text, status=self.status)
             kind = getattr(import_module("botocore.exceptions"), self.botocore)
@@ -99,7 +99,7 @@ UNAVAILABLE = Failure(
 
 def cancellation_error(store: Store, request: Request) -> Exception:
     """Return the error for an entity that a concurrent transaction is changing."""
-    if kind_of(store) == "collection":
+    if find_kind(store) == "collection":
         return server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
     if is_transaction(request):
         others = len(request.arguments["TransactItems"]) - 1
@@ -128,7 +128,7 @@ def is_answer(error: Exception) -> bool:
 
 def driver_retries(store: Store, request: Request) -> bool:
     """Whether the driver sends the request again if the connection breaks. For botocore, `with_second_try` decides."""
-    if kind_of(store) != "collection":
+    if find_kind(store) != "collection":
         return True
     if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in RETRYABLE_WRITES:
         return not request.writes
@@ -144,7 +144,7 @@ def with_second_try(store: Store) -> Store:
 
     On MongoDB this is the store itself: the server returns the first response again for a retried write.
     """
-    if kind_of(store) == "collection":
+    if find_kind(store) == "collection":
         return store
     from botocore.exceptions import ConnectionClosedError
 

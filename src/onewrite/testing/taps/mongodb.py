@@ -26,11 +26,11 @@ from onewrite.testing.taps.mongodb_methods import (
     SILENT,
     WRITES,
     bind,
+    find_signature,
     is_about_server,
     request_of,
     required_names,
-    runs_of,
-    signature_of,
+    split_runs,
 )
 from onewrite.testing.taps.traffic import (
     ABORT,
@@ -555,7 +555,7 @@ class _Tap:
 
     def _calls(self, collection: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StoreCalls[Any]:
         arguments, session = without_session(bind(method, args, kwargs))
-        runs = runs_of(arguments) if method == "bulk_write" else []
+        runs = split_runs(arguments) if method == "bulk_write" else []
         if len(runs) > 1:
             return (yield from self._bulk(collection, arguments, session, runs))
         answer = yield partial(self._send, session, collection, method, arguments)
@@ -600,7 +600,7 @@ class _Tap:
     def _options(self, collection: Any) -> dict[str, Any]:
         """Return the options in which the collection differs from the performer's collection with the same name."""
         same_name = _collection_named(self._performer, collection.name)
-        options = {name: getattr(collection, name) for name in signature_of("with_options").parameters}
+        options = {name: getattr(collection, name) for name in find_signature("with_options").parameters}
         return {name: value for name, value in options.items() if value != getattr(same_name, name)}
 
 

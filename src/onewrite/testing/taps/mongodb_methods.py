@@ -21,7 +21,7 @@ from onewrite.testing.taps.traffic import Key, Request, walk
 
 def bind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a collection's or database's method by name. Raise `TypeError` if pymongo would."""
-    arguments = signature_of(method).bind(*args, **kwargs).arguments
+    arguments = find_signature(method).bind(*args, **kwargs).arguments
     arguments |= arguments.pop("kwargs", {})  # the parameter for all other names, if the method has one
     for name in ("documents", "requests"):
         if isinstance(arguments.get(name), Iterable):
@@ -30,7 +30,7 @@ def bind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
 
 
 @cache
-def signature_of(method: str) -> inspect.Signature:
+def find_signature(method: str) -> inspect.Signature:
     """Return the signature without `self`, or the cursor's collection."""
     from pymongo.collection import Collection
     from pymongo.cursor import Cursor
@@ -47,7 +47,7 @@ def signature_of(method: str) -> inspect.Signature:
 @cache
 def required_names(method: str) -> tuple[str, ...]:
     """Return the names of the arguments that a call must have."""
-    parameters = signature_of(method).parameters.values()
+    parameters = find_signature(method).parameters.values()
     return tuple(one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD)
 
 
@@ -133,21 +133,21 @@ def _other_collections(pipeline: object) -> Iterator[str]:
     """Yield the other collections that a pipeline names at any depth."""
     for name, inner in walk(pipeline):
         if name in _NAMING_STAGES:
-            yield from _collections_of(inner)
+            yield from _list_collections(inner)
 
 
-def _collections_of(value: object) -> Iterator[str]:
+def _list_collections(value: object) -> Iterator[str]:
     """Yield the name of a collection in a stage: "archive", {"db": ..., "coll": "archive"}, {"from": "archive"}, {"into": ...}."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for name in ("coll", "from", "into"):
-            yield from _collections_of(cast("Document", value).get(name))
+            yield from _list_collections(cast("Document", value).get(name))
 
 
 def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | None:
     if isinstance(arguments.get("requests"), list):
-        return _keys_of_all(collection, arguments["requests"])
+        return _list_keys(collection, arguments["requests"])
     if arguments.get("collation") is not None:
         return None
     documents = arguments.get("documents", [arguments["document"]] if "document" in arguments else None)
@@ -160,7 +160,7 @@ def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | No
     return None if None in keys else tuple((collection, key) for key in keys)
 
 
-def _keys_of_all(collection: str, operations: Sequence[object]) -> tuple[Key, ...] | None:
+def _list_keys(collection: str, operations: Sequence[object]) -> tuple[Key, ...] | None:
     """Return the keys of the operations of a bulk write, which pymongo keeps in private attributes."""
     all_keys: list[Key] = []
     for operation in operations:
@@ -173,7 +173,7 @@ def _keys_of_all(collection: str, operations: Sequence[object]) -> tuple[Key, ..
     return tuple(dict.fromkeys(all_keys))
 
 
-def runs_of(arguments: Mapping[str, Any]) -> list[list[int]]:
+def split_runs(arguments: Mapping[str, Any]) -> list[list[int]]:
     """Return the indexes of a bulk write's operations, grouped by command.
 
     pymongo sends successive operations of one kind in one command. If the operations are unordered, it sends all insertions, then

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import aws, mongodb
-from onewrite.testing.taps.aws import is_dynamodb_client, service_of
+from onewrite.testing.taps.aws import find_service, is_dynamodb_client
 from onewrite.testing.taps.mongodb_methods import DOCUMENT_READS
 from onewrite.testing.taps.traffic import Gate, Request
 
@@ -23,7 +23,7 @@ Store: TypeAlias = Any  # a boto3 or aiobotocore client or Table, or a pymongo o
 Kind: TypeAlias = Literal["table", "client", "collection"]
 
 
-def kind_of(store: object) -> Kind:
+def find_kind(store: object) -> Kind:
     """Return the kind of store, or raise `ConfigurationError`. A client can belong to a service other than DynamoDB."""
     kind = type(store)
     if hasattr(kind, "_make_api_call"):
@@ -39,15 +39,15 @@ def kind_of(store: object) -> Kind:
 
 def check_store(store: object) -> None:
     """Raise `ConfigurationError` unless the store can be tapped."""
-    if kind_of(store) == "client" and not is_dynamodb_client(store):
+    if find_kind(store) == "client" and not is_dynamodb_client(store):
         raise ConfigurationError(
-            f"This is a client of {service_of(store)}: make it in the handler or in build, and pass a client of dynamodb."
+            f"This is a client of {find_service(store)}: make it in the handler or in build, and pass a client of dynamodb."
         )
 
 
 def is_async(store: object) -> bool:
     """Whether the store's requests are awaited."""
-    kind = kind_of(store)
+    kind = find_kind(store)
     if kind == "collection":
         return inspect.iscoroutinefunction(cast("Any", store).update_one)
     client = cast("type[Any]", type(aws.client_of(store)))
@@ -64,7 +64,7 @@ def tap(store: Store, gate: Gate, *, name: str | None = None, is_explored: bool 
         return {key: tap(inner, gate, name=key, is_explored=is_explored) for key, inner in stores}
     check_store(store)
     awaited = is_async(store)
-    if kind_of(store) == "collection":
+    if find_kind(store) == "collection":
         return mongodb.tap(store, gate, name, awaited=awaited, with_sessions=is_explored)
     return aws.tap(store, gate, name, awaited=awaited)
 
@@ -73,7 +73,7 @@ def send(store: Store, request: Request) -> Any:
     """Send a request to a store, or to the named store in a dict. If the store is asynchronous, the result must be awaited."""
     if isinstance(store, Mapping):
         return send(cast("Mapping[str, Store]", store)[request.store], request)
-    if kind_of(store) == "collection":
+    if find_kind(store) == "collection":
         return mongodb.send(store, request, awaited=is_async(store))
     return aws.send(store, request)
 
@@ -97,7 +97,7 @@ def may_be_stale(store: Store, request: Request) -> bool:
     """
     if request.writes:
         return False
-    if kind_of(store) == "collection":
+    if find_kind(store) == "collection":
         return request.method in DOCUMENT_READS and _is_from_a_secondary(store, request)
     # A BatchGetItem sets it for each table. A mixed one isn't split: it counts as consistent.
     tables = request.arguments.get("RequestItems")
