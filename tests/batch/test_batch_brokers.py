@@ -40,7 +40,7 @@ def by_name(record: Any) -> Message | Skip:
 
 
 @pytest.fixture(params=["sync", "async"])
-def find_handler(request: pytest.FixtureRequest) -> Callable[..., MessageHandler[Any, Any]]:
+def make_handler(request: pytest.FixtureRequest) -> Callable[..., MessageHandler[Any, Any]]:
     """Makes a handler of a function, which is as it is or asynchronous."""
 
     def make(function: Callable[..., Any], **options: Any) -> MessageHandler[Any, Any]:
@@ -83,14 +83,14 @@ def find_handler(request: pytest.FixtureRequest) -> Callable[..., MessageHandler
     ids=repr,
 )
 def test_retry_wait_matches_the_attempt(
-    find_handler: Callable[..., MessageHandler[Any, Any]], outcome: Any, least: float | None, most: float | None
+    make_handler: Callable[..., MessageHandler[Any, Any]], outcome: Any, least: float | None, most: float | None
 ) -> None:
     def each(_: Message) -> Answer | list[Answer] | None:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    result = find_handler(each).process("a")
+    result = make_handler(each).process("a")
     seconds = result.retry_after(3)
     assert (seconds is None) is result.settled
     assert seconds is None if least is None or most is None else seconds is not None and least <= seconds <= most
@@ -118,27 +118,27 @@ class Delivery:
     id: str
 
 
-def test_record_can_be_any_object(find_handler: Callable[..., MessageHandler[Any, Any]]) -> None:
+def test_record_can_be_any_object(make_handler: Callable[..., MessageHandler[Any, Any]]) -> None:
     seen: list[Message] = []
-    handler = find_handler(seen.append, identity=lambda delivery: Message(delivery.id))
+    handler = make_handler(seen.append, identity=lambda delivery: Message(delivery.id))
     assert handler.process(Delivery("a")).settled
     assert seen == [A]
-    assert find_handler(seen.append).process("skip").skipped
+    assert make_handler(seen.append).process("skip").skipped
 
 
 @pytest.mark.parametrize("record", ["{}", b"{}", None, Delivery("a"), {}, {"body": None}, {"body": b"\xff"}, {"body": "{"}])
-def test_record_without_a_key_is_unsettled(find_handler: Callable[..., MessageHandler[Any, Any]], record: Any) -> None:
-    result = find_handler(lambda _: pytest.fail("it has no key"), identity=json_body(id="id")).process(record)
+def test_record_without_a_key_is_unsettled(make_handler: Callable[..., MessageHandler[Any, Any]], record: Any) -> None:
+    result = make_handler(lambda _: pytest.fail("it has no key"), identity=json_body(id="id")).process(record)
     assert isinstance(result.error, InvalidMessage)
     assert result.retry_after(1) == 1
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
 def test_body_can_be_any_buffer(
-    find_handler: Callable[..., MessageHandler[Any, Any]], buffer: Callable[[bytes], Any]
+    make_handler: Callable[..., MessageHandler[Any, Any]], buffer: Callable[[bytes], Any]
 ) -> None:
     seen: list[Message] = []
-    assert find_handler(seen.append, identity=json_body(id="id")).process({"body": buffer(b'{"id": "a"}')}).settled
+    assert make_handler(seen.append, identity=json_body(id="id")).process({"body": buffer(b'{"id": "a"}')}).settled
     assert [message.id for message in seen] == ["a"]
 
 
@@ -159,7 +159,7 @@ def test_asynchronous_handler_works_inside_a_running_event_loop() -> None:
 
 @pytest.mark.parametrize("group_by", [None, lambda message: message.id[0]], ids=["alone", "grouped"])
 def test_records_after_the_first_unsettled_one_are_not_processed(
-    find_handler: Callable[..., MessageHandler[Any, Any]], group_by: Any
+    make_handler: Callable[..., MessageHandler[Any, Any]], group_by: Any
 ) -> None:
     calls: list[str] = []
 
@@ -170,7 +170,7 @@ def test_records_after_the_first_unsettled_one_are_not_processed(
     def each(messages: Any) -> Any:
         return outcome_of(messages) if group_by is None else [*map(outcome_of, messages)]
 
-    handler = find_handler(each, group_by=group_by)
+    handler = make_handler(each, group_by=group_by)
     results = handler.process_in_order(["a1", "a2", "skip", "b1", "c1"])
     assert [(result.record, result.settled) for result in results] == [
         ("a1", True),
@@ -183,10 +183,10 @@ def test_records_after_the_first_unsettled_one_are_not_processed(
 
 
 def test_each_call_logs_one_line(
-    find_handler: Callable[..., MessageHandler[Any, Any]], caplog: pytest.LogCaptureFixture
+    make_handler: Callable[..., MessageHandler[Any, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "onewrite")
-    handler = find_handler(lambda message: Missing(message) if message.id == "b" else Applied(message))
+    handler = make_handler(lambda message: Missing(message) if message.id == "b" else Applied(message))
     handler.process("a")
     handler.process_in_order("abc")
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]

@@ -149,7 +149,7 @@ def is_throttled(error: Exception) -> bool:
     return isinstance(error, OperationFailure) and error.code == 462  # IngressRequestRateLimitExceeded
 
 
-def find_handler(build: Build, store: Any) -> Callable[[Message], Any]:
+def make_handler(build: Build, store: Any) -> Callable[[Message], Any]:
     bank = Bank(store)
     handle = build(bank)
     return handle if bank.awaited else blocking(handle)
@@ -187,7 +187,7 @@ def explore_customers(
 ) -> Any:
     """Explore a handler of deposits on an engine. Without `observe`, the balances are what counts."""
     return explore(
-        lambda store: find_handler(build, store),
+        lambda store: make_handler(build, store),
         messages=messages,
         world=worlds(engine, ("customers",)),
         observe=observe or (awaited_balances if engine.startswith("async") else balances),

@@ -146,7 +146,7 @@ KEEPING = {
 }
 
 
-def find_handler(program: Program) -> Callable[[Any], Handler]:
+def make_handler(program: Program) -> Callable[[Any], Handler]:
     def build(collection: Any) -> Handler:
         kept: dict[str, int] = {}  # by the handler, from one delivery to the next
 
@@ -201,7 +201,7 @@ def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = Fals
         ends.add(repr(list(collection.find({}).sort("_id", 1))))
         return None if lenient else observe(collection)
 
-    subject = Subject(find_handler(program), messages_of(program), world, bounds, 30)
+    subject = Subject(make_handler(program), messages_of(program), world, bounds, 30)
     with closing(subject):
         judge = Judge(subject, observed)
         judge.prepare()
@@ -294,11 +294,11 @@ def test_counterexample_is_wrong_again_if_replayed(case: tuple[Program, Bounds])
         "reorder": bounds.reorder,
         "concurrency": bounds.concurrency,
     }
-    report = explore(find_handler(program), **options)
+    report = explore(make_handler(program), **options)
     assert report.nondeterministic is None
     assert (report.counterexample is not None) == bool(searched(program, bounds, "recalled").findings)
     if report.counterexample is not None:
-        replayed = explore(find_handler(program), **options, replay=report.counterexample.replay_code)
+        replayed = explore(make_handler(program), **options, replay=report.counterexample.replay_code)
         assert replayed.counterexample == report.counterexample
 
 
@@ -317,7 +317,7 @@ def test_handler_with_memory_is_judged_by_every_schedule(case: tuple[Program, Bo
         reject()
     assume(any(not name.startswith("read") for done in program.values() for name, _ in done))
     report = explore(
-        find_handler(program),
+        make_handler(program),
         messages_of(program),
         world,
         observe,

@@ -115,7 +115,7 @@ async def as_they_come(*parts: Any) -> None:
 WAYS = {way.__name__: way for way in (gathered, grouped, raced, as_they_come)}
 
 
-def find_handler(program: Program) -> Callable[[Any], Any]:
+def make_handler(program: Program) -> Callable[[Any], Any]:
     way, tasks = program
 
     def build(collection: Any) -> Any:
@@ -150,7 +150,7 @@ def searched(
     async def observed(collection: Any) -> None:
         ends.add(repr([document async for document in collection.find({}).sort("_id", 1)]))
 
-    with taps.on(), closing(subject := Subject(find_handler(program), [MESSAGE], world, bounds, 30)):
+    with taps.on(), closing(subject := Subject(make_handler(program), [MESSAGE], world, bounds, 30)):
         judge = Judge(subject, observed)
         judge.prepare()
         if how != "every schedule":
@@ -189,13 +189,13 @@ def test_pruning_loses_no_end_state_of_concurrent_tasks(program: Program, bounds
 def test_counterexample_of_tasks_is_wrong_again_if_replayed(program: Program) -> None:
     options: dict[str, Any] = {"messages": [MESSAGE], "world": world, "observe": observe, "deliveries": 1}
     try:
-        report = explore(find_handler(program), **options)
+        report = explore(make_handler(program), **options)
     except ConfigurationError:
         assume(False)  # the same
         return
     assert report.nondeterministic is None
     if report.counterexample is not None:
-        replayed = explore(find_handler(program), **options, replay=report.counterexample.replay_code)
+        replayed = explore(make_handler(program), **options, replay=report.counterexample.replay_code)
         assert replayed.counterexample == report.counterexample
 
 
@@ -214,7 +214,7 @@ def test_every_order_of_the_requests_of_tasks_is_run_once(tasks: tuple[int, ...]
 def test_all_serial_orders_of_tasks_are_right() -> None:
     """And none in which one of them comes between two requests of another."""
     program = "gathered", [[("note", "a"), ("note", "b")], [("note", "c"), ("note", "d")]]
-    report = explore(find_handler(program), [MESSAGE], world, observe, deliveries=1, faults=0)
+    report = explore(make_handler(program), [MESSAGE], world, observe, deliveries=1, faults=0)
     assert report.counterexample is not None
     told = {dict(state)["z told"] for state in report.counterexample.expected}
     assert told == {"".join(order) for order in permutations(["ab", "cd"])}

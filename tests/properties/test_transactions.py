@@ -52,7 +52,7 @@ def add_outside(collection: Any, message: Message, key: str, _: dict[str, int], 
 ACTS: dict[str, Callable[..., None]] = {act.__name__: act for act in (add, add_outside, read, put, mark, copy)}
 
 
-def find_handler(program: Program) -> Callable[[Any], Callable[[Message], None]]:
+def make_handler(program: Program) -> Callable[[Any], Callable[[Message], None]]:
     def build(collection: Any) -> Callable[[Message], None]:
         def do(message: Message, acts: list[Act], memory: dict[str, int], **session: Any) -> None:
             for act, key in acts:
@@ -103,7 +103,7 @@ def searched(program: Program, bounds: Bounds, *, pruned: bool) -> Found:
         return None
 
     messages = [Message(name, body=10**place) for place, name in enumerate(program)]
-    with closing(subject := Subject(find_handler(program), messages, world, bounds, 30)):
+    with closing(subject := Subject(make_handler(program), messages, world, bounds, 30)):
         judge = Judge(subject, observed)
         try:
             judge.prepare()

@@ -155,18 +155,7 @@ def test_explorer_finds_a_write_concern_error_treated_as_failure() -> None:
     ],
 )
 def test_suppressed_refusal_is_found(customers: Any, code: str, told: str) -> None:
-    def build(table: Any) -> Handler:
-        inner = deposit(table)
-
-        def handle(message: Message) -> None:
-            try:
-                inner(message)
-            except ClientError as error:
-                if error.response.get("Error", {}).get("Code") != code:
-                    raise
-
-        return handle
-
+    build = catching(deposit, lambda error: error.response.get("Error", {}).get("Code") == code)
     assert words(explored(build, customers, deliveries=1)) == [f"UpdateItem customers c1: {told}"]
 
 

@@ -86,17 +86,17 @@ def add_guarded(guarded: Any, message: Message) -> Any:
 once = guarding(add_guarded)
 
 
-def deduplicated_by(format_delivery: Callable[[Message], str]) -> Callable[[Any], Handler]:
-    return guarding(lambda guarded, message: add_guarded(guarded, Message(format_delivery(message), body=message.body)))
+def deduplicated_by(name_of: Callable[[Message], str]) -> Callable[[Any], Handler]:
+    return guarding(lambda guarded, message: add_guarded(guarded, Message(name_of(message), body=message.body)))
 
 
 def digest(message: Message) -> str:
     return hashlib.sha256(repr(message.body).encode()).hexdigest()
 
 
-@pytest.mark.parametrize("format_delivery", [digest, lambda message: message.body["order"]], ids=["digest", "order"])
-def test_message_taken_for_a_duplicate_of_another_is_reported(format_delivery: Callable[[Message], str]) -> None:
-    report = explored(deduplicated_by(format_delivery))
+@pytest.mark.parametrize("name_of", [digest, lambda message: message.body["order"]], ids=["digest", "order"])
+def test_message_taken_for_a_duplicate_of_another_is_reported(name_of: Callable[[Message], str]) -> None:
+    report = explored(deduplicated_by(name_of))
     (remark,) = report.remarks
     assert remark.kind == "idle"
     assert remark.text.startswith(

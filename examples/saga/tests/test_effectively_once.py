@@ -25,7 +25,7 @@ def heard(kind: str, number: int) -> Message:
     return Message(f"{source}:{number}", source=source, sequence=number, body={"order": ORDER}, attributes={"type": kind})
 
 
-def find_handler(service: type[Orders | Credit | Shipping]) -> Callable[[Any], Callable[[Message], Outcome | None]]:
+def make_handler(service: type[Orders | Credit | Shipping]) -> Callable[[Any], Callable[[Message], Outcome | None]]:
     def build(store: Any) -> Callable[[Message], Outcome | None]:
         return service(store, clock=lambda: NOW).handle
 
@@ -53,8 +53,8 @@ def test_credit_decides_an_order_once(available: int, expected: object) -> None:
             account = accounts.find_one({"_id": "ann"})
             return account["available"], told(account)
 
-        report = explore(find_handler(Credit), [heard("OrderPlaced", 1)], one_customer, observe)
-        find_handler(Credit)(one_customer())(heard("OrderPlaced", 1))
+        report = explore(make_handler(Credit), [heard("OrderPlaced", 1)], one_customer, observe)
+        make_handler(Credit)(one_customer())(heard("OrderPlaced", 1))
         assert observe(accounts) == expected
     report.assert_effectively_once()
     assert report.exhausted
@@ -72,7 +72,7 @@ def test_credit_is_returned_once() -> None:
             account = accounts.find_one({"_id": "ann"})
             return account["available"], told(account)
 
-        report = explore(find_handler(Credit), [heard("OrderCancelled", 3)], one_customer, observe)
+        report = explore(make_handler(Credit), [heard("OrderCancelled", 3)], one_customer, observe)
     report.assert_effectively_once()
     assert report.exhausted
 
@@ -84,7 +84,7 @@ def test_order_is_confirmed_once() -> None:
         return table
 
     with mock_aws():
-        report = explore(find_handler(Orders), [heard("CreditReserved", 7)], one_order, steps_and_events)
+        report = explore(make_handler(Orders), [heard("CreditReserved", 7)], one_order, steps_and_events)
     report.assert_effectively_once()
     assert report.exhausted
 
@@ -92,7 +92,7 @@ def test_order_is_confirmed_once() -> None:
 def test_parcel_is_sent_once_after_the_order() -> None:
     messages = [heard("OrderPlaced", 1), heard("OrderConfirmed", 2)]
     with mock_aws():
-        report = explore(find_handler(Shipping), messages, a_table, parcel, faults=0)
+        report = explore(make_handler(Shipping), messages, a_table, parcel, faults=0)
     report.assert_effectively_once()
     assert report.exhausted
 

@@ -110,8 +110,8 @@ class History:
 class Recall:
     """The recorded behavior of a handler. Deliveries of one message count as different if their names are used in writes."""
 
-    def __init__(self, key_of: Callable[[Request], Hashable], names_used: Callable[[], bool]) -> None:
-        self._make_key = key_of
+    def __init__(self, make_key: Callable[[Request], Hashable], names_used: Callable[[], bool]) -> None:
+        self._make_key = make_key
         self._names_used = names_used
         self._by_delivery = names_used()
         self._numbers = count(1)
