@@ -31,6 +31,10 @@ class Refusal(NamedTuple):
     words: str
 
 
+def puts(count: int) -> list[Any]:
+    return [{"PutRequest": {"Item": {"id": {"S": f"n{number}"}}}} for number in range(count)]
+
+
 def repeated_token(client: Any) -> Any:
     for values in ({"n": {"N": "1"}}, {"n": {"N": "2"}}):
         put = {"Put": {"TableName": "things", "Item": {**KEY, **values}}}
@@ -67,6 +71,14 @@ DYNAMODB = {
         lambda client: client.update_item(**ONE, UpdateExpression="SET n = n", ReturnValues="UPDATED_NEW")["Attributes"],
         {"n": {"N": "1"}},
         "for UPDATED_NEW and UPDATED_OLD",
+    ),
+    "26 writes": Refusal(
+        lambda client: client.batch_write_item(RequestItems={"things": puts(26)}), INVALID, "more than 25 writes in a batch"
+    ),
+    "a long expression": Refusal(
+        lambda client: client.update_item(**ONE, UpdateExpression="REMOVE " + ",".join(f"a{n:04}" for n in range(700))),
+        INVALID,
+        "an expression of more than 4096 bytes",
     ),
     "a key of another type": Refusal(
         lambda client: client.get_item(TableName="things", Key={"id": {"N": "1"}}), INVALID, "accepts the key id="

@@ -198,6 +198,9 @@ class Refusal(NamedTuple):
 
 
 REFUSALS = {
+    "two operators on a path": Refusal(40, {}, {"$set": {"z": 1, "a": 1}, "$inc": {"a": 1}}),
+    "a path above another": Refusal(40, {}, {"$set": {"a": 1}, "$push": {"a.b": 1}}),
+    "a path above another in one operator": Refusal(40, {}, {"$set": {"a.b": 1, "a": 1}}),
     "$push to a text": Refusal(2, {"a": "x"}, {"$set": {"z": 1}, "$push": {"a": 1}}),
     "$push to null": Refusal(2, {"a": None}, {"$set": {"z": 1}, "$push": {"a": 1}}),
     "$addToSet to a text": Refusal(2, {"a": "x"}, {"$set": {"z": 1}, "$addToSet": {"a": 1}}),
@@ -235,6 +238,11 @@ def test_mongomock_applies_an_update_that_mongodb_applies(
     mongodb.insert_one({"_id": 1, **before})
     mongodb.update_one({"_id": 1}, change)
     assert mongodb.find_one() == {"_id": 1, **after}
+
+
+def test_update_result_states_whether_a_document_was_inserted(mongodb: Any) -> None:
+    done = [mongodb.update_one({"_id": 1}, {"$inc": {"n": 1}}, upsert=True) for _ in range(2)]
+    assert [(one.did_upsert, one.upserted_id, one.matched_count) for one in done] == [(True, 1, 0), (False, None, 1)]
 
 
 @pytest.mark.parametrize("projection", [{"_id": 0}, {"_id": 0, "n": 1}, ["n"], None], ids=str)

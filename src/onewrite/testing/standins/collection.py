@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import wraps
+from itertools import combinations
 from typing import Any, NoReturn, Self, TypeAlias, cast
 
 import bson
@@ -28,7 +29,7 @@ from mongomock.database import Database
 from mongomock.mongo_client import MongoClient
 from mongomock.store import ServerStore
 from pymongo.errors import DuplicateKeyError, PyMongoError, WriteError
-from pymongo.results import BulkWriteResult
+from pymongo.results import BulkWriteResult, UpdateResult
 
 from onewrite.mongodb.flows import MAX_DOCUMENT_BYTES
 from onewrite.testing.errors import UnsupportedByStandIn
@@ -149,7 +150,10 @@ _OF_ARRAYS = ("$push", "$addToSet", "$pull", "$pullAll", "$pop")
 
 
 def _check_paths(document: Document, update: Document) -> None:
-    """Raise MongoDB's errors for paths at which mongomock fails or writes nothing."""
+    """Raise MongoDB's errors for paths at which mongomock fails, writes nothing, or writes twice."""
+    for one, other in combinations(sorted(path for fields in update.values() for path in fields), 2):
+        if f"{other}.".startswith(f"{one}."):
+            raise _write_error(40, f"Updating the path '{other}' would create a conflict at '{one}'")
     for operator, path in [(operator, path) for operator, fields in update.items() for path in fields]:
         at: Any = document
         for part in path.split("."):
@@ -332,6 +336,15 @@ class StandInCollection(_NoOpContext, Collection):
         """Return no options: mongomock lacks this method, and creates no collections with options."""
         return {}
 
+    def update_one(self, *args: Any, **kwargs: Any) -> UpdateResult:
+        return _drop_empty_upsert(super().update_one(*args, **kwargs))
+
+    def update_many(self, *args: Any, **kwargs: Any) -> UpdateResult:
+        return _drop_empty_upsert(super().update_many(*args, **kwargs))
+
+    def replace_one(self, *args: Any, **kwargs: Any) -> UpdateResult:
+        return _drop_empty_upsert(super().replace_one(*args, **kwargs))
+
     def create_indexes(self, indexes: Any) -> list[str]:
         """Create each index separately, because mongomock ignores some options if several are created at once."""
         documents = [dict(index.document) for index in indexes]
@@ -394,6 +407,12 @@ class StandInCollection(_NoOpContext, Collection):
         # mongomock finds the document again by its _id, which a projection can remove.
         document = super()._find_and_modify(query, None, *args, **kwargs)
         return None if document is None else self._copy_only_fields(document, projection, dict)
+
+
+def _drop_empty_upsert(result: UpdateResult) -> UpdateResult:
+    """Return the result without mongomock's `"upserted": None`, which pymongo treats as an insert."""
+    raw = {name: value for name, value in (result.raw_result or {}).items() if (name, value) != ("upserted", None)}
+    return UpdateResult(raw, acknowledged=True)
 
 
 # ---------------------------------------------------------------- what can be called

@@ -36,7 +36,7 @@ from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.dynamodb.responses import DynamoHandler
 
-from onewrite.dynamodb.expression import read_update
+from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, read_update
 from onewrite.dynamodb.size import MAX_ITEM_BYTES
 from onewrite.testing.errors import UnsupportedByStandIn
 
@@ -48,6 +48,7 @@ Patch: TypeAlias = Callable[..., Any]
 Original: TypeAlias = Callable[..., Any]
 
 _REMEDY = "Run this test on dynoxide()"
+_MAX_WRITES = 25  # in a BatchWriteItem, over all its tables
 _lock = threading.RLock()
 
 
@@ -108,6 +109,12 @@ DIFFERENCES: Mapping[str, Callable[[str, Request], bool]] = {
     ),
     "returns other attributes for UPDATED_NEW and UPDATED_OLD": (
         lambda _, request: str(request.get("ReturnValues")).startswith("UPDATED")
+    ),
+    f"accepts more than {_MAX_WRITES} writes in a batch": (
+        lambda action, request: action == "BatchWriteItem" and sum(map(len, request["RequestItems"].values())) > _MAX_WRITES
+    ),
+    f"accepts an expression of more than {MAX_EXPRESSION_BYTES} bytes": lambda _, request: any(
+        name.endswith("Expression") and len(text.encode()) > MAX_EXPRESSION_BYTES for name, text in request.items()
     ),
 }
 
