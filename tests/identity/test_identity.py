@@ -288,7 +288,7 @@ def test_path_in_another_syntax_is_refused_at_once(path: str) -> None:
         ({"id": {"a"}}, "id={'a'}: expected a path as a str, or a function of the record."),
         ({"id": []}, "id=[]: the list is empty."),
         ({"id": number("n")}, "id=number('n'): number() is for a sequence"),
-        ({"id": "a", "sequence": ["a", "b"]}, "sequence=['a', 'b']: a list has no order."),
+        ({"id": "a", "sequence": ["a", "b"]}, "sequence=['a', 'b']: expected one field, got a list."),
         ({"id": "a", "sequence": 7}, "sequence=7: expected a path as a str, or a function of the record."),
     ],
 )

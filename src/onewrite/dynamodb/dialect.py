@@ -23,9 +23,9 @@ from boto3.dynamodb.conditions import ConditionBase
 
 from onewrite.core.event import Emission
 from onewrite.core.flow import Call
-from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE, make_label_name
+from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember
-from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
 from onewrite.core.write import Begins, Burial, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.dynamodb.expression import (
     USE_LESS,
@@ -47,7 +47,6 @@ from onewrite.errors import InvalidMessage, InvalidUpdate
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # DynamoDB numbers have 38 digits
 _MAX_REPEATED = 6  # the longest name, in characters, that a write of several messages repeats without a placeholder
-_UNNAMED = make_label_name("")  # under this ledger, a step has the hash of its message
 _MAX_PLANS = 1024  # enough for every call in the caller's source code, at each position of a ledger's ring
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 
@@ -373,7 +372,7 @@ def add_step(write: Write, draft: Draft) -> None:
             _add_unsent_steps(step, draft)
             return
         for ledger in write.entry.terms.attributes:
-            if ledger == _UNNAMED and type(write.entry.own.mark) is bytes:
+            if ledger == UNNAMED and type(write.entry.own.mark) is bytes:
                 first_hash = draft.message_hash = draft.value(_read_own_mark)  # a mark of bytes is the message's hash
             else:
                 first_hash = draft.value(partial(_read_checked_step, ledger, 0))

@@ -152,7 +152,7 @@ def _make_sequence_reader(field: object) -> Callable[[Record], int | str]:
         return _Lookup.make("sequence", field.path).whole_number
     if isinstance(field, list | tuple):
         raise ConfigurationError(
-            f"sequence={field!r}: a list has no order. Pass the path of one number or string, for example 'version'."
+            f"sequence={field!r}: expected one field, got a list. Pass the path of one number or string, for example 'version'."
         )
     return _Lookup.make("sequence", field).position
 

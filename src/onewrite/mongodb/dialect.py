@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, cast
 from bson.regex import Regex
 
 from onewrite.core.event import Emission
-from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE, make_label_name
+from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Entry, Remember, SetMark, Sets, Terms
-from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
@@ -29,7 +29,6 @@ from onewrite.mongodb.indexes import check_collation, has_text_marks
 from onewrite.mongodb.layout import Document, locate_slot
 
 _MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
-_UNNAMED = make_label_name("")  # under this ledger, a step has the hash of its message
 _ABSENT: Document = {"$exists": False}
 _NONE_OPEN: Document = {"$in": [None, {}]}  # finishing the last step leaves an empty document
 
@@ -188,7 +187,7 @@ def add_step(write: Write, draft: Draft) -> None:
             return
         mark = write.entry.own.mark
         for ledger in write.entry.terms.attributes:
-            if ledger == _UNNAMED and type(mark) is bytes:  # a mark of bytes is the message's hash
+            if ledger == UNNAMED and type(mark) is bytes:  # a mark of bytes is the message's hash
                 draft.asks[f"{STEPS}.{mark.hex()}"] = _ABSENT
             else:
                 draft.asks[locate_step(ledger, write.message)] = _ABSENT

@@ -198,7 +198,10 @@ def _format_duration(span: timedelta) -> str:
 # --- the marks --------------------------------------------------------------------------------------------------------
 
 
-def hash_message(message: Message, ledger: str = make_label_name("")) -> bytes:
+UNNAMED = make_label_name("")  # under this ledger, a step has the hash of its message
+
+
+def hash_message(message: Message, ledger: str = UNNAMED) -> bytes:
     """Return the 80-bit hash of the message, or of the message's step under that ledger.
 
     Among 10,000 hashes, a new one matches by chance once in 10^20. Under a ledger without a name, a step has the hash of its message.

@@ -195,4 +195,6 @@ def _check(plan: _PlannedFault, count: int) -> None:
             f"{plan.name}({plan.where!r}): name a request by its position, from 1, or by a function that is true of it."
         )
     if plan.where <= count:
-        raise ConfigurationError(f"{plan}: {count} requests have been made already, so plan it for a later one, or before.")
+        raise ConfigurationError(
+            f"{plan}: {count} requests have already been sent. Plan the fault earlier, or for a later request."
+        )
