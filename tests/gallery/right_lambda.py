@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
-from botocore.exceptions import BotoCoreError, ClientError
 
 from onewrite import Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
@@ -62,32 +60,5 @@ def with_powertools(table: Any) -> Handler:
 
     def handler(event: Mapping[str, Any], context: Any) -> Any:
         return process_partial_response(event=dict(event), record_handler=book, processor=processor, context=context)
-
-    return handler
-
-
-def by_hand(table: Any) -> Handler:
-    """It goes on after a record that fails, and names all of these."""
-    refused = table.meta.client.exceptions.ConditionalCheckFailedException
-
-    def book(record: Mapping[str, Any]) -> None:
-        add, name = _add(record["body"]), record["messageId"]
-        values = {**add["ExpressionAttributeValues"], ":ids": {name}, ":id": name}
-        with suppress(refused):
-            table.update_item(
-                Key=C1,
-                UpdateExpression="ADD balance :n, seen :ids",
-                ConditionExpression="NOT contains(seen, :id)",
-                ExpressionAttributeValues=values,
-            )
-
-    def handler(event: Mapping[str, Any], context: object) -> dict[str, Any]:
-        failures = []
-        for record in event["Records"]:
-            try:
-                book(record)
-            except (ClientError, BotoCoreError):
-                failures.append({"itemIdentifier": record["messageId"]})
-        return {"batchItemFailures": failures}
 
     return handler

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from onewrite import Message
 from tests.gallery import right_paying, wrong_paying
-from tests.gallery.cases import Worlds, handlers_in
+from tests.gallery.cases import Worlds
 from tests.gallery.paying import CONTENT, NAMES, charged_and_recorded, times_charged_and_recorded
 
 ENGINES = ("dynamodb", "mongodb")
@@ -100,8 +99,3 @@ def test_a_charge_is_taken_once_and_recorded_once(explore: Any, worlds: Worlds, 
     report = explore(build, messages=work.messages, world=world, observe=charged_and_recorded, **work.bounds)
     report.assert_effectively_once()
     assert report.exhausted
-
-
-@pytest.mark.parametrize(("handlers", "tried"), [(wrong_paying, WRONG), (right_paying, WORKS)])
-def test_every_handler_is_tested(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
-    assert sorted(tried) == sorted(handlers_in(handlers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from onewrite import Applied, Duplicate, Message
+from onewrite import Applied, Message
 from tests.gallery.banking import NO_CONNECTION, Bank, Coroutine, is_throttled
 
 # --- memory that a kind of answer creates ----------------------------------------------------------------------------
@@ -27,23 +27,6 @@ def breaker_that_drops(bank: Bank) -> Coroutine:
             raise
 
     return handle
-
-
-class LoadSheddingAfterThrottle:
-    """Once it was throttled, it leaves out what it takes for less important: the total."""
-
-    def __init__(self, bank: Bank) -> None:
-        self._bank, self._total = bank, bank.of("total")
-        self._sheds = False
-
-    async def __call__(self, message: Message) -> None:
-        try:
-            await self._bank.add(message)
-            if not self._sheds:
-                await self._total.add(message)
-        except Exception as error:
-            self._sheds = self._sheds or is_throttled(error)
-            raise
 
 
 def given_up_after_the_second_failure(bank: Bank) -> Coroutine:
@@ -74,22 +57,6 @@ def lost_answer_taken_for_success(bank: Bank) -> Coroutine:
         except NO_CONNECTION:
             sent.add(message.id)
             raise
-
-    return handle
-
-
-def replay_mode(bank: Bank) -> Coroutine:
-    """After a duplicate it takes everything for a replay that has happened before, until something is new."""
-    replays = False
-
-    async def handle(message: Message) -> Any:
-        nonlocal replays
-        if replays:
-            replays = False
-            return None
-        outcome = await bank.add(message)
-        replays = isinstance(outcome, Duplicate)
-        return outcome
 
     return handle
 
@@ -125,25 +92,6 @@ def creation_remembered(bank: Bank) -> Coroutine:
             return
         known = True
         await bank.of(message.id).put(amount)
-
-    return handle
-
-
-def idle_after_trouble(bank: Bank) -> Coroutine:
-    """It does no work for the message after the one after which something went wrong."""
-    wrong = False
-
-    async def handle(message: Message) -> Any:
-        nonlocal wrong
-        if wrong:
-            wrong = False
-            return None
-        try:
-            outcome = await bank.add(message)
-        except Exception:
-            wrong = True
-            outcome = await bank.add(message)
-        return outcome
 
     return handle
 
@@ -228,17 +176,6 @@ def numbered_by_the_process(bank: Bank) -> Coroutine:
     async def handle(message: Message) -> None:
         number = given.get(message.id) or given.setdefault(message.id, next(numbers))
         await bank.of(f"entry-{number}").put(message.body["amount"])
-
-    return handle
-
-
-def sum_of_the_process(bank: Bank) -> Coroutine:
-    """It adds up what it has seen, and writes the sum."""
-    seen: dict[str, int] = {}
-
-    async def handle(message: Message) -> None:
-        seen[message.id] = message.body["amount"]
-        await bank.put(sum(seen.values()))
 
     return handle
 

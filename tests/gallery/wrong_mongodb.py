@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import Message, Outcome, SeenIds
-from onewrite.mongodb import GuardedCollection
-from tests.gallery.cases import NOW
+from onewrite import Message
 
 Handler = Callable[[Message], Any]
 
@@ -23,16 +20,6 @@ def _add(message: Message) -> dict[str, Any]:
 
 def _add_and_mark(message: Message) -> dict[str, Any]:
     return {**_add(message), "$push": {"seen": message.id}}
-
-
-def read_then_write(customers: Any) -> Handler:
-    """It looks for the id before it writes. Two deliveries at the same time both find nothing, and both write."""
-
-    def handle(message: Message) -> None:
-        if customers.find_one({**C1, "seen": message.id}) is None:
-            customers.update_one(C1, _add_and_mark(message), upsert=True)
-
-    return handle
 
 
 def refusal_taken_for_a_duplicate(customers: Any) -> Handler:
@@ -53,20 +40,6 @@ def refusal_taken_for_a_duplicate(customers: Any) -> Handler:
     return handle
 
 
-def written_over_the_ledger(customers: Any) -> Handler:
-    """It saves the whole document as it was read, and the guarded collection gives documents without their ledger."""
-    guarded = GuardedCollection(customers, SeenIds())
-
-    def handle(message: Message) -> None:
-        if "amount" in message.body:
-            guarded.update_one(message, C1, _add(message), upsert=True)
-        else:
-            customer = guarded.find_one(C1) or C1
-            customers.replace_one(C1, {**customer, "name": message.body["name"]}, upsert=True)
-
-    return handle
-
-
 def remembers_the_last_two_ids(customers: Any) -> Handler:
     """It keeps the set small by `$slice`. Real code keeps more than two ids, and a busy entity uses them up all the same."""
 
@@ -77,34 +50,5 @@ def remembers_the_last_two_ids(customers: Any) -> Handler:
             customers.update_one(fresh, {**_add(message), **mark}, upsert=True)
         except DuplicateKeyError:  # it is there, or another message has created it at the same time
             customers.update_one(fresh, {**_add(message), **mark})
-
-    return handle
-
-
-def lease_outlived(customers: Any) -> Handler:
-    """It takes a lock that expires, in case its worker dies. A slow worker goes on after its lock has expired."""
-    minutes = itertools.count(NOW, 60)
-
-    def handle(message: Message) -> None:
-        now = next(minutes)
-        free = {**C1, "seen": {"$ne": message.id}, "lockedUntil": {"$not": {"$gte": now}}}
-        try:
-            customers.update_one(free, {"$set": {"lockedUntil": now + 30}}, upsert=True)
-        except DuplicateKeyError as refusal:
-            if customers.find_one({**C1, "seen": message.id}):
-                return
-            raise TimeoutError("locked: come again") from refusal
-        customers.update_one(C1, {**_add_and_mark(message), "$unset": {"lockedUntil": ""}})
-
-    return handle
-
-
-def side_effect_before_the_write(stores: Mapping[str, Any]) -> Handler:
-    """It sends the receipt before the write. A redelivery has sent a second one before the guard refuses it."""
-    customers, outbox = GuardedCollection(stores["customers"], SeenIds()), stores["outbox"]
-
-    def handle(message: Message) -> Outcome:
-        outbox.insert_one({"receipt": message.id})
-        return customers.update_one(message, C1, _add(message), upsert=True)
 
     return handle
