@@ -114,21 +114,6 @@ def phases(orders: Any) -> Handler:
     return handle
 
 
-def unprocessed_items_again(entries: Any) -> Handler:
-    """It sends what a batch left out until nothing is left, and also after it was throttled."""
-    client = entries.meta.client
-
-    def handle(message: Message) -> None:
-        amounts = {"alice": -message.body["amount"], "bob": message.body["amount"]}
-        puts = [{"PutRequest": {"Item": {"id": account, "balance": amount}}} for account, amount in amounts.items()]
-        left = {entries.name: puts}
-        while left:
-            with suppress(client.exceptions.ProvisionedThroughputExceededException):
-                left = client.batch_write_item(RequestItems=left)["UnprocessedItems"]
-
-    return handle
-
-
 def fenced_lease(customers: Any) -> Handler:
     """Its lock expires, and each holder has a number. A write with the number of an earlier holder is refused."""
     minutes = itertools.count(NOW, 60)

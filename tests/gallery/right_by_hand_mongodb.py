@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from onewrite import Message
@@ -40,17 +39,6 @@ def filtered_by_the_ids(customers: Any) -> Handler:
             customers.update_one(fresh, _add_and_mark(message), upsert=True)
         except DuplicateKeyError:
             customers.update_one(fresh, _add_and_mark(message))
-
-    return handle
-
-
-def found_and_updated(customers: Any) -> Handler:
-    """The customer is there. So if none is found, the message is a duplicate."""
-
-    def handle(message: Message) -> int | None:
-        fresh = {**C1, "seen": {"$ne": message.id}}
-        after = customers.find_one_and_update(fresh, _add_and_mark(message), return_document=ReturnDocument.AFTER)
-        return after and after["balance"]
 
     return handle
 

@@ -32,8 +32,6 @@ WRONG = {
     "given_up_after_the_second_failure": Case(ONE, {"faults": 2, **ONE_WORKER}),
     "lost_answer_taken_for_success": Case(ONE, ONE_WORKER),
     "absence_remembered": Case(bounds={"reorder": False, **ONE_WORKER}),
-    "rest_sent_instead": Case(bounds=ONE_WORKER, engines=("dynamodb",)),
-    "left_to_the_other_transaction": Case(ONE, ONE_WORKER, ("dynamodb",)),
     "creation_remembered": Case(),
     "written_behind": Case(bounds=ONE_WORKER),
     "IdsOfThisProcess": Case(ONE, ONE_WORKER),

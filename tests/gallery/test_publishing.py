@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from onewrite import Message
 from tests.gallery import right_publishing, wrong_publishing
-from tests.gallery.cases import Worlds, deposit, handlers_in
+from tests.gallery.cases import Worlds, deposit
 from tests.gallery.publishing import CLOSE, NAMES, RELAY, consumed, received, told, told_in_any_order
 
 ENGINES = ("dynamodb", "mongodb")
@@ -102,8 +101,3 @@ def test_events_are_published_once_and_in_order(explore: Any, worlds: Worlds, en
     # A relay tells others: what is told in the end is the same without it, and there is nothing to tell after another one.
     report.assert_effectively_once(accept=("unseen", "idle"))
     assert report.exhausted
-
-
-@pytest.mark.parametrize(("handlers", "tried"), [(wrong_publishing, WRONG), (right_publishing, WORKS)])
-def test_every_publisher_is_tested(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
-    assert sorted(tried) == sorted(handlers_in(handlers))

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from onewrite import Message
-from onewrite.testing import sqs_event
-from tests.gallery import right_by_hand_dynamodb, right_by_hand_mongodb, right_lambda
+from tests.gallery import right_by_hand_dynamodb, right_by_hand_mongodb
 from tests.gallery.cases import Content, Worlds, awaited_balances, balances, contents, deposit
 
 ONE = (deposit(1),)
@@ -40,7 +39,6 @@ DYNAMODB = {
     "mark_in_a_transaction_with_a_token": Work(stores=("customers", "processed")),
     "put_before_it_is_deleted": Work(stores=MOVED, content=PENDING, observe=contents),
     "phases": Work(PHASES, content=PLACED),
-    "unprocessed_items_again": Work(ONE),
     "fenced_lease": Work(ONE),
     "outbox_cleared_after_sending": Work(ONE, stores=("customers", "receipts")),
     "parked_until_its_turn": Work(stores=("customers", "parked"), bounds={"deliveries": 1}),
@@ -48,23 +46,16 @@ DYNAMODB = {
 MONGODB = {
     "inserted_in_any_order": Work(),
     "filtered_by_the_ids": Work(),
-    "found_and_updated": Work(content=NEW),
     "added_by_a_pipeline": Work(),
     "inbox_in_a_transaction": Work(ONE, content=NEW),
 }
 ASYNC_MONGODB = {
     "awaited_version_checked": Work(content=NEW, observe=awaited_balances),
 }
-LAMBDA = {
-    "decorated": Work((sqs_event("1"),)),
-    "grouped": Work((sqs_event("1", "2"),)),
-    "with_powertools": Work((sqs_event("1", "2"),)),
-}
 GALLERY: list[tuple[str, ModuleType, Mapping[str, Work]]] = [
     ("dynamodb", right_by_hand_dynamodb, DYNAMODB),
     ("mongodb", right_by_hand_mongodb, MONGODB),
     ("async mongodb", right_by_hand_mongodb, ASYNC_MONGODB),
-    ("dynamodb", right_lambda, LAMBDA),
 ]
 
 

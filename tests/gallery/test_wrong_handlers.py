@@ -96,14 +96,11 @@ MARKS = {
     "highest_number_kept": Mistake({"c1": 100}, TWO, bounds=ALL_DEPOSITS, reason=BROKEN),
 }
 STEPS = {
-    "unprocessed_items_ignored": Mistake({"alice": -10}),
     "undone_on_error": TRANSFERRED_BACK,
-    "numbered_by_an_index": Mistake({"c1-1": 100}, TWO, ("entries",), bounds=ONE_WORKER),
     "scanned_before_the_write": Mistake({"c1": 20}),
     "processing_state_left_behind": Mistake({}, reason=NEVER_SETTLED),
     "moved_in_two_steps": PENDING,
     "eventually_consistent_look": Mistake({"c1": 20}, bounds=ONE_WORKER),
-    "first_failure_ends_the_batch": Mistake({"c1": 10}, (sqs_event("1", "2"),)),
 }
 DEFAULT_SET = {
     "mark_outside_of_the_transaction": Mistake({"c1": 0}, content=CUSTOMER),

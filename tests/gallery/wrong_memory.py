@@ -96,44 +96,6 @@ def creation_remembered(bank: Bank) -> Coroutine:
     return handle
 
 
-def rest_sent_instead(bank: Bank) -> Coroutine:
-    """What a batch has left it sends with the next delivery, in place of that delivery's own."""
-    left: list[Any] = []
-
-    async def handle(message: Message) -> None:
-        name, client = bank.store.name, bank.store.meta.client
-        entries = [{"id": f"{message.id}-{line}", "balance": message.body["amount"]} for line in ("a", "b")]
-        sent = left or [{"PutRequest": {"Item": entry}} for entry in entries]
-        left[:] = client.batch_write_item(RequestItems={name: sent})["UnprocessedItems"].get(name, [])
-        if left:
-            raise TimeoutError("not all is written: come again")
-
-    return handle
-
-
-def left_to_the_other_transaction(bank: Bank) -> Coroutine:
-    """Another transaction on the customer means that somebody else is at work, it thinks, and is content when the message is redelivered."""
-    busy = False
-
-    async def handle(message: Message) -> None:
-        nonlocal busy
-        client = bank.store.meta.client
-        if busy:
-            busy = False
-            return
-        entry = {"id": message.id, "balance": message.body["amount"]}
-        fresh = {"TableName": bank.store.name, "Item": entry, "ConditionExpression": "attribute_not_exists(id)"}
-        try:
-            client.transact_write_items(TransactItems=[{"Put": fresh}])
-        except client.exceptions.TransactionCanceledException as error:
-            codes = [reason["Code"] for reason in error.response["CancellationReasons"]]
-            if "TransactionConflict" in codes:
-                busy = True
-                raise
-
-    return handle
-
-
 # --- memory that a dead process has taken with it --------------------------------------------------------------------
 
 

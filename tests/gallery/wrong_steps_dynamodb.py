@@ -20,18 +20,6 @@ FIRST = "attribute_not_exists(id)"
 log = logging.getLogger(__name__)
 
 
-def unprocessed_items_ignored(entries: Any) -> Handler:
-    """Both entries have ids of their own, so they may be written again. But what the batch left out is never written."""
-    client = entries.meta.client
-
-    def handle(message: Message) -> None:
-        amounts = {"alice": -message.body["amount"], "bob": message.body["amount"]}
-        puts = [{"PutRequest": {"Item": {"id": account, "balance": amount}}} for account, amount in amounts.items()]
-        client.batch_write_item(RequestItems={entries.name: puts})
-
-    return handle
-
-
 def undone_on_error(accounts: Any) -> Handler:
     """It gives the money back if the second half fails. But an answer that is lost does not mean that the half is not there."""
     guarded = GuardedTable(accounts, SeenIds())
@@ -50,20 +38,6 @@ def undone_on_error(accounts: Any) -> Handler:
         except (ClientError, BotoCoreError):
             add(message.part("undo"), "alice", amount)
             raise
-
-    return handle
-
-
-def numbered_by_an_index(entries: Any) -> Handler:
-    """It numbers the entries of a customer by those that an index has. The index does not have the last one yet."""
-
-    def handle(message: Message) -> None:
-        values = {":customer": "c1"}
-        wanted = {"IndexName": "customer", "KeyConditionExpression": "customer = :customer"}
-        found = entries.query(**wanted, ExpressionAttributeValues=values)["Items"]
-        if all(entry["message"] != message.id for entry in found):
-            number, amount = len(found) + 1, message.body["amount"]
-            entries.put_item(Item={"id": f"c1-{number}", "customer": "c1", "message": message.id, "balance": amount})
 
     return handle
 
@@ -115,24 +89,5 @@ def eventually_consistent_look(customers: Any) -> Handler:
     def handle(message: Message) -> None:
         if message.id not in customers.get_item(Key=C1).get("Item", {}).get("seen", ()):
             customers.update_item(Key=C1, **marked_item(message))
-
-    return handle
-
-
-def first_failure_ends_the_batch(customers: Any) -> Callable[[Any, Any], Any]:
-    """It stops at the record that fails, and names only this one. SQS deletes the records behind it, which nobody has looked at."""
-    guarded = GuardedTable(customers, SeenIds())
-
-    def handle(event: Any, context: object) -> dict[str, Any]:
-        for record in event["Records"]:
-            name = record["messageId"]
-            values = {":n": 10 ** int(record["body"])}
-            try:
-                guarded.update_item(
-                    Message(name), Key=C1, UpdateExpression="ADD balance :n", ExpressionAttributeValues=values
-                )
-            except (ClientError, BotoCoreError):
-                return {"batchItemFailures": [{"itemIdentifier": name}]}
-        return {"batchItemFailures": []}
 
     return handle
