@@ -32,7 +32,8 @@ except ImportError as error:
 else:
     print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}} & set({blocked!r}))))
 """
-DRIVERS = ("boto3", "botocore", "aiobotocore", "pymongo", "bson")
+ON_AWS, ON_MONGODB = ("boto3", "botocore", "aiobotocore"), ("pymongo", "bson")
+TOOLS = ("mongomock", "moto", "opentelemetry", "rich", "typer", "click")
 
 
 def without(blocked: tuple[str, ...], statement: str) -> Any:
@@ -63,10 +64,18 @@ def test_missing_driver_is_an_import_error_naming_the_extra(
 
 
 @pytest.mark.parametrize(
-    "module", ["onewrite", "onewrite.identity", "onewrite.aws_lambda", "onewrite.metrics", "onewrite.outbox"]
+    ("module", "blocked"),
+    [
+        *[
+            (f"onewrite{name}", (*ON_AWS, *ON_MONGODB, *TOOLS))
+            for name in ("", ".identity", ".aws_lambda", ".metrics", ".outbox")
+        ],
+        ("onewrite.dynamodb", ON_MONGODB),
+        ("onewrite.mongodb", ON_AWS),
+    ],
 )
-def test_modules_without_a_driver_import_without_any_driver(module: str) -> None:
-    assert without(DRIVERS, f"import {module}") == []
+def test_module_imports_only_the_packages_it_needs(module: str, blocked: tuple[str, ...]) -> None:
+    assert without(blocked, f"import {module}") == []
 
 
 def test_failed_import_of_another_module_is_raised_unchanged() -> None:
