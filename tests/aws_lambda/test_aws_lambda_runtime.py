@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import onewrite
-from tests.support.batches import fifo, identifiers, kinesis, sqs
+from tests.support.batches import fifo, identifiers, sqs
 from tests.support.lambda_functions import LONG_MARGIN
 
 pytest.importorskip("awslambdaric", reason="AWS makes its runtime client for Linux only")
@@ -134,11 +134,6 @@ def test_response_names_the_failed_records(deploy: Callable[[str], Any], name: s
         assert function(sqs(["a", "b"])) == {"batchItemFailures": []}
 
 
-def test_stream_response_names_the_restart_position(deploy: Callable[[str], Any]) -> None:
-    with deploy("follow") as function:
-        assert identifiers(function(kinesis(["a", "b!", "c"]))) == ["2", "3"]
-
-
 @pytest.mark.slow
 @pytest.mark.measured
 def test_records_without_time_before_the_deadline_are_returned(deploy: Callable[[str], Any]) -> None:
@@ -158,15 +153,6 @@ def test_event_without_a_batch_fails_the_invocation(deploy: Callable[[str], Any]
     with deploy("ship") as function:
         assert function.fail({"httpMethod": "GET"})["errorType"] == "ConfigurationError"
         assert identifiers(function(sqs(["a!"]))) == ["id-a!"]  # and the function lives on
-
-
-def test_failed_batch_fails_the_invocation_if_configured(deploy: Callable[[str], Any]) -> None:
-    with deploy("ship_or_raise") as function:
-        error = function.fail(sqs(["a!", "b!"]))
-    assert (error["errorType"], error["errorMessage"]) == (
-        "EveryRecordFailed",
-        "ship_or_raise: none of 2 records was settled. The log line of this batch has the failures.",
-    )
 
 
 def test_json_log_of_lambda_has_line_and_details(deploy: Callable[[str], Any]) -> None:

@@ -169,21 +169,6 @@ def test_function_is_read_with_mappings_from_all_pages() -> None:
     )
 
 
-def test_function_and_mapping_are_read_from_moto() -> None:
-    iam, client, url = boto3.client("iam"), boto3.client("lambda"), make_queue(dead=None)
-    role = iam.create_role(RoleName="r", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
-    code: Any = {"ZipFile": b"x"}
-    client.create_function(FunctionName="ship", Role=role, Runtime="python3.13", Handler="a.b", Code=code, Timeout=8)
-    client.create_event_source_mapping(
-        FunctionName="ship", EventSourceArn=arn_of("orders"), MaximumBatchingWindowInSeconds=3
-    )
-    found = AMAZON.run(read_function("ship"), client)
-    assert (found.function, found.feeds) == (
-        Function("ship", 8),
-        (EventSourceMapping(arn_of(url.rpartition("/")[2]), 3, False),),
-    )
-
-
 def test_unreadable_part_of_a_function_is_named() -> None:
     found = AMAZON.run(read_function("ship"), without(FakeLambda(), "get_function_configuration"))
     assert isinstance(found.function, Unread)

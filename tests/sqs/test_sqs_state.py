@@ -9,14 +9,16 @@ import pytest
 from onewrite import Applied, Message
 from onewrite.batch.report import Result
 from onewrite.sqs import backoff
-from onewrite.sqs.state import Hide, WorkerState, extension
+from onewrite.sqs.state import Hide, Limits, WorkerState, extension
 from onewrite.sqs.waiting import Load
-from tests.support.worker_limits import limits
 
 
 def worker_state(*, fifo: bool = False) -> WorkerState:
     """One queue with a visibility timeout of 30 seconds, and 20 slots."""
-    return WorkerState(limits(slots=20), visibility=30, is_fifo=fifo)
+    limits = Limits(
+        20, timeout=300.0, grace=5.0, wait=20, stop_when_empty=False, has_groups=False, backoff=lambda tries: 2.0**tries
+    )
+    return WorkerState(limits, visibility=30, is_fifo=fifo)
 
 
 def bring(found: WorkerState, *names: str) -> None:

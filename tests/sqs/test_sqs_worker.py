@@ -21,7 +21,6 @@ from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction, find_handler
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
-from tests.support.in_sequence import InOrder, identity, shuffle
 from tests.support.seams import worker_in
 
 PATIENCE = 30.0  # real seconds, for threads on a busy machine
@@ -520,18 +519,6 @@ def test_hundreds_of_tasks_are_in_flight_in_one_loop() -> None:
     assert sqs.messages == []
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("in_flight", [1, 10])
-@pytest.mark.few(1)
-def test_any_shuffle_of_1000_messages_is_applied(seed: int, in_flight: int, sqs: FakeSqs) -> None:
-    handle = InOrder()
-    stored = [sqs.send(body) for body in shuffle(seed)]
-    worker(sqs, sqs_handler(identity)(handle), in_flight=in_flight).run()
-    assert set(handle.last.values()) == {100}
-    assert sqs.messages == []
-    assert max(each.receives for each in stored) == 1
-
-
 def test_deferred_message_returns_to_the_queue_after_five_minutes(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("early")
     tries: list[float] = []
@@ -695,12 +682,3 @@ def test_worker_without_client_creates_boto3_client_in_run(sqs: FakeSqs, monkeyp
     assert made == []
     lazy.run()
     assert made == ["sqs"]
-
-
-def test_missing_region_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with pytest.raises(ConfigurationError, match="region"):
-        Worker(URL, sqs_handler(by_body)(plain_function)).run()

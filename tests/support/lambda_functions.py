@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from onewrite import Applied, Message, Outcome
-from onewrite.aws_lambda import kinesis_handler, sqs_handler
+from onewrite.aws_lambda import sqs_handler
 from tests.support.batches import by_name
 
 LONG_MARGIN = 30.0
@@ -39,14 +39,4 @@ async def ship_in_tasks(message: Message) -> Outcome:
 
 @sqs_handler(by_name, margin=LONG_MARGIN)
 def ship_with_care(message: Message) -> Outcome:
-    return _ship(message)
-
-
-@sqs_handler(by_name, raise_when_all_fail=True)
-def ship_or_raise(message: Message) -> Outcome:
-    return _ship(message)
-
-
-@kinesis_handler(by_name)
-def follow(message: Message) -> Outcome:
     return _ship(message)

@@ -10,7 +10,7 @@ from pymongo.errors import DuplicateKeyError
 
 from onewrite import Applied, ConfigurationError, Duplicate, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.ledgers import Ledger
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import GuardedCollection
 
 M1 = Message("m1", source="s", sequence=1)
 
@@ -51,12 +51,3 @@ def test_unnamed_unique_index_violation_is_raised(orders: Any) -> None:
     with pytest.raises(DuplicateKeyError):
         guarded.update_one(M1, {"_id": "o-1"}, {"$set": {"email": "a@b"}}, upsert=True)
     assert orders.count_documents({}) == 1
-
-
-async def _write(guarded: AsyncGuardedCollection) -> None:
-    await guarded.update_one(M1, {"_id": "o-1"}, {"$inc": {"n": 1}}, upsert=True)
-
-
-def test_async_guard_refuses_synchronous_mongomock(orders: Any) -> None:
-    with pytest.raises(ConfigurationError, match="isn't asynchronous"):
-        _write(AsyncGuardedCollection(orders, SeenIds())).send(None)
