@@ -126,16 +126,12 @@ def _read_changes(event: _Event) -> _InLanes:
 def _read_notifications(event: _Event) -> _InLanes:
     """Return SNS's notifications in the format that they have through SQS."""
     records = _read_direct_list(event)
-    if records is None or not all(field_at(record, "Sns") for record in records):
+    contents = [field_at(record, "Sns") for record in records or ()]
+    if records is None or not all(contents):
         return None
     return [
-        (
-            None,
-            _record(
-                field_at(record, "Sns"), "aws:sns", field_at(record, "Sns", "MessageId"), field_at(record, "Sns", "TopicArn")
-            ),
-        )
-        for record in records
+        (None, _record(content, "aws:sns", field_at(content, "MessageId"), field_at(content, "TopicArn")))
+        for content in contents
     ]
 
 

@@ -288,10 +288,17 @@ class Handler(Generic[R]):
         keys: tuple[Hashable, ...] = ()
         refusal: Skip | Exception | None = None
         try:
-            if not isinstance(record, dict) and not self.source.takes_any_object:
+            content = record
+            if isinstance(record, dict):
+                content = cast("dict[str, Any]", record)
+                body = content.get("body")
+                has_mutable_body = body is not None or (self._group_by is not None and is_change(content))
+                if has_mutable_body and type(body) not in (str, bytes):
+                    content = copy_value(content)  # the function could change the body, and a retry reads it again
+            elif not self.source.takes_any_object:
                 kind = type(record).__name__
                 raise InvalidMessage(f"expected a dict as the record, got a {kind}, which has no key.")  # noqa: TRY301  # handled below like the identity's own errors
-            answer: Any = self.source.screen(record) or self._identity(self._to_read(record))  # pyright: ignore[reportUnknownArgumentType]  # a record can have any fields
+            answer: Any = self.source.screen(record) or self._identity(content)  # pyright: ignore[reportUnknownArgumentType]  # a record can have any fields
             if isinstance(answer, Message):
                 messages = (answer,)
             elif isinstance(answer, list | tuple) and all(
@@ -311,18 +318,6 @@ class Handler(Generic[R]):
         except Exception as error:
             messages, refusal = (), error
         return RecordState(record, position, messages, refusal, keys, self.clock, self._monotonic() - began)
-
-    def _to_read(self, record: Any) -> Any:
-        """Return the record for the identity, copied if the function could change a part that a retry reads again: a body
-        that isn't text.
-        """
-        if not isinstance(record, dict):
-            return record
-        record = cast("dict[str, Any]", record)
-        body = record.get("body")
-        if type(body) in (str, bytes) or (body is None and (self._group_by is None or not is_change(record))):
-            return record
-        return copy_value(record)
 
     def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], time_left: TimeLeft) -> workers.Batch:
         """Process the records in these lanes. With `group_by`, workers take units, and take single records only for

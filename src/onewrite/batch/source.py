@@ -52,7 +52,16 @@ class Source:
         Raise ConfigurationError for another kind of event, because any response would report some of its records as done.
         EventBridge Pipes sends a list of records, each of which names its source.
         """
-        batch = self._unwrap(event)
+        dump = getattr(event, "model_dump", None)  # of a model that Powertools has made of the event
+        if callable(dump) and self.decodes:
+            raise ConfigurationError(
+                f"This event of {self.name} was parsed by a model that decodes its records. Remove @event_parser and "
+                "validate message.body in the function."
+            )
+        plain: object = dump(by_alias=True, exclude_unset=True) if callable(dump) else event
+        if plain == [] or not isinstance(plain, Mapping | list):
+            raise self._refusal("is an empty list" if plain == [] else f"is a {type(plain).__name__}")
+        batch = cast("Mapping[str, Any] | list[Any]", plain)
         in_lanes = self.records(batch)
         if in_lanes is None:
             raise self._refusal("has no records of this source")
@@ -75,19 +84,6 @@ class Source:
             records.append(record)
             lanes.append(lane)
         return records, lanes
-
-    def _unwrap(self, event: object) -> Mapping[str, Any] | list[Any]:
-        """Return the event as Lambda sent it, also if Powertools has parsed it."""
-        dump = getattr(event, "model_dump", None)
-        if callable(dump) and self.decodes:
-            raise ConfigurationError(
-                f"This event of {self.name} was parsed by a model that decodes its records. Remove @event_parser and "
-                "validate message.body in the function."
-            )
-        plain: object = dump(by_alias=True, exclude_unset=True) if callable(dump) else event
-        if isinstance(plain, Mapping) or (isinstance(plain, list) and plain):
-            return cast("Mapping[str, Any] | list[Any]", plain)
-        raise self._refusal("is an empty list" if plain == [] else f"is a {type(cast('object', plain)).__name__}")
 
     def reads_answer(self, event: object) -> bool:
         """Return whether the sender of this event reads the failed records from the response. Otherwise redelivery takes an

@@ -22,10 +22,10 @@ class Attributes(Mapping[str, Any]):
 
     __slots__ = ("_overrides", "_read", "_record", "_values")
 
-    def __init__(self, record: Record, read: Callable[[Record], _Raw], overrides: Mapping[str, Any]) -> None:
+    def __init__(self, record: Record, read: Callable[[Record], _Raw], overrides: Mapping[str, Any] | None = None) -> None:
         self._record = record
         self._read = read
-        self._overrides = overrides
+        self._overrides = overrides or {}
         self._values: _Raw | None = None
 
     def __getitem__(self, name: str) -> Any:
@@ -51,16 +51,6 @@ class Attributes(Mapping[str, Any]):
         return self._values
 
 
-def read_attributes(record: Record, overrides: Mapping[str, Any] | None = None) -> Attributes:
-    """Return the sender's attributes. The fields of removed envelopes replace them, and `overrides` replace those."""
-    return Attributes(record, _read_sender_attributes, overrides or {})
-
-
-def read_system(record: Record) -> Attributes:
-    """Return the transport's attributes. Senders can't choose any of them."""
-    return Attributes(record, _read_transport_attributes, {})
-
-
 def message(
     record: Record,
     key: str,
@@ -74,9 +64,9 @@ def message(
     attributes.
     """
     try:
-        return Message(
-            key, source, sequence, body=body, attributes=read_attributes(record, overrides), system=read_system(record)
-        )
+        attributes = Attributes(record, read_sender_attributes, overrides)
+        system = Attributes(record, _read_transport_attributes)
+        return Message(key, source, sequence, body=body, attributes=attributes, system=system)
     except InvalidMessage as error:
         problem = str(error)
     raise refusal(record, problem)
@@ -87,7 +77,8 @@ def whole_message(record: Record, key: str, *, source: str = "", sequence: Any =
     return message(record, key, body=payload(record), source=source, sequence=sequence)
 
 
-def _read_sender_attributes(record: Record) -> _Raw:
+def read_sender_attributes(record: Record) -> _Raw:
+    """Return the sender's attributes. The fields of removed envelopes replace them."""
     headers = field(record, "headers")
     attributes: _Raw = _read_headers(record, headers) if headers else {}
     attributes.update({name: (_read_attribute, value) for name, value in part(record, "messageAttributes").items()})
@@ -96,6 +87,7 @@ def _read_sender_attributes(record: Record) -> _Raw:
 
 
 def _read_transport_attributes(record: Record) -> _Raw:
+    """Return the transport's attributes. Senders can't choose any of them."""
     if "kinesis" in record:
         return {name: (_as_it_is, value) for name, value in part(record, "kinesis").items() if name != "data"}
     if field(record, "topic") is not None:

@@ -8,10 +8,9 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any, cast
 
-from onewrite.identity.attributes import message, read_attributes
+from onewrite.identity.attributes import Attributes, message, read_sender_attributes
 from onewrite.identity.record import (
     WHOLE_NUMBER,
-    Decode,
     OneMessage,
     ParseFloat,
     Record,
@@ -47,9 +46,15 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
     decode = decoder(parse_float)
 
     def identify(record: Record) -> Message:
-        if event := _read_binary_mode(record):
-            return _make_message(record, event, _data(record, event, decode))
-        return _make_structured_message(record, parse_body(record, decode))
+        event = _read_binary_mode(record)
+        if not event:
+            return _make_structured_message(record, parse_body(record, decode))
+        content_type = str(event.get("datacontenttype", "application/json"))  # the default is that of structured mode
+        media = content_type.partition(";")[0].strip().lower()
+        data = payload(record)
+        if data and media.endswith(("/json", "+json")):
+            data = parse_body(record, decode)
+        return _make_message(record, event, data)
 
     return identify
 
@@ -108,7 +113,7 @@ def _shorten_text(text: str) -> str:
 
 def _read_binary_mode(record: Record) -> dict[str, Any]:
     """Return the attributes of an event in binary mode, or an empty dict."""
-    attributes = read_attributes(record)
+    attributes = Attributes(record, read_sender_attributes)
     event: dict[str, Any] = {}
     content_type: Any = None
     for name in attributes:  # decode only the event's own attributes: the others can be malformed without harm
@@ -140,14 +145,6 @@ def _make_structured_message(record: Record, body: object) -> Message:
     event = dict(cast("Mapping[str, Any]", body))
     data, base64_data = event.pop("data", None), event.pop("data_base64", None)
     return _make_message(record, event, data if base64_data is None else binary(record, "its data_base64", base64_data))
-
-
-def _data(record: Record, event: Record, decode: Decode) -> Any:
-    """Return the body in binary mode. Without a content type it is JSON, as in structured mode."""
-    content_type = str(event.get("datacontenttype", "application/json"))
-    media = content_type.partition(";")[0].strip().lower()
-    data = payload(record)
-    return parse_body(record, decode) if data and media.endswith(("/json", "+json")) else data
 
 
 def _read_sequence(record: Record, event: Record) -> int | str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
-from onewrite.identity.attributes import message, read_attributes
+from onewrite.identity.attributes import Attributes, message, read_sender_attributes
 from onewrite.identity.record import (
     Record,
     Skip,
@@ -70,7 +70,8 @@ def _read_object_event(record: Record, body: Any) -> tuple[Record, Record, str]:
             raise refusal(record, "its S3 notification: expected exactly one record.")
         entry = part(record, "Records[0]", {"Records[0]": records[0]})
         return entry, part(record, "s3", entry), text(record, "its eventName", entry.get("eventName"))
-    return entry, entry, text(record, "its detail-type", read_attributes(record).get("detail-type"))
+    attributes = Attributes(record, read_sender_attributes)
+    return entry, entry, text(record, "its detail-type", attributes.get("detail-type"))
 
 
 def _format_sequencer(record: Record, sequencer: object) -> str:
