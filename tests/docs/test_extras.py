@@ -70,6 +70,7 @@ def test_missing_driver_is_an_import_error_naming_the_extra(
             (f"onewrite{name}", (*ON_AWS, *ON_MONGODB, *TOOLS))
             for name in ("", ".identity", ".aws_lambda", ".metrics", ".outbox")
         ],
+        ("onewrite.operate.app", (*ON_AWS, *ON_MONGODB, "mongomock", "moto")),
         ("onewrite.dynamodb", ON_MONGODB),
         ("onewrite.mongodb", ON_AWS),
     ],

@@ -5,17 +5,13 @@ from __future__ import annotations
 import importlib
 import io
 import re
-import subprocess
 import sys
-from functools import cache, wraps
-from typing import Any
 
 import pytest
 import typer
 import typer.main
 
 from onewrite.operate import main
-from onewrite.operate.app import app
 from onewrite.operate.report import is_plain
 
 REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
@@ -76,45 +72,7 @@ def test_wrong_arguments_return_2(arguments: list[str], complaint: str, capsys: 
     assert "\x1b" not in printed.err
 
 
-# Words of Typer, of click, and of the library by which Typer checks values.
-OF_OTHERS = re.compile(
-    "Usage:|Try '|Error:|Invalid value|No such|Missing|requires an argument|does not take|unexpected|[Ii]nput|valid|greater|not one of"
-)
-
-KEY = ("--key", "k")
-REQUIRED = {
-    "worker": ("a:b", "--queue-url", "u"),
-    "forget": (*KEY, "--message", "m"),
-    **dict.fromkeys(("inspect", "set-mark", "clear"), KEY),
-}
-
-
-def test_every_wrong_option_has_an_onewrite_message(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried, may_be_empty = 0, set[str]()
-    verbs = [command.callback for command in app.registered_commands if command.callback is not None]
-    for command, verb in zip(app.registered_commands, verbs, strict=True):
-        monkeypatch.setattr(command, "callback", wraps(verb)(lambda **_: None))  # what is right is not done
-    make_verbs: Any = typer.main.get_command
-    monkeypatch.setattr(
-        "typer.main.get_command", cache(make_verbs.__wrapped__)
-    )  # tests/conftest.py has made those that do something
-    for verb in verbs:
-        name = verb.__name__.replace("_", "-")
-        assert main([name, "--help"]) == 0
-        options = re.findall(r"^  (?:\[\w:]+\])?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
-        for option in [each for each in options if each not in ("--help", "--version")]:
-            wrong = ([option], [f"{option}=\x1bx"], [f"{option}x", "y"])
-            for arguments in wrong:
-                main([name, *arguments])
-                printed = capsys.readouterr()
-                assert not OF_OTHERS.search(printed.err), (arguments, printed.err)
-                assert "\x1b" not in printed.err
-                tried += 1
-            may_be_empty |= {f"{name} {option}"} if main([name, *REQUIRED.get(name, ()), f"{option}="]) == 0 else set()
-    assert tried > 200
-    assert may_be_empty == {"inspect --source", "forget --source", "set-mark --source"}
+def test_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "maybe")
     assert main(["worker", "a:b", "--queue-url", "u"]) == 2
     assert "ONEWRITE_WORKER_LEAN maybe: expected true or false." in capsys.readouterr().err
@@ -215,13 +173,3 @@ def test_output_is_plain_without_a_terminal_or_with_no_color(
     stream: io.StringIO, environ: dict[str, str], plain: bool
 ) -> None:
     assert is_plain(stream, environ) is plain
-
-
-def test_commands_do_not_import_drivers_before_use() -> None:
-    program = """
-import sys
-import onewrite.operate.app
-print(*sorted({name.split(".")[0] for name in sys.modules} & {"boto3", "botocore", "pymongo", "bson", "mongomock", "moto"}))
-"""
-    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{program}"]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"

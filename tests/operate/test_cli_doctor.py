@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import boto3
 import botocore.client
 import pytest
 from botocore.exceptions import ClientError
-from moto import mock_aws
 
 from onewrite import Applied, Event, Message, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
@@ -25,14 +23,8 @@ from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table, create_table_with_outbox
 
 DAY = 86_400
+pytestmark = pytest.mark.usefixtures("amazon")
 DENIED = Unread("the table orders", "An error occurred", "dynamodb:DescribeTable")
-
-
-@pytest.fixture(autouse=True)
-def _amazon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    with mock_aws():
-        yield
 
 
 @pytest.fixture
@@ -79,14 +71,10 @@ def orders():
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def shop(folder: Path) -> str:
     """The name of a module that has a store, and makes another one in a function."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "shop_of_stores.py").write_text(SHOP)
-    importlib.invalidate_caches()
-    yield "shop_of_stores"
-    sys.modules.pop("shop_of_stores", None)
+    (folder / "shop_of_stores.py").write_text(SHOP)
+    return "shop_of_stores"
 
 
 def test_doctor_calls_the_named_function_for_the_store(shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,12 +224,9 @@ class OurLambda:
 
 @pytest.mark.parametrize("ledger", ["SeenIds()", "InSequence(first=1)", "SeenIds(None)"])
 def test_default_setup_has_no_finding(
-    ledger: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ledger: str, queue: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As README, docs/ledgers.md and infra make it: queues of 4 and 14 days, five deliveries, six timeouts, TTL and the outbox's index."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "our_shop", raising=False)
     monkeypatch.setattr("onewrite.operate.doctor.function_client", lambda *_: OurLambda())
     boto3.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"VisibilityTimeout": "180"})
     client = boto3.client("dynamodb")
@@ -249,8 +234,8 @@ def test_default_setup_has_no_finding(
     setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
     client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
     imports = sorted({"Outbox", "Tombstones", ledger.partition("(")[0]})
-    (tmp_path / "our_shop.py").write_text(OURS.format(imports=", ".join(imports), ledger=ledger))
-    monkeypatch.syspath_prepend(str(tmp_path))
+    (folder / "our_shop.py").write_text(OURS.format(imports=", ".join(imports), ledger=ledger))
+    monkeypatch.syspath_prepend(str(folder))
     shop: Any = importlib.import_module("our_shop")
     for n in (1, 2):
         outcome = shop.orders.record(Message(f"m{n}", source="s", sequence=n), Key={"id": "o"}, emit=[Event("E", 1)])

@@ -7,19 +7,17 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.operate.stores import relay_of
-from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table_with_outbox
 
 MODULE = """
@@ -44,32 +42,21 @@ nothing = None
 
 
 @pytest.fixture(autouse=True)
-def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The log is not set up yet when the command begins, as in a process of its own. pytest has set it up in this one."""
-    handlers, level, set_up = logging.root.handlers[:], logging.root.level, logging.basicConfig
-
-    def anew(**options: Any) -> None:
-        logging.root.handlers.clear()
-        set_up(**options)
-
-    monkeypatch.setattr(logging, "basicConfig", anew)
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
+def _log_is_not_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process of its own. pytest has set it up in this one."""
+    monkeypatch.setattr(logging, "basicConfig", partial(logging.basicConfig, force=True))
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A module with a relay, and three pending events, one of which no broker takes."""
-    (tmp_path / "shop_relays.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    (folder / "shop_relays.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(folder))
     import shop_relays  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]  # noqa: PLC0415  # it was written just now
 
     for n, events in enumerate(([Event("Poison", {"n": 1})], [Event("A", 1), Event("B", 2)]), 1):
         shop_relays.orders.update_one(Message(f"m{n}"), {"_id": n}, {"$set": {"n": 1}}, upsert=True, emit=events)
-    yield shop_relays
-    del sys.modules["shop_relays"]
+    return shop_relays
 
 
 NAME = "shop_relays:relay"
@@ -191,15 +178,6 @@ def test_wrong_relay_arguments_return_2(
 # ---------------------------------------------------------------- a store that is named
 
 
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dummy")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "dummy")
-    with mock_aws():
-        yield
-
-
 def table() -> GuardedTable:
     """A table with an outbox that has an index."""
     client = boto3.client("dynamodb")
@@ -215,7 +193,7 @@ def paid(orders: GuardedTable) -> None:
     orders.update_item(Message("m1"), Key={"orderId": "o"}, UpdateExpression="REMOVE unpaid", emit=[Event("Paid", 1)])
 
 
-def test_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
+def test_table_is_relayed_to_a_queue_without_a_module(amazon: None) -> None:
     orders, sqs = table(), cast("Any", boto3.client("sqs"))
     url = sqs.create_queue(QueueName="told.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     paid(orders)
@@ -226,7 +204,7 @@ def test_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
 
 
 def test_operator_command_of_a_table_needs_no_target(
-    aws: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    amazon: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid(table())
     monkeypatch.setenv("ONEWRITE_RELAY", "nowhere_to_be_found:relay")  # less than what the command line says
@@ -250,7 +228,7 @@ def test_operator_command_of_a_table_needs_no_target(
     ],
 )
 def test_target_determines_service_region_and_endpoint(
-    aws: None, monkeypatch: pytest.MonkeyPatch, to: str, service: str, region: str | None, endpoint: str | None
+    amazon: None, monkeypatch: pytest.MonkeyPatch, to: str, service: str, region: str | None, endpoint: str | None
 ) -> None:
     made: list[tuple[Any, ...]] = []
     client = boto3.client
@@ -277,7 +255,7 @@ def test_target_determines_service_region_and_endpoint(
     ],
 )
 def test_missing_store_or_target_is_explained(
-    aws: None, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    amazon: None, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["relay", "--to", "https://q/1/2", *arguments]) == 2
     err = capsys.readouterr().err

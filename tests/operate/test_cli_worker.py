@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +46,8 @@ def plain(message):
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current directory with modules of a user's, none of which is imported yet."""
-    (tmp_path / "corner_shop.py").write_text(SHOP)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    yield tmp_path
-    sys.modules.pop("corner_shop", None)
+def _shop(folder: Path) -> None:
+    (folder / "corner_shop.py").write_text(SHOP)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,7 +12,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
-from moto import mock_aws
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
@@ -40,6 +38,7 @@ from onewrite.operate.doctor.reading import Question, Reader, read_module
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 
+pytestmark = pytest.mark.usefixtures("amazon")
 NOW = 1_790_000_000.0
 ACCOUNT = "123456789012"
 
@@ -67,13 +66,6 @@ class Without:
 
 def without(client: Any, *methods: str, error: Exception | None = None) -> Without:
     return Without(client, frozenset(methods), error or refusal())
-
-
-@pytest.fixture(autouse=True)
-def _amazon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    with mock_aws():
-        yield
 
 
 # --- SQS and Lambda ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,12 +78,8 @@ def __getattr__(name):
 
 
 @pytest.fixture(autouse=True)
-def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "shop_of_makers.py").write_text(SHOP)
-    yield
-    sys.modules.pop("shop_of_makers", None)
+def _module(folder: Path) -> None:
+    (folder / "shop_of_makers.py").write_text(SHOP)
 
 
 def test_function_without_arguments_is_called_for_its_result(

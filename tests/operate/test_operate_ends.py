@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ParamValidationError
-from moto import mock_aws
 
 from onewrite import Event, HighWaterMark, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table
-from tests.support.repairs import log_as_it_was
 
 ORDERS = ("--table", "orders", "--key", '{"id": "e"}')
 BAD_MODULES = {
@@ -34,12 +31,10 @@ BAD_MODULES = {
 
 
 @pytest.fixture(autouse=True)
-def _amazon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in {"DEFAULT_REGION": REGION, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    with mock_aws(), log_as_it_was():
-        create_table(boto3.client("dynamodb"), "orders")
-        yield
+def _table(amazon: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "dummy")
+    create_table(boto3.client("dynamodb"), "orders")
 
 
 @pytest.fixture
@@ -47,17 +42,6 @@ def store() -> GuardedTable:
     found = GuardedTable(boto3.client("dynamodb"), SeenIds(), table_name="orders")
     found.record(Message("m1"), Key={"id": "e"})
     return found
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = {*sys.modules}
-    yield tmp_path
-    for name in {*sys.modules} - before:
-        if name.startswith("bad_"):
-            del sys.modules[name]
 
 
 # --- modules of the user's ----------------------------------------------------------------------------------------------

@@ -18,18 +18,12 @@ from onewrite import HighWaterMark, InSequence, Message, MessageIds, SeenIds, To
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ledger import list_earlier_ledgers
 from onewrite.errors import OnewriteError
-from tests.support.repairs import Place, log_as_it_was, stand_in_place
+from tests.support.repairs import Place, stand_in_place
 
 START = 1_790_000_000.0
 DAY = 86_400.0
 SETS = ("messageIDs", "handled")
 SOURCES, PARTS = ("", "e", "a/b+c%", "s"), ((), ("stock",), ("p+q/", "r"))
-
-
-@pytest.fixture(autouse=True)
-def _log_as_it_was() -> Iterator[None]:
-    with log_as_it_was():
-        yield
 
 
 @pytest.fixture(params=["dynamodb", "mongodb"])
