@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
-from inspect import isawaitable
 from typing import Any
 
 import boto3
 import pytest
 
 from onewrite import Begun, ConfigurationError, InvalidUpdate, Message, Rejected, SeenIds, Tombstones
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, transact
+from onewrite.dynamodb import GuardedTable, transact
 from onewrite.dynamodb.values import typed_values
 from onewrite.testing import moto_table
 
@@ -25,49 +23,19 @@ SET: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValue
 KEY: dict[str, Any] = {"Key": {"id": "o-1"}}
 
 
-class Awaited:
-    """A client whose methods are awaited."""
-
-    def __init__(self, client: Any) -> None:
-        for name in ("update_item", "put_item", "get_item", "transact_write_items"):
-            setattr(self, name, self._awaited(getattr(client, name)))
-        self.meta = client.meta
-
-    def _awaited(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(**kwargs: Any) -> Any:
-            return method(**kwargs)
-
-        return call
-
-
 Open = Callable[[str, bool], Any]
 
 
-@pytest.fixture(params=["blocking", "awaited"])
-def open_store(request: pytest.FixtureRequest) -> Iterator[Open]:
+@pytest.fixture
+def open_store() -> Iterator[Open]:
     with moto_table("plain", key="id"), moto_table("typed", key="id"):
         client = boto3.client("dynamodb")
 
         def open_it(name: str, typed: bool) -> Any:
-            options: Any = {
-                "table_name": name,
-                "clock": lambda: NOW,
-                "tombstones": Tombstones(timedelta(days=1)),
-                "typed": typed,
-            }
-            if request.param == "blocking":
-                return GuardedTable(client, SeenIds(), **options)
-            awaited: Any = Awaited(client)
-            return AsyncGuardedTable(awaited, SeenIds(), **options)
+            more: Any = {"clock": lambda: NOW, "tombstones": Tombstones(timedelta(days=1)), "typed": typed}
+            return GuardedTable(client, SeenIds(), table_name=name, **more)
 
         yield open_it
-
-
-def result_of(value: Any) -> Any:
-    async def get() -> Any:
-        return await value
-
-    return asyncio.run(get()) if isawaitable(value) else value
 
 
 def as_typed(native: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,13 +54,12 @@ def run_story(store: Any, convert: Callable[[Mapping[str, Any]], Mapping[str, An
     """Call each verb of a store once or twice, and return the results."""
 
     def call(verb: str, *args: Any, **native: Any) -> Any:
-        return result_of(getattr(store, verb)(*args, **convert(native)))
+        return getattr(store, verb)(*args, **convert(native))
 
     def messages(*names: str) -> list[Message]:
         return [Message(name) for name in names]
 
     refused = {**KEY, **SET, "ConditionExpression": "n > :many", "ExpressionAttributeValues": {":n": 1, ":many": 99}}
-    send = transact if isinstance(store, GuardedTable) else atransact
     story = [
         call("put_item", Message("m1"), Item=ITEM),
         call("put_item", Message("m1"), Item=ITEM),
@@ -108,19 +75,10 @@ def run_story(store: Any, convert: Callable[[Mapping[str, Any]], Mapping[str, An
     begun = call("begin", Message("m7"), "charge", **KEY, **STEP)
     story += [call("open_steps", **KEY), call("update_item", Message("m7"), **KEY, **SET, finishes=begun)]
     story += [call("perform", Message("m8"), "charge", lambda _: "ch-1", then=lambda _: convert(SET), **KEY, **STEP)]
+    write = {**KEY, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
     for message in messages("m9", "m2"):
         story.append(
-            result_of(
-                send(
-                    message,
-                    [
-                        store.updating(
-                            **convert({**KEY, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}})
-                        ),
-                        store.recording(**convert({"Key": {"id": "o-2"}})),
-                    ],
-                )
-            )
+            transact(message, [store.updating(**convert(write)), store.recording(**convert({"Key": {"id": "o-2"}}))])
         )
     return [*story, call("delete_item", Message("m10"), **KEY, ReturnValues="ALL_OLD"), call("get_item", **KEY)]
 
@@ -171,7 +129,7 @@ def test_plain_value_is_refused(open_store: Open, value: Any) -> None:
         {**as_typed(KEY), "UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": value}},
     ):
         with pytest.raises(InvalidUpdate, match="isn't a typed value"):
-            result_of(store.update_item(Message("m1"), **native))
+            store.update_item(Message("m1"), **native)
 
 
 def test_only_a_low_level_client_accepts_typed_values() -> None:

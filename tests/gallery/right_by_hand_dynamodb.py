@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from onewrite import Applied, Deferred, InSequence, Message, Outcome, SeenIds
+from onewrite import Applied, Deferred, InSequence, Message, Outcome
 from onewrite.dynamodb import GuardedTable
 from tests.gallery.cases import NOW, added_item
 
@@ -19,46 +19,11 @@ C1 = {"id": "c1"}
 ABSENT = "attribute_not_exists(id)"
 
 
-def own_attribute_set(customers: Any) -> Handler:
-    """Each message sets an attribute of its own to the same value each time."""
-
-    def handle(message: Message) -> None:
-        customers.update_item(
-            Key=C1,
-            UpdateExpression="SET #entry = :n, balance = if_not_exists(balance, :none)",
-            ExpressionAttributeNames={"#entry": f"entry-{message.id}"},
-            ExpressionAttributeValues={":n": message.body["amount"], ":none": 0},
-        )
-
-    return handle
-
-
 def ids_in_the_condition(customers: Any) -> Handler:
     """The mark and its condition are in the write itself."""
 
     def handle(message: Message) -> None:
         _add_unless_seen(customers, "c1", message, message.body["amount"])
-
-    return handle
-
-
-def version_checked(customers: Any) -> Handler:
-    """It reads everything again after a conflict, and sees whether another delivery was first."""
-
-    def handle(message: Message) -> None:
-        while True:
-            customer = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {"balance": 0, "version": 0, "seen": []})
-            if message.id in customer["seen"]:
-                return
-            balance, version = customer["balance"] + message.body["amount"], customer["version"]
-            changed = {**C1, "balance": balance, "version": version + 1, "seen": [*customer["seen"], message.id]}
-            with suppress(_refusal(customers)):
-                customers.put_item(
-                    Item=changed,
-                    ConditionExpression="attribute_not_exists(id) OR version = :read",
-                    ExpressionAttributeValues={":read": version},
-                )
-                return
 
     return handle
 
@@ -135,23 +100,6 @@ def fenced_lease(customers: Any) -> Handler:
                 ConditionExpression="holder = :holder AND NOT contains(seen, :id)",
                 ExpressionAttributeValues=values,
             )
-
-    return handle
-
-
-def outbox_cleared_after_sending(stores: Mapping[str, Any]) -> Handler:
-    """A receipt stays in the entity until it is sent, and is sent under an id of its own."""
-    customers, receipts = GuardedTable(stores["customers"], SeenIds()), stores["receipts"]
-
-    def handle(message: Message) -> None:
-        values = {":n": message.body["amount"], ":receipt": {message.id}}
-        add = "ADD balance :n, outbox :receipt"
-        customers.update_item(message, Key=C1, UpdateExpression=add, ExpressionAttributeValues=values)
-        pending = stores["customers"].get_item(Key=C1, ConsistentRead=True)["Item"].get("outbox", ())
-        for receipt in sorted(pending):
-            receipts.put_item(Item={"id": receipt, "balance": 1})
-            sent = {":sent": {receipt}}
-            stores["customers"].update_item(Key=C1, UpdateExpression="DELETE outbox :sent", ExpressionAttributeValues=sent)
 
     return handle
 

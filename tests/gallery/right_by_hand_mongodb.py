@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -67,23 +67,6 @@ def inbox_in_a_transaction(customers: Any) -> Handler:
 
         with database.client.start_session() as session, suppress(DuplicateKeyError):
             session.with_transaction(write)
-
-    return handle
-
-
-def awaited_version_checked(customers: Any) -> Callable[[Message], Awaitable[None]]:
-    """As above, in a coroutine."""
-
-    async def handle(message: Message) -> None:
-        while True:
-            customer = await customers.find_one(C1)
-            if message.id in customer["seen"]:
-                return
-            balance, version = customer["balance"] + message.body["amount"], customer["version"]
-            changed = {**C1, "balance": balance, "version": version + 1, "seen": [*customer["seen"], message.id]}
-            replaced = await customers.replace_one({**C1, "version": version}, changed)
-            if replaced.matched_count:
-                return
 
     return handle
 

@@ -11,7 +11,7 @@ import pytest
 
 from onewrite import Message
 from tests.gallery import right_by_hand_dynamodb, right_by_hand_mongodb
-from tests.gallery.cases import Content, Worlds, awaited_balances, balances, contents, deposit
+from tests.gallery.cases import Content, Worlds, balances, contents, deposit
 
 ONE = (deposit(1),)
 TWO = (deposit(1), deposit(2))
@@ -33,14 +33,11 @@ class Work:
 
 
 DYNAMODB = {
-    "own_attribute_set": Work(observe=contents),
     "ids_in_the_condition": Work(),
-    "version_checked": Work(),
     "mark_in_a_transaction_with_a_token": Work(stores=("customers", "processed")),
     "put_before_it_is_deleted": Work(stores=MOVED, content=PENDING, observe=contents),
     "phases": Work(PHASES, content=PLACED),
     "fenced_lease": Work(ONE),
-    "outbox_cleared_after_sending": Work(ONE, stores=("customers", "receipts")),
     "parked_until_its_turn": Work(stores=("customers", "parked"), bounds={"deliveries": 1}),
 }
 MONGODB = {
@@ -49,13 +46,9 @@ MONGODB = {
     "added_by_a_pipeline": Work(),
     "inbox_in_a_transaction": Work(ONE, content=NEW),
 }
-ASYNC_MONGODB = {
-    "awaited_version_checked": Work(content=NEW, observe=awaited_balances),
-}
 GALLERY: list[tuple[str, ModuleType, Mapping[str, Work]]] = [
     ("dynamodb", right_by_hand_dynamodb, DYNAMODB),
     ("mongodb", right_by_hand_mongodb, MONGODB),
-    ("async mongodb", right_by_hand_mongodb, ASYNC_MONGODB),
 ]
 
 

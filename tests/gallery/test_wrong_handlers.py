@@ -15,7 +15,6 @@ from tests.gallery import (
     wrong_by_hand_mongodb,
     wrong_dynamodb,
     wrong_marks_dynamodb,
-    wrong_mongodb,
     wrong_on_both,
     wrong_steps_dynamodb,
 )
@@ -71,10 +70,6 @@ DYNAMODB = {
     "lease_outlived": Mistake({"c1": 20}),
     "side_effect_before_the_write": Mistake(({"c1": 10}, ["m1", "m1"]), observe=and_receipts),
 }
-MONGODB = {
-    "refusal_taken_for_a_duplicate": Mistake({"c1": 10}, messages=TWO),
-    "remembers_the_last_two_ids": Mistake({"c1": 1120}, messages=(*TWO, deposit(3))),
-}
 ONE_WORKER = {"concurrency": 1}
 TRANSFERRED_BACK = Mistake({"alice": 0, "bob": 10})
 CUSTOMER = {"customers": ({"id": "c1", "balance": 0, "version": 0, "seen": []},)}
@@ -90,8 +85,6 @@ MARKS = {
     "transaction_taken_for_a_guard": Mistake({"alice": -20, "bob": 20}),
     "token_taken_for_a_mark": Mistake({"c1": 20}),
     "token_of_the_customer": Mistake({"m1": 10}, TWO, ("entries",)),
-    "version_read_again_without_the_rest": Mistake({"c1": 100}, TWO, steps=5),
-    "cached_item": Mistake({"c1": 10}, TWO),
     "deferred_and_forgotten": Mistake({"c1": 10}, TWO),
     "highest_number_kept": Mistake({"c1": 100}, TWO, bounds=ALL_DEPOSITS, reason=BROKEN),
 }
@@ -114,7 +107,6 @@ GALLERY: list[tuple[str, ModuleType, Mapping[str, Mistake]]] = [
     ("dynamodb", wrong_on_both, ON_BOTH),
     ("mongodb", wrong_on_both, ON_BOTH),
     ("dynamodb", wrong_dynamodb, DYNAMODB),
-    ("mongodb", wrong_mongodb, MONGODB),
     ("dynamodb", wrong_marks_dynamodb, MARKS),
     ("dynamodb", wrong_steps_dynamodb, STEPS),
     ("mongodb", wrong_by_hand_mongodb, DEFAULT_SET),

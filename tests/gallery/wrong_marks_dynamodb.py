@@ -59,52 +59,6 @@ def token_of_the_customer(entries: Any) -> Handler:
     return handle
 
 
-def version_read_again_without_the_rest(customers: Any) -> Handler:
-    """After a conflict it takes the new version from the refusal, and writes the old balance with it."""
-
-    def handle(message: Message) -> None:
-        customer = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {"balance": 0, "version": 0, "seen": set()})
-        if message.id in customer["seen"]:
-            return
-        version = customer["version"]
-        while version is not None:
-            version = _conflict(customers, message, customer["balance"] + message.body["amount"], int(version))
-
-    return handle
-
-
-def _conflict(customers: Any, message: Message, balance: int, version: int) -> int | None:
-    """Write the balance. The result is None, or the version that is there instead of the one that was read."""
-    try:
-        customers.update_item(
-            Key=C1,
-            UpdateExpression="SET balance = :balance, version = :next ADD seen :ids",
-            ConditionExpression="attribute_not_exists(id) OR version = :read",
-            ExpressionAttributeValues={":balance": balance, ":next": version + 1, ":read": version, ":ids": {message.id}},
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-        )
-    except customers.meta.client.exceptions.ConditionalCheckFailedException as refusal:
-        return int(refusal.response["Item"]["version"]["N"])
-    return None
-
-
-def cached_item(customers: Any) -> Handler:
-    """It keeps what it has read, to save a read for each message. Two messages change copies of it that do not know each other."""
-    cache: dict[str, Any] = {}
-
-    def handle(message: Message) -> None:
-        if "c1" not in cache:
-            cache["c1"] = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {**C1, "balance": 0, "seen": []})
-        customer = cache["c1"]
-        if message.id not in customer["seen"]:
-            balance = int(customer["balance"]) + message.body["amount"]
-            changed = {**C1, "balance": balance, "seen": [*customer["seen"], message.id]}
-            customers.put_item(Item=changed)
-            cache["c1"] = changed
-
-    return handle
-
-
 def deferred_and_forgotten(customers: Any) -> Handler:
     """It returns an outcome of its own. So the queue deletes a message that was to wait for an earlier one."""
     guarded = GuardedTable(customers, InSequence())
