@@ -239,7 +239,12 @@ class Passes:
         report, lanes = progress.report, progress.lanes
         try:
             while (yield from self._find(progress)):
-                yield from self._publish_next(progress)
+                if report.error is None:  # the last call succeeded, or this is the first call
+                    progress.silent_since = self._clock()
+                if not self._is_over(until):
+                    silent_until = progress.silent_since + _MAX_SILENCE
+                    report.error = yield from self._try_publishing(lanes, min(until, silent_until))
+                progress.is_last = self._is_over(until)
                 yield from self._settle_all(progress)
                 for lane in lanes:
                     if progress.is_last or not lane.has_next:
@@ -271,7 +276,11 @@ class Passes:
             match item:
                 case Box():
                     progress.has_read, progress.failure = True, None
-                    self._take(progress, item)
+                    name = self._boxes.canonical(item.entity)
+                    if name in self._passed_over:  # the database recently refused to change the entity
+                        self._note_pending(report, item.events)
+                    elif all(self._boxes.canonical(lane.box.entity) != name for lane in lanes):
+                        lanes.append(EntityLane(item))
                 case Broken():
                     self._pass_over(progress, item)
                 case None:
@@ -282,14 +291,6 @@ class Passes:
                     pass
         return bool(lanes)
 
-    def _take(self, progress: _Progress, box: Box) -> None:
-        """Take the entity into the pass, unless the pass has it already, or the database recently refused to change it."""
-        name = self._boxes.canonical(box.entity)
-        if name in self._passed_over:
-            self._note_pending(progress.report, box.events)
-        elif all(self._boxes.canonical(lane.box.entity) != name for lane in progress.lanes):
-            progress.lanes.append(EntityLane(box))
-
     def _pass_over(self, progress: _Progress, broken: Broken) -> None:
         """Report an unreadable entity, which doesn't block the others. If no entity is readable, the pass fails."""
         self._note_broken(progress.report, broken)
@@ -298,15 +299,6 @@ class Passes:
         else:
             progress.report.complete = False
             progress.failure = None if progress.has_read else broken.error
-
-    def _publish_next(self, progress: _Progress) -> Flow[None]:
-        """Publish the next event of each entity, unless the time is up."""
-        if progress.report.error is None:  # the last call succeeded, or this is the first call
-            progress.silent_since = self._clock()
-        if not self._is_over(progress.until):
-            until = min(progress.until, progress.silent_since + _MAX_SILENCE)
-            progress.report.error = yield from self._try_publishing(progress.lanes, until)
-        progress.is_last = self._is_over(progress.until)
 
     def _try_publishing(self, lanes: Sequence[EntityLane], until: float) -> Flow[Exception | None]:
         """Publish the next event of each entity. Return the error if every call failed.

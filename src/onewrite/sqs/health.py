@@ -89,21 +89,16 @@ class Journal:
             text = "%s: on_outcome raised %s. The message is unaffected, but its metrics are incomplete"
             log(WARNING, text, self._name, type(error).__name__)
 
-    def _ending(self, message: QueueMessage) -> str:
-        """Return a sentence about the last delivery before the dead-letter queue, or an empty string."""
-        queue = self._queue
-        if queue.max_receives is None or message.receives < queue.max_receives:
-            return ""
-        target = printable(queue.dead_letter_queue)
-        return f" This was the last delivery, {message.receives} of {queue.max_receives}: the queue moves the message to {target}."
-
     def log_return(self, message: QueueMessage, reason: Reason) -> None:
         """Log that an unsettled message left the worker, so that the log names each message that ends in a dead-letter queue.
 
         A message that was never processed is named by its SQS ID only.
         """
         message.is_returned = True
-        ending = self._ending(message)
+        ending, receives, limit = "", message.receives, self._queue.max_receives
+        if limit is not None and receives >= limit:
+            target = printable(self._queue.dead_letter_queue)
+            ending = f" This was the last delivery, {receives} of {limit}: the queue moves the message to {target}."
         level = WARNING if ending or reason in _NOTABLE else INFO if message.failure else DEBUG
         text = f"{message.failure or format_name(message)}; {reason.value}.{ending}"
         self._log(level, text, message.failure, last_delivery=bool(ending))

@@ -158,7 +158,11 @@ class SqsQueue:
         for pause in _PAUSES[:max_attempts]:
             if pause:
                 self._sleep(pause)
-            answer = self._try_batch(method, retries)
+            try:
+                answer = getattr(self._client, method)(QueueUrl=self.url, Entries=retries)
+            except (BotoCoreError, ClientError) as error:
+                self._log_or_raise(error)
+                continue
             is_refused = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
             refusals += [entry for entry in retries if is_refused.get(entry["Id"])]
             retries = [entry for entry in retries if is_refused.get(entry["Id"]) is False]
@@ -169,13 +173,6 @@ class SqsQueue:
             text = "%s: %s failed for %s of %s messages. SQS might redeliver them, which does no harm"
             log(WARNING, text, self.url, method, len(failures), len(entries))
         return failures
-
-    def _try_batch(self, method: str, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        try:
-            return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # a client's methods have no types
-        except (BotoCoreError, ClientError) as error:
-            self._log_or_raise(error)
-            return {"Failed": entries}
 
     def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
         if not is_passing(error):

@@ -365,9 +365,21 @@ class WorkerState:
             case _ if self.is_stopping:
                 self._leave_with_group(message, Reason.STOPPING, 0)
             case Busy(until=until):
-                self._wait_for_step(message, wait_for_lease(until, result.clock()), now)
+                seconds = wait_for_lease(until, result.clock())
+                hidden_for = extension(ceil(seconds), now - message.since)
+                if seconds <= min(_MAX_BUSY, hidden_for) and self._has_room(message):
+                    self._deferrals.wait(message, now + seconds)
+                else:
+                    self._leave_with_group(message, Reason.BUSY, hidden_for)
             case answer:
-                self._defer(message, result, answer.expected if isinstance(answer, Deferred) else None, now)
+                expected = answer.expected if isinstance(answer, Deferred) else None
+                source, sequence = _read_source_and_sequence(result)
+                if self._deferrals.note_try(message, source, expected, now):
+                    self._lines.make_ready(message)
+                elif now < message.deferred_since + PATIENCE and self._has_room(message):
+                    self._deferrals.add(message, source, sequence, now)
+                else:
+                    self._leave_with_group(message, Reason.DEFERRED, self._pause(message.receives))
 
     def take_overdue(self, now: float) -> list[Load]:
         """Return newly overdue loads, after returning their messages to the queue."""
@@ -385,22 +397,6 @@ class WorkerState:
         """Make deferred messages ready if their pause has ended."""
         for message in self._deferrals.take_due(now):
             self._lines.make_ready(message)
-
-    def _defer(self, message: QueueMessage, result: Result, expected: object, now: float) -> None:
-        source, sequence = _read_source_and_sequence(result)
-        if self._deferrals.note_try(message, source, expected, now):
-            self._lines.make_ready(message)
-        elif now < message.deferred_since + PATIENCE and self._has_room(message):
-            self._deferrals.add(message, source, sequence, now)
-        else:
-            self._leave_with_group(message, Reason.DEFERRED, self._pause(message.receives))
-
-    def _wait_for_step(self, message: QueueMessage, seconds: float, now: float) -> None:
-        hidden_for = extension(ceil(seconds), now - message.since)
-        if seconds <= min(_MAX_BUSY, hidden_for) and self._has_room(message):
-            self._deferrals.wait(message, now + seconds)
-        else:
-            self._leave_with_group(message, Reason.BUSY, hidden_for)
 
     def _has_room(self, message: QueueMessage) -> bool:
         """Whether there is room to keep the message, with the rest of its group."""
