@@ -17,8 +17,7 @@ from onewrite.dynamodb.values import typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.benchmarks.measure import Contender, Plan, Row, fresh_messages, ratio, take_turns
-from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
-from tests.benchmarks.speed_mongodb import BUSINESS as MONGODB_UPDATE
+from tests.benchmarks.orders import DYNAMODB_UPDATE, MONGODB_UPDATE
 from tests.engines.stores import create_table, create_table_with_outbox
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from tests.benchmarks.measure import (
     ratio,
     take_turns,
 )
-from tests.benchmarks.speed_dynamodb import BUSINESS, TABLE, orders
+from tests.benchmarks.orders import DYNAMODB_UPDATE, TABLE, orders
 from tests.support.batches import sqs_record
 
 _BATCH = 10
@@ -46,10 +46,10 @@ def _duel(plan: Plan, client: Any, table: Any, what: str) -> Duel:
     lean = GuardedTable(client, HighWaterMark(), table_name=TABLE, lean=True)
 
     def ours(key: Callable[[int], str]) -> Contender:
-        return lambda turn: lean.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
+        return lambda turn: lean.update_item(messages[turn], Key={"id": key(turn)}, **DYNAMODB_UPDATE)
 
     def plain(key: Callable[[int], str]) -> Contender:
-        return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
+        return lambda turn: table.update_item(Key={"id": key(turn)}, **DYNAMODB_UPDATE)
 
     own_ours, own_plain = _with_own_entities(what, ours), _with_own_entities(what, plain)
     return Duel(f"HighWaterMark, lean, {what}", "unguarded, Table", own_ours, own_plain, 0.42 if what == "time" else None)
@@ -78,7 +78,7 @@ def _batches(client: Any, name: str, *, lean: bool) -> Contender:
 
     @sqs_handler(json_body(id="id"))
     def handler(message: Message) -> Outcome:
-        return table.update_item(message, Key={"id": f"{name}-{message.id[-1]}"}, **BUSINESS)
+        return table.update_item(message, Key={"id": f"{name}-{message.id[-1]}"}, **DYNAMODB_UPDATE)
 
     def batch(turn: int) -> object:
         records = [

@@ -9,7 +9,6 @@ import pytest
 
 from tests.chaos.report import verdict
 from tests.chaos.rounds import WRONG, Result
-from tests.chaos.soak import Sample, growth
 from tests.chaos.traffic import KINDS, Source, Traffic, damage
 from tests.chaos.witness import Copy, Harm, Witness, bodies_of
 
@@ -106,9 +105,3 @@ def test_control_that_loses_nothing_fails_the_run() -> None:
     (line,), code = verdict([result(must_lose=True)])
     assert code == 1
     assert "could not have seen a loss" in line
-
-
-def test_growth_of_a_process_is_named() -> None:
-    start = [Sample(10, 3, 2)] * 10  # everything is imported
-    assert growth([*start, *[Sample(100, 20, 5)] * 90]) == []
-    assert growth([*start, *[Sample(100 + n, 20, 5) for n in range(90)]]) == ["memory grew from 104 to 184"]

@@ -12,18 +12,24 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from onewrite import Message, SeenIds
-from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import typed_values
 from onewrite.testing.servers.engines import Dynoxide, dynamo_client, dynamo_resource
 from onewrite.testing.servers.process import find_dynoxide
+from tests.benchmarks.orders import DYNAMODB_UPDATE as BUSINESS
+from tests.benchmarks.orders import TABLE
 from tests.benchmarks.peers.bills import DynamoDBProxy
 from tests.benchmarks.peers.libraries import RECORDS, idemkit_on_dynamodb, powertools
-from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Unmeasured, Way, Writers
-from tests.benchmarks.speed_dynamodb import BUSINESS, SET_BY_HAND, TABLE
+from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Unmeasured, Way
 from tests.engines.stores import create_table
 
 PROCESSED_TABLE = "processed"
+_SET_BY_HAND: dict[str, Any] = {
+    "UpdateExpression": "SET #status=:status ADD shipments :one, #seen :ids",
+    "ConditionExpression": "NOT contains(#seen, :id)",
+    "ExpressionAttributeNames": {"#status": "status", "#seen": "messageIDs"},
+    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+}
 _DAY = 86_400
 _MOST_AT_ONCE = 25  # that BatchWriteItem takes
 _REFUSALS = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException"})
@@ -65,12 +71,6 @@ class OnDynamoDB:
             idemkit_on_dynamodb(endpoint, stack, plainly),
             Way("`TransactWriteItems` with a processed table", _transaction(client)),
         ]
-
-    def writers(self, port: int, stack: ExitStack, ledger: Ledger) -> Writers:
-        client = dynamo_client(f"http://127.0.0.1:{port}")
-        stack.callback(client.close)
-        store = GuardedTable(client, ledger, table_name=TABLE)
-        return Writers(_write_guarded(store), _fold(store), _transaction(client))
 
     def create(self, entities: Iterable[str], text: str = "") -> None:
         puts: list[Any] = [{"PutRequest": {"Item": typed_values({"id": entity, "text": text})}} for entity in entities]
@@ -124,7 +124,7 @@ def _by_hand(table: Any) -> Deliver:
         identity = messages[0].id
         all_values = {**values, ":id": identity, ":ids": {identity}}
         return _unless_refused(
-            lambda: table.update_item(Key={"id": entity}, ExpressionAttributeValues=all_values, **SET_BY_HAND)
+            lambda: table.update_item(Key={"id": entity}, ExpressionAttributeValues=all_values, **_SET_BY_HAND)
         )
 
     return deliver

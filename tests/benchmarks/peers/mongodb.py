@@ -11,13 +11,13 @@ from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import Message, SeenIds
-from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
+from tests.benchmarks.orders import DURABLE
+from tests.benchmarks.orders import MONGODB_UPDATE as BUSINESS
 from tests.benchmarks.peers.bills import MongoDBProxy
 from tests.benchmarks.peers.libraries import idemkit_on_mongodb
-from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Unmeasured, Way, Writers
-from tests.benchmarks.speed_mongodb import BUSINESS, DURABLE
+from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Unmeasured, Way
 
 PROCESSED_COLLECTION = "processed"
 
@@ -53,11 +53,6 @@ class OnMongoDB:
             Way("a processed collection first, no transaction", _processed_first(client)),
             Way("transaction with a processed collection", _transaction(client)),
         ]
-
-    def writers(self, port: int, stack: ExitStack, ledger: Ledger) -> Writers:
-        client: MongoClient[dict[str, Any]] = stack.enter_context(MongoClient(_uri(port)))
-        store = GuardedCollection(client.shop.orders, ledger)
-        return Writers(_write_guarded(store), _fold(store), _transaction(client))
 
     def create(self, entities: Iterable[str], text: str = "") -> None:
         self._orders.insert_many([{"_id": entity, "text": text} for entity in entities])

@@ -1,4 +1,4 @@
-"""onewrite beside the other ways to handle a message that comes at least once: one run, a table and a plot, and what a fold saves."""
+"""onewrite beside the other ways to handle a message that comes at least once: one run, a table and a plot."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from tests.benchmarks.measure import Plan, Row
-from tests.benchmarks.peers import folds
+from tests.benchmarks.measure import Plan
 from tests.benchmarks.peers.dynamodb import OnDynamoDB
 from tests.benchmarks.peers.mongodb import OnMongoDB
 from tests.benchmarks.peers.plot import picture
@@ -23,7 +22,7 @@ PICTURE = "peers.svg"
 _PACKAGES = ("boto3", "pymongo", "aws-lambda-powertools", "idemkit")
 
 
-def results(plan: Plan) -> Iterator[Row | Section]:
+def results(plan: Plan) -> Iterator[Section]:
     away, load_before, spread = f"{2000 * DISTANCE:g} ms", _load(), 0.0
     results_of: dict[str, list[Result]] = {}
     with ExitStack() as stack:
@@ -37,7 +36,6 @@ def results(plan: Plan) -> Iterator[Row | Section]:
         )
         plot = f"![The time of a fresh message by each way, on loopback and {away} away]({PICTURE})"
         yield Section("peers", f"{about}\n\n{plot}\n\n{tables(results_of, away)}", {PICTURE: picture(results_of, away)})
-        yield from folds.results(engines, plan)
 
 
 def machine() -> str:

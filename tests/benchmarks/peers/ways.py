@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from onewrite import Message
-from onewrite.core.ledgers import Ledger
 from tests.benchmarks.peers.bills import Bill
 
 FOLD_SIZE = 10
@@ -42,14 +41,6 @@ class Unmeasured:
     why: str
 
 
-class Writers(NamedTuple):
-    """One message a write, a fold of several, and a transaction with a mark among the processed messages."""
-
-    single: Deliver
-    fold: Deliver
-    transaction: Deliver
-
-
 class Proxy(Protocol):
     port: int
 
@@ -66,8 +57,6 @@ class Engine(Protocol):
     def ways(self, port: int, stack: ExitStack) -> list[Way | Unmeasured]:
         """All that compete, the unguarded one first. What they open on this port, the stack closes."""
         ...
-
-    def writers(self, port: int, stack: ExitStack, ledger: Ledger) -> Writers: ...
 
     def create(self, entities: Iterable[str], text: str = "") -> None: ...
 
