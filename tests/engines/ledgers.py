@@ -21,10 +21,4 @@ LEDGERS: dict[str, AnyLedger] = {
 UNCOUNTED = {name: ledger for name, ledger in LEDGERS.items() if not isinstance(ledger, InSequence)}
 
 ledgers = pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
-# For tests of seconds: one ledger of each kind is shown to everybody, and the others in CI.
-_FIRST = {"SeenIds", "HighWaterMark"}
-ledgers_slowly = pytest.mark.parametrize(
-    "ledger",
-    [pytest.param(ledger, id=name, marks=[] if name in _FIRST else [pytest.mark.slow]) for name, ledger in LEDGERS.items()],
-)
 uncounted_ledgers = pytest.mark.parametrize("ledger", UNCOUNTED.values(), ids=UNCOUNTED)

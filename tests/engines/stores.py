@@ -6,22 +6,20 @@ both show. Everything here can be sent to another process.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import MongoClient
 
 from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.core.clock import random_name
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod, dynamo_client
 from tests.support.seams import name_calls
 
@@ -163,20 +161,6 @@ class Store:
             yield lambda message, entity: table.update_item(message, **addition(message, entity))
             client.close()
 
-    @asynccontextmanager
-    async def aopen(self, attempts: Callable[[], str] = random_name) -> AsyncIterator[Callable[[Message, str], Any]]:
-        """The same for tasks."""
-        if self.engine == "mongod":
-            async with AsyncMongoClient[dict[str, Any]](self.address) as mongo:
-                collection = AsyncGuardedCollection(mongo.test[self.place], self.ledger)
-                yield lambda message, entity: collection.update_one(
-                    message, {"_id": entity}, increment(message), upsert=True
-                )
-        else:
-            async with async_dynamo(self.address, max_pool_connections=64) as client:
-                table = name_calls(AsyncGuardedTable(client, self.ledger, table_name=self.place), attempts)
-                yield lambda message, entity: table.update_item(message, **addition(message, entity))
-
     def state(self, entity: str = "e") -> State:
         if self.engine == "mongod":
             with MongoClient[dict[str, Any]](self.address) as mongo:
@@ -231,14 +215,6 @@ def async_dynamo(endpoint: str, **config: Any) -> Any:
         aws_secret_access_key="dummy",  # the engine asks for any
         config=AioConfig(**config),
     )
-
-
-def numbered_attempts(process: int) -> Callable[[], str]:
-    """Names of the calls of one process, of which no two have the same token.
-
-    Of random ones two do once in 2^24, and among a thousand calls on one entity that is seen now and then: as a second `Applied`.
-    """
-    return partial(next, map(f"attempt {process}-{{}}".format, itertools.count()))
 
 
 def applied(verdicts: Sequence[Verdict]) -> Counter[str]:

@@ -1,11 +1,8 @@
-"""MongoDB: several messages in one write, as only a real server shows it: races, lost answers, large documents, transactions."""
+"""MongoDB: several messages in one write, as only a real server shows it: lost answers, large documents, transactions."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -20,7 +17,6 @@ from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault
 
 Documents = Collection[dict[str, Any]]
-THREADS, MESSAGES = 8, 120
 MB = 1024 * 1024
 
 
@@ -38,35 +34,6 @@ def adding(entity: str = "e", **native: Any) -> Callable[[list[Message]], dict[s
 
 def kinds(outcomes: Sequence[Outcome]) -> list[type[Outcome]]:
     return [type(outcome) for outcome in outcomes]
-
-
-# --- races ------------------------------------------------------------------------------------------------------------
-
-
-def deliver(guarded: GuardedCollection, seed: int) -> list[str]:
-    """All messages in batches that overlap those of others, until each is settled. The ids of those that this call applied."""
-    choice, applied, left = random.Random(seed), list[str](), messages(*range(1, MESSAGES + 1))
-    while left:
-        batch = left[: choice.randint(1, 12)]
-        choice.shuffle(batch)
-        outcomes = guarded.fold(batch, adding())
-        applied += [outcome.message.id for outcome in outcomes if isinstance(outcome, Applied)]
-        settled = {outcome.message.id for outcome in outcomes if outcome.settled}
-        left = [message for message in left if message.id not in settled]
-    return applied
-
-
-@pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
-def test_overlapping_folds_from_threads_apply_each_message_once(collection: Documents, ledger: AnyLedger) -> None:
-    guarded = GuardedCollection(collection, ledger)
-    with ThreadPoolExecutor(THREADS) as pool:
-        applied = Counter(name for names in pool.map(lambda seed: deliver(guarded, seed), range(THREADS)) for name in names)
-    state, every = mongo_state(collection), [message.id for message in messages(*range(1, MESSAGES + 1))]
-    assert state.n == MESSAGES
-    assert sorted(state.effects) == sorted(every)
-    assert applied == dict.fromkeys(every, 1)
-    if isinstance(ledger, InSequence):
-        assert state.effects == every
 
 
 # --- the write itself -------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -27,7 +26,6 @@ from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.lean.routes import Routes
 from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
-from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import State, addition, create_table, dynamo_state
 from tests.support.garbling import GARBLES, Garbling, Listening, heads, with_header
 from tests.support.seams import goes_by_client, idle_connections
@@ -187,19 +185,6 @@ def test_unreadable_response_is_retried_once_without_a_second_effect(
     assert garbling.operations == ["UpdateItem"] * 2
     assert isinstance(add(lean), Duplicate)
     assert state() == State(1, ["m-1"])
-
-
-@ledgers
-def test_late_response_is_recognized_with_every_ledger(
-    garbling: Garbling, table: str, ledger: AnyLedger, state: Callable[[], State]
-) -> None:
-    client = dynamo_client(garbling.endpoint, read_timeout=0.2, retries={"total_max_attempts": 3})
-    answered = threading.Event()
-    garbling.garble = lambda answer: answer if answered.wait(10) else None
-    assert add(GuardedTable(client, ledger, table_name=table, lean=True)) == Applied(M1, retried=True)
-    answered.set()
-    assert state() == State(1, ["m-1"])
-    client.close()
 
 
 def test_read_is_repeated_if_response_is_lost(lean: GuardedTable, garbling: Garbling) -> None:

@@ -5,16 +5,13 @@ The write adds 1 each time it is applied, so an effect that is applied by both t
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
+from botocore.exceptions import ClientError, ConnectionClosedError
 from botocore.retries.quota import RetryQuota
 from botocore.retries.standard import ExponentialBackoff
 
@@ -34,7 +31,7 @@ from onewrite import (
 )
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import dynamo_client, dynamo_resource
-from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers, ledgers_slowly
+from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers
 from tests.engines.stores import State, addition, dynamo_state
 from tests.support.proxy import Fault, FaultProxy
 
@@ -196,46 +193,6 @@ def test_write_is_recognized_if_response_is_lost_between_conflicts(
     fault_proxy.plan(Fault.CONFLICT, Fault.RESET, Fault.CONFLICT)
     assert add(plain(SeenIds())) == Applied(M1, retried=True)
     assert state() == (1, ["m-1"])
-
-
-FAULTS = {Fault.DROP_REQUEST: 0.1, Fault.DROP_ANSWER: 0.15, Fault.RESET: 0.1, Fault.ERROR_500_AFTER: 0.15}
-
-
-@pytest.mark.parametrize("lean", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["client", "lean"])
-@ledgers_slowly
-@pytest.mark.few(1)
-def test_effects_of_threads_are_exact_under_random_faults(
-    fault_proxy: FaultProxy, table: str, ledger: AnyLedger, state: Callable[[], State], *, lean: bool
-) -> None:
-    """Each thread has a source of its own; a call that raises is a delivery to come again, as is every third one."""
-    client = dynamo_client(fault_proxy.endpoint, retries={"total_max_attempts": 2}, max_pool_connections=8)
-    guarded = GuardedTable(client, ledger, table_name=table, lean=lean)
-    fault_proxy.chance(random.Random(17), FAULTS | {Fault.THROTTLE: 0.05, Fault.CONFLICT: 0.05})
-    with ThreadPoolExecutor(8) as pool:
-        outcomes = [seen for done in pool.map(lambda n: _in_order(guarded, n, 20), range(8)) for seen in done]
-    client.close()
-    expected = {f"{source}-{n}" for source in range(8) for n in range(1, 21)}
-    assert sorted(state().effects) == sorted(expected)
-    assert state().n == len(expected)
-    settled = {seen.message.id for seen in outcomes if seen.settled}
-    assert settled == expected
-    said = Counter(seen.message.id for seen in outcomes if isinstance(seen, Applied))
-    assert max(said.values()) == 1
-    assert set(fault_proxy.past_faults) >= set(FAULTS)
-
-
-def _in_order(table: GuardedTable, source: int, count: int) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    for n in range(1, count + 1):
-        message = Message(f"{source}-{n}", source=str(source), sequence=n)
-        for again in itertools.count():
-            try:
-                outcomes.append(add(table, message))
-            except (BotoCoreError, ClientError):
-                continue
-            if n % 3 or again:
-                break
-    return outcomes
 
 
 @lost

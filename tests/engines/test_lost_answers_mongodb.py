@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Protocol
 
 import pytest
 from pymongo import MongoClient, common
 from pymongo.collection import Collection
-from pymongo.errors import AutoReconnect, PyMongoError
+from pymongo.errors import AutoReconnect
 
 from onewrite import Answer, Applied, Begun, Busy, Duplicate, HighWaterMark, Message, Outcome, SeenIds, Superseded
 from onewrite.mongodb import GuardedCollection
-from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly
+from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import increment, mongo_state
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault
@@ -123,39 +120,6 @@ def test_write_is_recognized_if_another_message_follows_the_lost_response(
     outcome = guard(HighWaterMark(), True).update_one(M1, {"_id": "e"}, increment(M1))
     assert isinstance(outcome, Applied)
     assert mongo_state(existing) == (2, ["m-1", "m-2"])
-
-
-@pytest.mark.parametrize("retry", [True, False], ids=["retryable", "plain"])
-@ledgers_slowly
-@pytest.mark.few(1)
-def test_effects_of_threads_are_exact_under_random_faults(
-    guard: Guard, ledger: AnyLedger, retry: bool, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
-) -> None:
-    """Each thread has a source of its own; a call that raises is a delivery to come again, as is every message."""
-    collection = guard(ledger, retry)
-    mongo_proxy.chance(random.Random(4), {Fault.DROP_REQUEST: 0.1, Fault.DROP_ANSWER: 0.2, Fault.RESET: 0.1})
-    with ThreadPoolExecutor(8) as pool:
-        outcomes = [seen for done in pool.map(lambda n: _in_order(collection, n, 15), range(8)) for seen in done]
-    expected = sorted(f"{source}-{n}" for source in range(8) for n in range(1, 16))
-    state = mongo_state(existing, "new")
-    assert sorted(state.effects) == expected
-    assert state.n == len(expected)
-    assert max(Counter(seen.message.id for seen in outcomes if isinstance(seen, Applied)).values()) == 1
-    assert set(mongo_proxy.past_faults) == {Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET}
-
-
-def _in_order(collection: GuardedCollection, source: int, count: int) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    for n in range(1, count + 1):
-        message = Message(f"{source}-{n}", source=str(source), sequence=n)
-        answers = 0
-        while answers < 2:
-            try:
-                outcomes.append(collection.update_one(message, {"_id": "new"}, increment(message), upsert=True))
-            except PyMongoError:
-                continue
-            answers += 1
-    return outcomes
 
 
 # ---------------------------------------------------------------- steps

@@ -1,4 +1,4 @@
-"""The outbox and its relays on real engines: the sparse index, doorbells, and many writers and relays at a time."""
+"""The outbox and its relays on real engines: the sparse index, doorbells, and entities that a relay cannot read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import asyncio
 import itertools
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -172,77 +170,6 @@ def _stream_records(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> l
         records += streams.get_records(ShardIterator=iterator["ShardIterator"])["Records"]
     streams.close()
     return records
-
-
-# --- many at a time ------------------------------------------------------------------------------------------------------
-
-ENTITIES, WRITERS, EACH = 5, 4, 30
-
-
-class Witness:
-    """A broker that keeps, for each source, which numbers came when, and how many copies."""
-
-    def __init__(self) -> None:
-        self.first: dict[str, list[int]] = defaultdict(list)
-        self.bodies: dict[tuple[str, int], str] = {}
-        self.copies = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, events: list[Outgoing]) -> None:
-        with self._lock:
-            for event in events:
-                if event.sequence in self.first[event.source]:
-                    assert self.bodies[event.source, event.sequence] == event.body
-                    self.copies += 1
-                else:
-                    self.first[event.source].append(event.sequence)
-                    self.bodies[event.source, event.sequence] = event.body
-
-
-@contextmanager
-def _store(engine: str, request: pytest.FixtureRequest) -> Iterator[tuple[Any, Callable[[int], None]]]:
-    """A store, and a function that emits by message number n."""
-    if engine == "mongod":
-        collection: Collection[dict[str, Any]] = request.getfixturevalue("collection")
-        documents = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop/orders"))
-
-        def emit(n: int) -> None:
-            query = {"_id": f"e{n % ENTITIES}"}
-            outcome = documents.update_one(
-                Message(f"m{n}"), query, {"$inc": {"n": 1}}, upsert=True, emit=[Event("Added", n)]
-            )
-            assert isinstance(outcome, Applied)
-
-        yield documents, emit
-    else:
-        dynamo = request.getfixturevalue("dynamo")
-        table = GuardedTable(dynamo, SeenIds(), table_name=request.getfixturevalue("indexed"), outbox=OUTBOX)
-        yield table, lambda n: _emit(table, n, f"e{n % ENTITIES}", Event("Added", n))
-
-
-@pytest.mark.parametrize("engine", ["dynoxide", "mongod"])
-def test_two_relays_publish_all_events_with_first_copies_in_order(engine: str, request: pytest.FixtureRequest) -> None:
-    witness, total = Witness(), WRITERS * EACH
-    with _store(engine, request) as (store, emit), ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(WRITERS + 2))
-        done = threading.Event()
-
-        def relay() -> None:
-            own = Relay(store, witness)
-            while not done.is_set():
-                own.sweep()
-
-        relays = [pool.submit(relay) for _ in range(2)]
-        for written in [pool.submit(emit, n) for n in range(total)]:
-            written.result()
-        done.set()
-        for each in relays:
-            each.result()
-        Relay(store, witness).sweep()
-        assert Relay(store, witness).waiting() == []
-    assert {len(numbers) for numbers in witness.first.values()} == {total // ENTITIES}
-    assert all(numbers == sorted(numbers) for numbers in witness.first.values())
-    assert sorted(map(int, witness.bodies.values())) == list(range(total))
 
 
 # --- change streams ------------------------------------------------------------------------------------------------------

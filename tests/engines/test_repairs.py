@@ -311,31 +311,21 @@ def test_inspect_reports_damaged_steps_outboxes_and_tombstones(place: Place, cap
 
 
 @pytest.mark.parametrize(
-    ("ledger", "message", "options", "expected"),
+    ("source", "options", "expected"),
     [
-        (HighWaterMark(), Message("m", source="s", sequence=5), ("--sequence", "5"), ["Duplicate", "Duplicate"]),
-        (HighWaterMark(), Message("m", source="s", sequence=5), ("--sequence", "4"), ["Stale", "Stale"]),
-        (HighWaterMark(), Message("m", source="s", sequence=5), ("--sequence", "9"), ["Applied", "Deferred"]),
-        (HighWaterMark(), Message("m", source="s", sequence=5), ("--sequence", "9", "--in-sequence", "1"), ["Deferred"]),
-        (HighWaterMark(), Message("m", source="s", sequence=5), (), ["InvalidMessage", "InvalidMessage"]),
-        (HighWaterMark(), Message("m", source="other", sequence=5), ("--sequence", "2"), ["Applied", "Deferred"]),
-        (
-            HighWaterMark(),
-            Message("m", source="s", sequence=5),
-            ("--sequence", "#115"),
-            ["LedgerMismatch", "InvalidMessage"],
-        ),
+        ("s", ("--sequence", "5"), ["Duplicate", "Duplicate"]),
+        ("s", ("--sequence", "4"), ["Stale", "Stale"]),
+        ("s", ("--sequence", "9"), ["Applied", "Deferred"]),
+        ("s", ("--sequence", "9", "--in-sequence", "1"), ["Deferred"]),
+        ("s", (), ["InvalidMessage", "InvalidMessage"]),
+        ("other", ("--sequence", "2"), ["Applied", "Deferred"]),
+        ("s", ("--sequence", "#115"), ["LedgerMismatch", "InvalidMessage"]),
     ],
 )
 def test_inspect_predicts_outcome_of_a_delivery(
-    ledger: Ledger,
-    message: Message,
-    options: tuple[str, ...],
-    expected: list[str],
-    place: Place,
-    capsys: pytest.CaptureFixture[str],
+    source: str, options: tuple[str, ...], expected: list[str], place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert place.apply(ledger, message) == ["Applied"]
+    assert place.apply(HighWaterMark(), Message("m", source=source, sequence=5)) == ["Applied"]
     assert [outcome for _, outcome in answers(place, capsys, "m", "--source", "s", *options)] == expected
     assert place.run("inspect", "--message", "m", "--source", "s", *options) == 0
     assert f"  {expected[0]} from " in capsys.readouterr().out
@@ -349,61 +339,9 @@ def test_in_sequence_is_omitted_if_no_store_can_have_it(place: Place, capsys: py
     assert answers(place, capsys, *asked, "--in-sequence", "5") == [("InSequence(first=5)", "Duplicate")]
 
 
-def test_inspect_predicts_busy_or_uncertain_for_open_step(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = place.store(SeenIds(), clock=lambda: NOW)
-    place.write(store, M2)
-    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
-    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Busy")]
-    monkeypatch.setattr("time.time", lambda: NOW + 61)
-    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Uncertain")]
-
-
-MOVED = MessageIds("handled", also=SeenIds())
-
-
 def begins(place: Place, ledger: Ledger) -> None:
     place.put(n=1)
     place.call(place.store(ledger, clock=lambda: NOW), "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
-
-
-def deletes(place: Place, ledger: Ledger, *, loses: str | None = None) -> None:
-    place.call(place.store(ledger, clock=lambda: NOW, tombstones=Tombstones(timedelta(days=30))), "delete", M2)
-    if loses is not None:
-        left = {name: value for name, value in (place.contents() or {}).items() if not name.startswith(loses)}
-        place.put(**{name: value for name, value in left.items() if name not in ("id", "_id")})
-
-
-@pytest.mark.parametrize(
-    ("ledger", "arrange", "expected"),
-    [
-        (MOVED, lambda place: place.apply(MOVED, M1), "Duplicate"),
-        (
-            SeenIds(name="c", also=MOVED),
-            lambda place: [place.apply(ledger, M1, M2) for ledger in (MOVED, SeenIds(name="c", also=MOVED))],
-            "Duplicate",
-        ),
-        (MessageIds(), lambda place: begins(place, MessageIds()), "Busy"),
-        (MessageIds("handled"), lambda place: begins(place, MessageIds("handled")), "Busy"),
-        (MessageIds("handled"), lambda place: deletes(place, MessageIds("handled")), "Gone"),
-        (SeenIds(name="b"), lambda place: deletes(place, SeenIds(name="b"), loses="ow_b:"), "Gone"),
-        (SeenIds(), lambda place: place.put(ow_l="hello"), "LedgerMismatch"),
-        (SeenIds(), lambda place: place.put(ow_l=b"x"), "LedgerMismatch"),
-        (SeenIds(), lambda place: place.put(ow_l="ow2"), "LedgerMismatch"),
-    ],
-)
-def test_refusing_mark_is_reported_with_or_without_a_label(
-    ledger: Ledger, arrange: Any, expected: str, place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arrange(place)
-    assert expected in [outcome for _, outcome in answers(place, capsys, "m1")]
-    assert place.run("inspect", "--message", "m1") == 0
-    assert "The entity has no ledger yet" not in capsys.readouterr().out
-    try:
-        assert place.apply(ledger, M1) == [expected]
-    except LedgerMismatch:
-        assert expected == "LedgerMismatch"
 
 
 def test_array_with_other_values_is_not_an_id_set(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -522,14 +460,6 @@ def test_forget_and_clear_are_refused_during_open_step(
         assert "returns Busy, because a worker has begun a step of it" in capsys.readouterr().err
     assert place.run("clear", "--yes") == 2
     assert capsys.readouterr().err
-
-
-def test_message_is_forgotten_in_a_ledger_that_became_a_set(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    moved = MessageIds(also=SeenIds())
-    assert place.apply(SeenIds(), M1) + place.apply(moved, M2) == ["Applied", "Applied"]
-    for message in (M1, M2):
-        assert place.run("forget", "--message", message.id, "--yes") == 0, capsys.readouterr().err
-        assert place.apply(moved, message, message) == ["Applied", "Duplicate"]
 
 
 @pytest.mark.parametrize("name", ["messageIDs", "handled"])

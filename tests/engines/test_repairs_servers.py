@@ -70,24 +70,25 @@ def test_repair_writes_nothing_if_entity_changed_after_the_read(
     monkeypatch.undo()
 
 
+def fill(place: Place) -> None:
+    """Four hundred sources, each of which has added one to `n`."""
+
+    def write(fresh: list[Message]) -> dict[str, Any]:
+        if place.names_tokens:
+            change = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": len(fresh)}}
+            return {**place.address(), **change}
+        return {**place.address(), "update": {"$inc": {"n": len(fresh)}}, "upsert": True}
+
+    place.store(HighWaterMark()).fold([Message(f"m{n}", source=f"source {n}", sequence=1) for n in range(400)], write)
+
+
 def test_ledger_with_many_sources_is_cleared(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """On DynamoDB it takes several requests, of which each finds what the one before has left."""
-    for first in range(0, 400, 25):
-        place.store(HighWaterMark()).fold(
-            [Message(f"m{n}", source=f"source {n}", sequence=1) for n in range(first, first + 25)],
-            lambda fresh: _counted(place, len(fresh)),
-        )
+    fill(place)
     shown = output_of(capsys, lambda: place.run("clear", "--json"))
     assert len(shown["requests"]) == (4 if place.names_tokens else 1)
     assert place.run("clear", "--yes") == 0
     assert business(place) == {"n": 400}
-
-
-def _counted(place: Place, count: int) -> dict[str, Any]:
-    if place.names_tokens:
-        change = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": count}}
-        return {**place.address(), **change}
-    return {**place.address(), "update": {"$inc": {"n": count}}, "upsert": True}
 
 
 def test_clear_can_be_repeated_if_a_writer_interrupts(
@@ -95,19 +96,14 @@ def test_clear_can_be_repeated_if_a_writer_interrupts(
 ) -> None:
     if not isinstance(place, TablePlace):
         pytest.skip("one request does all of it")
-    ledger = HighWaterMark()
-    for first in range(0, 400, 25):
-        place.store(ledger).fold(
-            [Message(f"m{n}", source=f"source {n}", sequence=1) for n in range(first, first + 25)],
-            lambda fresh: _counted(place, len(fresh)),
-        )
+    fill(place)
     client: Any = place.client
     sent, send = [0], client.update_item
 
     def counted(**request: Any) -> Any:
         sent[0] += 1
         if sent[0] == 3:
-            assert apply(place, ledger, FRESH) == ["Applied"]
+            assert apply(place, HighWaterMark(), FRESH) == ["Applied"]
         return send(**request)
 
     class Client:
@@ -118,6 +114,6 @@ def test_clear_can_be_repeated_if_a_writer_interrupts(
     assert place.run("clear", "--yes") == 1
     assert "only 2 of 4 requests were made" in capsys.readouterr().err
     assert len(business(place)) > 80
-    assert apply(place, ledger, FRESH) == ["Duplicate"]
+    assert apply(place, HighWaterMark(), FRESH) == ["Duplicate"]
     assert place.run("clear", "--yes") == 0
     assert business(place) == {"n": 401}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from onewrite import Applied, Duplicate, Event, Inbox, Message, Outbox, Outcome, Rejected, SeenIds
+from onewrite import Applied, Duplicate, Event, Inbox, Message, Outbox, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import dynamo_client
@@ -100,34 +98,6 @@ def test_transaction_is_retried_if_botocore_stops_retrying_throttling(
     assert isinstance(moved(proxied, table), Applied)
     assert fault_proxy.operations == ["TransactWriteItems"] * 6
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
-
-
-def test_concurrent_transfers_conserve_the_sum(dynamo: DynamoDBClient, table: str) -> None:
-    accounts = GuardedTable(dynamo, SeenIds(), table_name=table)
-    names = [f"account {n}" for n in range(4)]
-    for name in names:
-        accounts.put_item(Message(f"open {name}"), Item={"id": name, "cents": 30})
-    draw = random.Random(14)
-    orders: list[Any] = [(Message(f"t{n}"), *draw.sample(names, 2)) for n in range(40)]
-    enough: Any = {"ConditionExpression": "cents >= :enough"}
-
-    def transfer(order: tuple[Message, str, str]) -> Outcome:
-        message, giver, taker = order
-        values = {":c": -10, ":enough": 10}
-        given = accounts.updating(
-            Key={"id": giver}, UpdateExpression="ADD cents :c", ExpressionAttributeValues=values, **enough
-        )
-        return transact(message, [given, change(accounts, taker, 10)])
-
-    deliveries = draw.sample(orders * 3, len(orders) * 3)
-    with ThreadPoolExecutor(4) as pool:
-        outcomes = list(pool.map(transfer, deliveries))
-    applied = [order for order, outcome in zip(deliveries, outcomes, strict=True) if isinstance(outcome, Applied)]
-    assert len({message.id for message, _, _ in applied}) == len(applied)
-    assert {type(outcome) for outcome in outcomes} <= {Applied, Duplicate, Rejected}
-    expected = {name: 30 + 10 * sum((taker == name) - (giver == name) for _, giver, taker in applied) for name in names}
-    assert dict(zip(names, balances(dynamo, table, *names), strict=True)) == expected
-    assert min(expected.values()) >= 0
 
 
 def test_transaction_units_match_the_cost_table(dynamo: DynamoDBClient, table: str) -> None:

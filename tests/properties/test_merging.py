@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
-from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, MessageIds, Missing, Rejected, SeenIds
+from onewrite import (
+    Applied,
+    Duplicate,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    MessageIds,
+    Missing,
+    Rejected,
+    SeenIds,
+)
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -35,7 +46,7 @@ ledgers = st.sampled_from(LEDGERS)
 MESSAGE, EARLIER = Message("m7", source="s", sequence=7), Message("m6", source="s", sequence=6)
 NUMBERS = count()
 Document: TypeAlias = dict[str, Any]
-KNOWN_ERRORS = (ClientError, OperationFailure)
+KNOWN_ERRORS = (ClientError, OperationFailure, InvalidUpdate)
 
 # --- DynamoDB: what a caller may write --------------------------------------------------------------------------------
 
@@ -156,15 +167,49 @@ def conditions(draw: st.DrawFn) -> str:
     return f"({text})" if wraps and draw(st.booleans()) else text
 
 
+TOKENS = [
+    "(",
+    ")",
+    "[",
+    "]",
+    ",",
+    "AND",
+    "OR",
+    "NOT",
+    "=",
+    "<",
+    "n",
+    ":one",
+    "#t",
+    ".",
+    "+",
+    "SET",
+    "ADD",
+    "REMOVE",
+    "DELETE",
+    "BETWEEN",
+    "IN",
+    "0",
+]
+
+
+@st.composite
+def broken(draw: st.DrawFn, whole: st.SearchStrategy[str]) -> str:
+    """A right expression, from which tokens are taken and into which others are put."""
+    words = draw(whole).replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(words)))
+        words[at : at + 1] = draw(st.sampled_from([[], [*words[at : at + 1], draw(st.sampled_from(TOKENS))]]))
+    return " ".join(words)
+
+
 def used(text: str, declared: Document) -> Document:
     """DynamoDB refuses what is declared and not used."""
     words = set("".join(letter if letter.isalnum() or letter in "#:_" else " " for letter in text).split())
     return {name: value for name, value in declared.items() if name in words}
 
 
-@st.composite
-def dynamo_calls(draw: st.DrawFn) -> Document:
-    update, condition = draw(updates()), draw(st.none() | conditions() | conditions())
+def make_call(update: str, condition: str | None = None) -> Document:
     text = f"{update} {condition or ''}"
     call = {
         "UpdateExpression": update,
@@ -173,6 +218,13 @@ def dynamo_calls(draw: st.DrawFn) -> Document:
         "ExpressionAttributeValues": used(text, VALUES),
     }
     return {name: value for name, value in call.items() if value}
+
+
+dynamo_calls = st.builds(
+    make_call,
+    updates() | updates() | broken(updates()).filter(bool),
+    st.none() | conditions() | conditions() | broken(conditions()),
+)
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -212,7 +264,16 @@ def outcome_of(write: Callable[[], object]) -> str:
 
 
 @settings(max_examples=examples(300))
-@given(ledgers, items | items | st.none(), dynamo_calls(), st.booleans())
+@given(ledgers, items | items | st.none(), dynamo_calls, st.booleans())
+@example(SeenIds(), {"n": 1}, make_call("SET m = :one", "n >= :one ) OR ( n >= :one"), False)
+@example(SeenIds(), {"n": 1}, make_call("SET m = :one", ") OR ( n = :one"), False)
+@example(SeenIds(), {"n": 1}, make_call("SET m = :one", "n = :one ) OR attribute_not_exists ( n"), False)
+@example(SeenIds(), {"n": 1}, make_call("SET m = :one", "xs [ 0 = :one ) OR ( n = :one ]"), False)
+@example(SeenIds(), {"n": 1}, make_call("SET m = if_not_exists ( n"), False)
+@example(SeenIds(), {"n": 1}, make_call("SET m = if_not_exists ( n REMOVE xs )"), False)
+@example(SeenIds(), {"n": 1}, make_call("SET m = list_append ( xs ADD n :one , xs )"), False)
+@example(SeenIds(), {"n": 1}, make_call("SET m = :one ,"), False)
+@example(SeenIds(), {"n": 1}, make_call("ADD n"), False)
 def test_guarded_update_item_has_the_effect_of_a_native_one(
     table: Any, ledger: Ledger, item: Document | None, call: Document, earlier: bool
 ) -> None:

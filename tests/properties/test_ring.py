@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite import Message, SeenIds
-from onewrite.core.label import Slot
-from onewrite.core.ledgers.entry import ABSENT, Remember, SetMark
-from onewrite.core.ledgers.ring import SLOTS, Ring, Window, find_ring, window
+from onewrite import SeenIds
+from onewrite.core.ledgers.ring import Ring, Window, find_ring, window
 
 DAY = 86_400.0
 START = 1_700_000_000.0
@@ -176,41 +174,6 @@ def test_number_of_stored_marks_is_bounded_in_any_rhythm(days: int, phase: float
 
 
 # --- the ledger on top of it ------------------------------------------------------------------------------------------
-
-readable = pytest.mark.parametrize("readable", [False, True], ids=["hashes", "text"])
-
-
-class Guarded:
-    """An entity under a bounded SeenIds."""
-
-    def __init__(self, ledger: SeenIds) -> None:
-        self.ledger = ledger
-        self.slots: dict[Slot, frozenset[SetMark]] = {}
-
-    def write(self, message: Message, now: float) -> bool:
-        entry = self.ledger.entry(message, now)
-        if entry.judge(message, lambda slot: self.slots.get(slot, ABSENT)) is not None:
-            return False
-        assert isinstance(entry.own, Remember)
-        for slot in entry.own.sets.dead:
-            self.slots.pop(slot, None)
-        present = entry.own.sets.present
-        self.slots[present] = self.slots.get(present, frozenset()) | {entry.own.mark}
-        return True
-
-
-@readable
-@given(spans, moments, shares, shares, fractions, others)
-def test_a_message_is_recognised_for_the_whole_retention(
-    readable: bool, retention: timedelta, written: float, writer: float, reader: float, later: float, between: list[Write]
-) -> None:
-    entity, promise = Guarded(SeenIds(retention, readable=readable)), Promise(retention, retention / 56)
-    message, span = Message("m", source="s"), later * retention.total_seconds()
-    assert entity.write(message, promise.after(written, writer))
-    for n, other in enumerate(sorted(between)):
-        assert entity.write(Message(f"other-{n}"), promise.after(written + other.at * span, other.skew))
-    assert not entity.write(message, promise.after(written + span, reader))
-    assert len(entity.slots) <= len(SLOTS)
 
 
 def test_default_promise_is_14_days_and_six_hours() -> None:
