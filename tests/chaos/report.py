@@ -6,44 +6,12 @@ from collections.abc import Sequence
 
 from tests.chaos.rounds import WRONG, Result
 
-_ROWS = (
-    "rounds",
-    "messages",
-    "deliveries",
-    "Applied",
-    "Duplicate",
-    "Stale",
-    "Deferred",
-    "Gone",
-    "Busy",
-    "Superseded",
-    "failed calls",
-    "workers killed",
-    "workers frozen",
-    "servers killed",
-    "servers frozen",
-    "failovers",
-    "rollbacks",
-    "faults on the way",
-    "entities deleted",
-    "charges",
-    "events",
-    "events left at the end",
-    "copies",
-    "copies by doorbell",
-    "copies by sweep",
-    "relays killed",
-    "relays frozen",
-    "refused events",
-    "failed publishes",
-    "places lost",
-)
-
 
 def table(results: Sequence[Result]) -> str:
     """A column for each setup; what must be nothing stands at the bottom."""
     lines = [["", *(result.setup for result in results)]]
-    lines += [[row, *(str(result.counts[row]) for result in results)] for row in (*_ROWS, *WRONG)]
+    counted = dict.fromkeys(name for result in results for name in result.counts if name not in WRONG)
+    lines += [[row, *(str(result.counts[row]) for result in results)] for row in (*counted, *WRONG)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(results) + 1)]
     return "\n".join(_align(line, widths) for line in lines)
 

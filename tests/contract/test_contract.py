@@ -44,24 +44,7 @@ SETS = {name: ledger for name, ledger in LEDGERS.items() if name.startswith("see
 NOT_COUNTED = [name for name in LEDGERS if name != "sequence"]
 not_counted = pytest.mark.parametrize("shop", NOT_COUNTED, indirect=True)
 TEXTS = [
-    "a",
-    "a.b",
-    ".",
-    "..",
-    "$",
-    "$a",
-    "$[]",
-    "0",
-    "12",
-    "%",
-    "%2E",
-    "a\0b",
-    "é",
-    "e\u0301",
-    "x" * 300,
-    "_id",
-    " ",
-    "😀",
+    *("a", "a.b", ".", "..", "$", "$a", "$[]", "0", "12", "%", "%2E", "a\0b", "é", "e\u0301", "x" * 300, "_id", " ", "😀"),
 ]
 
 
@@ -327,18 +310,7 @@ def test_similar_ids_are_distinguished(make_shop: MakeShop, ledger: Ledger) -> N
     shop = make_shop(ledger)
     ids = [
         *filter(None, TEXTS),
-        "@",
-        "@/a",
-        "@a",
-        "@a/b",
-        "@+a/b",
-        "A",
-        "1",
-        "1.0",
-        "01",
-        "true",
-        "null",
-        "~a",
+        *("@", "@/a", "@a", "@a/b", "@+a/b", "A", "1", "1.0", "01", "true", "null", "~a"),
         "0f8fad5b-d9cb-469f-a165-70867728950e",
     ]
     ids += [ids[-1].upper(), ids[-1].replace("-", ""), "f" * 36]

@@ -36,32 +36,9 @@ LEDGERS: dict[str, Ledger] = {
 }
 # One of each kind that a ledger, an outbox, a step or a tombstone uses, and what no version has used yet.
 OURS = [
-    *(
-        "ow_l",
-        "ow_r",
-        "ow_r0",
-        "ow_36ht_r",
-        "ow_14dt_r5",
-        "ow_all",
-        "ow_allt",
-        "ow_@",
-        "ow_@order-7",
-        "ow_t",
-        "ow_billing:l",
-    ),
-    *(
-        "ow_o",
-        "ow_events",
-        "ow_sent",
-        "ow_life",
-        "ow_due",
-        "ow_shard",
-        "ow_steps",
-        "ow_step_ab",
-        "ow_tombstone",
-        "ow_",
-        "ow_new",
-    ),
+    *("ow_l", "ow_r", "ow_r0", "ow_36ht_r", "ow_14dt_r5", "ow_all", "ow_allt", "ow_@", "ow_@order-7", "ow_t"),
+    *("ow_o", "ow_events", "ow_sent", "ow_life", "ow_due", "ow_shard", "ow_steps", "ow_step_ab", "ow_tombstone"),
+    *("ow_billing:l", "ow_", "ow_new"),
 ]
 # What looks like these, and where handlers and other libraries keep what they remember.
 THEIRS = ["ow", "owl", "OW_l", "ow-l", "_ow_l", "events", "outbox", "attempt", "expiresAt", "steps", "ids"]

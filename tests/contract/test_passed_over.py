@@ -133,34 +133,12 @@ def test_fold_passes_over_former_messages(old: Shop, new: Shop, held: tuple[int,
 def test_old_writer_can_continue_next_to_new_writers(make_shop: MakeShop, new: Shop) -> None:
     old = make_shop(SeenIds(also=HighWaterMark()))
     turns = [
-        (new, 1),
-        (old, 3),
-        (old, 2),
-        (new, 3),
-        (new, 2),
-        (old, 1),
-        (new, 3),
-        (new, 4),
-        (old, 4),
-        (old, 5),
-        (new, 5),
-        (new, 6),
+        *((new, 1, Applied), (old, 3, Applied), (old, 2, Applied), (new, 3, Deferred), (new, 2, Duplicate)),
+        *((old, 1, Stale), (new, 3, Duplicate), (new, 4, Applied), (old, 4, Duplicate)),
+        *((old, 5, Applied), (new, 5, Duplicate), (new, 6, Applied)),
     ]
-    expected = [
-        Applied,
-        Applied,
-        Applied,
-        Deferred,
-        Duplicate,
-        Stale,
-        Duplicate,
-        Applied,
-        Duplicate,
-        Applied,
-        Duplicate,
-        Applied,
-    ]
-    assert kinds([shop.add(message(n), "o") for shop, n in turns]) == expected
+    for shop, n, expected in turns:
+        assert type(shop.add(message(n), "o")) is expected
     assert (new.get("o") or {})["n"] == 6
 
 

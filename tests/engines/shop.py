@@ -6,7 +6,6 @@ import base64
 import os
 import pickle
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,26 +17,18 @@ from tests.engines.stores import Store
 _store: Store = pickle.loads(base64.b64decode(os.environ["SHOP_STORE"]))  # noqa: S301  # our own parent's
 _seconds = float(os.environ["SHOP_SECONDS"])
 _deliveries = Path(os.environ["SHOP_DELIVERIES"])
-_hold = Path(os.environ["SHOP_HOLD"])
 _stack = ExitStack()  # never closed, because the process may end in any way
 _apply = _stack.enter_context(_store.open())
-_pool = ThreadPoolExecutor()
 
 
 @sqs_handler(json_body(id="id", source="entity", sequence="number"))
 def handle(message: Message) -> Outcome:
-    """Notes the delivery, waits for as long as it is held, fails at the first delivery if the message says so, and writes."""
+    """Notes the delivery, fails at the first delivery if the message says so, and writes."""
     with _deliveries.open("a") as file:
         file.write(f"{message.id}\n")
-    _pool.submit(_wait).result()  # The pool's threads are no daemons: at its end the interpreter waits for them.
+    time.sleep(_seconds / 2)
     if message.body["fails"] and message.system["ApproximateReceiveCount"] == "1":
         raise ConnectionError
     outcome = _apply(message, message.body["entity"])
     time.sleep(_seconds / 2)
     return outcome
-
-
-def _wait() -> None:
-    time.sleep(_seconds / 2)
-    while _hold.exists():
-        time.sleep(0.01)  # between two looks

@@ -105,24 +105,12 @@ class Workers:
             "SHOP_STORE": base64.b64encode(pickle.dumps(self.store)).decode(),
             "SHOP_SECONDS": str(self.seconds),
             "SHOP_DELIVERIES": str(self.folder / "deliveries"),
-            "SHOP_HOLD": str(self._held),
         }
         file = self.folder / f"log-{len(self.started)}"
         with file.open("wb") as log:
             process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.started.append(Worker(process, file))
         return self.started[-1]
-
-    @property
-    def _held(self) -> Path:
-        return self.folder / "held"
-
-    def hold(self) -> None:
-        """From now on every delivery waits before its write."""
-        self._held.touch()
-
-    def release(self) -> None:
-        self._held.unlink()
 
     def deliveries(self) -> list[str]:
         file = self.folder / "deliveries"
@@ -246,24 +234,3 @@ def test_early_message_is_applied_after_the_gap_closes(workers: Workers) -> None
     finish(workers)
     in_order = {f"e-{n}": [order["id"] for order in sent if order["entity"] == f"e-{n}"] for n in range(ENTITIES)}
     assert effects(workers.store) == in_order
-
-
-# ---------------------------------------------------------------- how a worker ends
-
-
-@pytest.mark.parametrize("store", ["moto"], indirect=True)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.few(1)
-def test_signal_finishes_current_work_and_returns_the_rest(workers: Workers, number: signal.Signals) -> None:
-    workers.options = ("--drain-seconds", str(PATIENCE), "--visibility-timeout", "3600")
-    workers.queue.send(orders(3, random.Random(0)))
-    workers.hold()
-    worker = workers.start()
-    workers.await_deliveries(1)
-    worker.process.send_signal(number)
-    workers.until(lambda: worker.says("is stopping"))
-    workers.release()
-    assert worker.process.wait(PATIENCE) == 0
-    assert sum(map(len, effects(workers.store).values())) == 1
-    assert workers.queue.counts() == (2, 0)
-    assert worker.says("onewrite: handle: 1 Applied")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -209,54 +209,68 @@ def _add(store: GuardedCollection, n: int) -> None:
     store.update_one(Message(f"m{n}"), {"_id": f"e{n}"}, {"$set": {"n": n}}, upsert=True, emit=[Event("Added", n)])
 
 
-def test_relay_of_a_change_stream_publishes_all_events(collection: Collection[dict[str, Any]], tmp_path: Path) -> None:
-    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+Followed = tuple[GuardedCollection, Told, TokenFile]
+
+
+@pytest.fixture
+def followed(collection: Collection[dict[str, Any]], tmp_path: Path) -> Followed:
+    """A store of the collection, a publisher, and where a relay that follows keeps its place."""
+    return GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+
+
+def test_relay_of_a_change_stream_publishes_all_events(collection: Collection[dict[str, Any]], followed: Followed) -> None:
+    store, told, _ = followed
     _add(store, 1)
-    with _following(store, told, tokens):
+    with _following(*followed):
         assert told.wait_for(1) == [1]
         _add(store, 2)
         assert told.wait_for(2) == [1, 2]
         collection.update_one({"_id": "e1"}, {"$set": {"other": 1}})
     _add(store, 3)
-    with _following(store, told, tokens):
+    with _following(*followed):
         assert told.wait_for(3) == [1, 2, 3]
 
 
-def test_relay_continues_after_a_field_name_with_invalid_utf8(
-    collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def _raw(document: dict[str, Any]) -> Any:
+    """The document with bytes that are no UTF-8 for "????"."""
+    return RawBSONDocument(encode(document).replace(b"????", b"\xff\xfe\xfa\xf0"))
+
+
+UNREADABLE: dict[str, Callable[[Any], object]] = {
+    "a field name": lambda collection: collection.update_one({"_id": "e1"}, _raw({"$set": {"????": 1}})),
+    "a document": lambda collection: collection.insert_one(_raw({"_id": "????"})),
+    "a drop": lambda collection: collection.drop(),
+}
+
+
+@pytest.mark.parametrize("change", UNREADABLE.values(), ids=UNREADABLE)
+def test_relay_continues_after_a_change_it_cannot_read(
+    collection: Collection[dict[str, Any]],
+    followed: Followed,
+    change: Callable[[Any], object],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
-    _add(store, 1)
-    with _following(store, told, tokens):
+    store, told, _ = followed
+    with _following(*followed):
+        _add(store, 1)
         assert told.wait_for(1) == [1]
-        change: Any = RawBSONDocument(encode({"$set": {"????": 1}}).replace(b"????", b"\xff\xfe\xfa\xf0"))
-        collection.update_one({"_id": "e1"}, change)
+        change(collection)
         _add(store, 2)
         assert told.wait_for(2) == [1, 2]
-    assert caplog.text == ""
+    assert caplog.messages == [] or change is UNREADABLE["a drop"]
 
 
 def test_relay_sweeps_and_follows_if_resume_token_is_invalid(
-    collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    collection: Collection[dict[str, Any]], followed: Followed, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+    store, told, tokens = followed
     tokens.save(_old_token(collection))
     _add(store, 1)
-    with _following(store, told, tokens):
+    with _following(*followed):
         assert told.wait_for(1) == [1]
         _add(store, 2)
         assert told.wait_for(2) == [1, 2]
     assert "can't resume from the saved token" in caplog.text
-
-
-def test_relay_continues_if_its_collection_is_dropped(collection: Collection[dict[str, Any]], tmp_path: Path) -> None:
-    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
-    with _following(store, told, tokens):
-        _add(store, 1)
-        assert told.wait_for(1) == [1]
-        collection.drop()
-        _add(store, 2)
-        assert told.wait_for(2) == [1, 2]
 
 
 def _uuid(n: str) -> Binary:
@@ -268,36 +282,23 @@ def _uuid(n: str) -> Binary:
     "kind", [float, Int64, Decimal128, str, _uuid], ids=["float", "Int64", "Decimal128", "str", "Binary"]
 )
 def test_resume_token_is_stored_for_any_id_type(
-    collection: Collection[dict[str, Any]], tmp_path: Path, kind: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+    followed: Followed, kind: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The token of a document that is named by some kinds of numbers has bytes in it."""
-    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+    store, told, tokens = followed
 
     def add(n: int) -> None:
         key = {"_id": kind(str(n))}
         store.update_one(Message(f"m{n}"), key, {"$set": {"n": n}}, upsert=True, emit=[Event("Added", n)])
 
-    with _following(store, told, tokens):
+    with _following(*followed):
         for n in range(3):
             add(n)
         told.wait_for(3)
     assert tokens.load() is not None
     add(3)
-    with _following(store, told, tokens):
+    with _following(*followed):
         assert told.wait_for(4) == [*range(4)]
-    assert caplog.messages == []
-
-
-def test_relay_continues_after_a_document_with_invalid_utf8(
-    collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
-    with _following(store, told, tokens):
-        _add(store, 1)
-        assert told.wait_for(1) == [1]
-        collection.insert_one(cast("Any", RawBSONDocument(encode({"_id": "??"}).replace(b"??", b"\xff\xfe"))))
-        _add(store, 2)
-        assert told.wait_for(2) == [1, 2]
     assert caplog.messages == []
 
 
