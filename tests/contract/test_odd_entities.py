@@ -47,7 +47,8 @@ def test_message_is_not_dropped_for_an_odd_entity(make_shop: MakeShop, ledger: A
         pytest.skip("DynamoDB has none")
     shop.add(M1, "o", emit=PAID)
     whole = {name: value for name, value in (shop.raw("o") or {}).items() if name not in shop.key("o")}
-    for name, value, others in itertools.product({*whole, *OURS}, ODD, ({}, whole)):
+    names = {*OURS, *(name for name in whole if name.startswith("ow_"))}
+    for name, value, others in itertools.product(names, ODD, ({}, whole)):
         shop.delete_raw("o")
         shop.put_raw("o", **{**others, name: value})
         # Dynoxide has words of its own for what is no list, which do not speak of types as those of DynamoDB do.
