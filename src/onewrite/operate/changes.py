@@ -108,10 +108,12 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     for value in image.steps.values():
         with suppress(LedgerMismatch):  # `inspect` reports damaged steps
             steps.append(read_step(value).message)
-    pairs = [
-        *_list_sources(ledgers),
-        *[(step.source, step.parts) for step in steps if step.id in _ids(step.source, inquiry)],
-    ]
+    pairs: list[tuple[str, tuple[str, ...]]] = []
+    for ledger in ledgers:
+        named_ids = [read_id(text) for id_set in ledger.sets for text in id_set.ids if isinstance(text, str)]
+        pairs += [(mark.source, mark.parts) for mark in ledger.marks]
+        pairs += [(named_id.source, named_id.parts) for named_id in named_ids]
+    pairs += [(step.source, step.parts) for step in steps if step.id in _ids(step.source, inquiry)]
     sources = {"": None, inquiry.message.source: None} | {source: None for source, _ in pairs}
     sources |= dict.fromkeys(
         [
@@ -141,14 +143,6 @@ def _ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:
     """Return the given id, and the id that `cloudevent()` creates from an event with this id."""
     own_id = inquiry.message.id
     return (own_id, cloudevent_key(source, own_id)) if source else (own_id,)
-
-
-def _list_sources(ledgers: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for ledger in ledgers:
-        yield from [(mark.source, mark.parts) for mark in ledger.marks]
-        for text in [member for ids in ledger.sets for member in ids.ids if isinstance(member, str)]:
-            named_id = read_id(text)
-            yield named_id.source, named_id.parts
 
 
 def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:

@@ -220,7 +220,10 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
         else:
             conditions.append(f"attribute_not_exists({words.name(name)})")
     removes = [words.name(name) for name in (*edit.removes, *map(locate_slot, edit.unsets))]
-    deletes = [f"{words.name(locate_slot(slot))} {words.value(_make_typed_set(members))}" for slot, members in edit.drops]
+    deletes: list[str] = []
+    for slot, members in edit.drops:
+        kind = "SS" if isinstance(members[0], str) else "BS"
+        deletes.append(f"{words.name(locate_slot(slot))} {words.value({kind: [*members]})}")
     sets = [f"{words.name(locate_slot(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
     clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
     condition = " AND ".join(conditions)
@@ -231,9 +234,3 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
         "ExpressionAttributeNames": words.names,
         "ExpressionAttributeValues": words.values,
     }
-
-
-def _make_typed_set(members: Sequence[str | bytes | int]) -> dict[str, Any]:
-    if isinstance(members[0], int):
-        return {"NS": [*map(str, members)]}
-    return {"SS" if isinstance(members[0], str) else "BS": [*members]}

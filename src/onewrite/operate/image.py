@@ -327,18 +327,13 @@ def _mark(image: EntityImage, slot: Slot) -> SourceMark | Foreign:
     content = image.slots[slot]
     if type(content) not in (int, str):
         return _foreign(image, slot)
-    source, parts = named_by(slot.key)
-    return SourceMark(image.layout.place_of(slot), source, parts, cast("int | str", content), image.slot_sizes[slot])
+    source, *parts = map(unquote, slot.key.split("%+"))
+    place, mark = image.layout.place_of(slot), cast("int | str", content)
+    return SourceMark(place, source, tuple(parts), mark, image.slot_sizes[slot])
 
 
 def _foreign(image: EntityImage, slot: Slot) -> Foreign:
     return Foreign(image.layout.place_of(slot), type(image.slots[slot]).__name__, image.slot_sizes[slot])
-
-
-def named_by(key: str) -> tuple[str, tuple[str, ...]]:
-    """Return the source and the parts in a mark's name."""
-    source, *parts = key.split("%+")
-    return unquote(source), tuple([unquote(part) for part in parts])
 
 
 class NamedId(NamedTuple):
@@ -389,18 +384,12 @@ def as_read(
         for ledger in (
             stored_ledger.ledgers if stored_ledger.moved_to else (choose_ledger(stored_ledger), *stored_ledger.ledgers)
         ):
-            all_slots.extend(_id_slots(ledger))
+            if isinstance(ledger, SeenIds | MessageIds):
+                id_sets = make_remember(ledger, Message("any"), 0).sets  # the same for every message, at any time
+                all_slots += [*id_sets.live, *id_sets.dead]
         if not image.layout.has_token:
             names.extend([*image.list_fields(stored_ledger.attribute), f"{make_name_prefix(stored_ledger.attribute)}@"])
     return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots), *fields]))
-
-
-def _id_slots(ledger: Ledger) -> tuple[Slot, ...]:
-    """Return all slots where the ledger keeps IDs. They never change."""
-    if not isinstance(ledger, SeenIds | MessageIds):
-        return ()
-    sets = make_remember(ledger, Message("any"), 0).sets
-    return (*sets.live, *sets.dead)
 
 
 def make_remember(ledger: SeenIds | MessageIds, message: Message, now: float) -> Remember:

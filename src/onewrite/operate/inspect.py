@@ -11,7 +11,7 @@ import typer
 from onewrite.core.event import moment
 from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, make_label_name
 from onewrite.core.ledgers import MessageIds
-from onewrite.core.pending import Box, read_box
+from onewrite.core.pending import read_box
 from onewrite.core.step import Step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
@@ -171,18 +171,10 @@ def _outbox(image: EntityImage) -> dict[str, Any]:
         "sent": box.base,
         "incarnation": None if box.is_unused else box.life,
         "due": box.due,
-        "events": [_event(box, place) for place in range(len(box.events))],
-    }
-
-
-def _event(box: Box, place: int) -> dict[str, Any]:
-    event = box.events[place]
-    return {
-        "number": box.base + place + 1,
-        "type": event.type,
-        "time": event.time,
-        "cause": event.cause,
-        "stored_id": event.id,
+        "events": [
+            {"number": number, "type": event.type, "time": event.time, "cause": event.cause, "stored_id": event.id}
+            for number, event in enumerate(box.events, box.base + 1)
+        ],
     }
 
 

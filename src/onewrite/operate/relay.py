@@ -207,7 +207,8 @@ def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, p
 
 def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], options: dict[str, Any]) -> int:
     pass_on(relay.stop)
-    progress = PassLog(_hooks(options["metrics"] or ()))
+    kinds = options["metrics"] or ()
+    progress = PassLog([emf() if kind is MetricsKind.EMF else opentelemetry(global_meter()) for kind in kinds])
     oldest, code = timedelta(seconds=options["older_than"]), 0
     if options["once"]:
         sweep = relay.sweep(oldest)
@@ -219,10 +220,6 @@ def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], option
     progress.sum_up(last=True)
     log(INFO, "the relay has stopped")
     return code
-
-
-def _hooks(kinds: Sequence[MetricsKind]) -> list[OnPass]:
-    return [emf() if kind is MetricsKind.EMF else opentelemetry(global_meter()) for kind in kinds]
 
 
 class PassLog:

@@ -28,7 +28,7 @@ _MAX_TEXT = 4096  # characters of a foreign string: an operator needs all of an 
 _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
 _IN_LINES = {**_CONTROLS, ord("\n"): "\n"}
 # Packages whose exceptions report a database or network failure, as the operating system's exceptions do.
-_DRIVERS = ("boto3", "botocore", "pymongo", "urllib3")
+_DRIVERS = frozenset({"boto3", "botocore", "pymongo", "urllib3"})
 _REFUSALS = ("ValidationException", "ParamValidationError")  # for requests that are invalid everywhere
 
 
@@ -77,7 +77,8 @@ def end(act: Callable[[], int], failure: str = "The database or the network fail
 
 def report_failure(error: Exception, failure: str = "The database or the network fails") -> int:
     """Print what failed, and return the exit code: the database, a missing table, the network, or onewrite itself."""
-    if not is_outside(error):
+    homes = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
+    if not isinstance(error, OSError) and _DRIVERS.isdisjoint(homes):
         traceback.print_exception(error)
         return say(
             f"This is a bug in onewrite, not a failure of the database: {type(error).__name__}: {error}. Please report "
@@ -112,12 +113,6 @@ _TOPOLOGY = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topolog
 def brief(error: BaseException) -> str:
     """Return an error's text in one line."""
     return " ".join(_TOPOLOGY.sub("", str(error)).split())
-
-
-def is_outside(error: BaseException) -> bool:
-    """Return whether the error comes from outside this process."""
-    homes = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
-    return isinstance(error, OSError) or any(home in _DRIVERS for home in homes)
 
 
 def say(error: object, code: int) -> int:

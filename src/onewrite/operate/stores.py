@@ -134,10 +134,18 @@ def dynamodb_client(region: str | None, endpoint_url: str | None) -> Any:
 
 def mongo_collection(url: str) -> Any:
     """Return pymongo's Collection for mongodb://HOST/DATABASE.COLLECTION."""
-    from pymongo.errors import InvalidName
+    from pymongo import MongoClient
+    from pymongo.errors import InvalidName, PyMongoError
 
     database, collection = _parse_names(url)
-    connection = _open_mongo_client(url)
+    # Set only the timeouts that the URL doesn't set, because options here would override the URL's.
+    names = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
+    limits = {"serverSelectionTimeoutMS": _CONNECT, "connectTimeoutMS": _CONNECT, "socketTimeoutMS": _READ_MONGODB}
+    timeouts: Any = {name: int(1000 * seconds) for name, seconds in limits.items() if name.lower() not in names}
+    try:
+        connection: MongoClient[dict[str, Any]] = MongoClient(url, **timeouts)
+    except (PyMongoError, ValueError, OSError) as error:  # it also names files
+        raise ConfigurationError(f"MongoDB can't be reached by this URI: {error}") from error
     _open_clients.append(connection)
     try:
         return connection[database][collection]
@@ -154,24 +162,6 @@ def _parse_names(url: str) -> tuple[str, str]:
     if not parts.scheme.startswith("mongodb") or not database or not collection:
         raise ConfigurationError(_NO_COLLECTION)
     return database, collection
-
-
-def _open_mongo_client(url: str) -> Any:
-    from pymongo import MongoClient
-    from pymongo.errors import PyMongoError
-
-    try:
-        connection: MongoClient[dict[str, Any]] = MongoClient(url, **_read_default_timeouts(url))
-    except (PyMongoError, ValueError, OSError) as error:  # it also names files
-        raise ConfigurationError(f"MongoDB can't be reached by this URI: {error}") from error
-    return connection
-
-
-def _read_default_timeouts(url: str) -> dict[str, Any]:
-    """Return the timeouts that the URL doesn't set. Options here would override the URL's."""
-    names = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
-    limits = {"serverSelectionTimeoutMS": _CONNECT, "connectTimeoutMS": _CONNECT, "socketTimeoutMS": _READ_MONGODB}
-    return {name: int(1000 * seconds) for name, seconds in limits.items() if name.lower() not in names}
 
 
 def _publisher(to: str, outbox: Outbox, options: Options) -> Publish:

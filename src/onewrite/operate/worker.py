@@ -122,15 +122,11 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
     log_to_stderr(style, level)  # for other loggers, unless the handler's module has configured logging
     with _print_errors(style):
         options["on_outcome"] = hook_for(kinds or (), getattr(function, "__name__", ""))
-        options["client"] = _client(queue_url, region, endpoint_url)
+        from onewrite.sqs.queue import default_client
+
+        options["client"] = default_client(queue_url, region=region, endpoint_url=endpoint_url)
         if not run(function, queue_url, options, early):
             leave(INTERRUPTED)
-
-
-def _client(url: str, region: str | None, endpoint_url: str | None) -> Any:
-    from onewrite.sqs.queue import default_client
-
-    return default_client(url, region=region, endpoint_url=endpoint_url)
 
 
 def run(handler: Any, url: str, options: dict[str, Any], early: EarlySignals) -> bool:

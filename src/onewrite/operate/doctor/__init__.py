@@ -21,7 +21,7 @@ from rich.text import Text
 from onewrite.errors import ConfigurationError
 from onewrite.message import printable
 from onewrite.operate.doctor.checks import CHECKS, examine
-from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unread
+from onewrite.operate.doctor.facts import CheckResult, Facts, Unread
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
 from onewrite.operate.report import Exit, end, format_count, is_plain, tell, tell_json
@@ -88,15 +88,12 @@ class DoctorReport:
             if findings:
                 yield heading
                 for code, finding in findings:
-                    yield from _format_finding(f"{code} (accepted)" if code in self._accepted else code, finding)
+                    accepted = " (accepted)" if code in self._accepted else ""
+                    yield from _wrap("  ", f"{code}{accepted}: {finding.what}")
+                    yield from _wrap("    ", f"Why: {finding.why}")
+                    yield from _wrap("    ", f"Do: {finding.do}")
+                    yield from _wrap("    ", f"From: {finding.rests_on}.")
                 yield ""
-        yield from self._unread_lines()
-        yield from self._section("passed", "Passed")
-        yield from self._section("not checked", "Not checked")
-        count = sum([len(result.findings) for result in self._checks])
-        yield f"{count} found, {format_count(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
-
-    def _unread_lines(self) -> Iterator[str]:
         if self._unread:
             yield "Not read"
             for fact in self._unread:
@@ -104,6 +101,10 @@ class DoctorReport:
                 yield from _wrap("  ", f"{fact.what}: {fact.reason}. {fact.error}")
                 yield from _wrap("    ", f"Checks that need it: {needing}")
             yield ""
+        yield from self._section("passed", "Passed")
+        yield from self._section("not checked", "Not checked")
+        count = sum([len(result.findings) for result in self._checks])
+        yield f"{count} found, {format_count(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
 
     def _section(self, state: str, heading: str) -> Iterator[str]:
         results = [result for result in self._checks if result.state == state]
@@ -126,13 +127,6 @@ def _as_json(result: CheckResult) -> dict[str, object]:
         "permission": None if result.missing is None else result.missing.permission,
         "findings": [finding._asdict() for finding in result.findings],
     }
-
-
-def _format_finding(code: str, finding: DoctorFinding) -> Iterator[str]:
-    yield from _wrap("  ", f"{code}: {finding.what}")
-    yield from _wrap("    ", f"Why: {finding.why}")
-    yield from _wrap("    ", f"Do: {finding.do}")
-    yield from _wrap("    ", f"From: {finding.rests_on}.")
 
 
 def _wrap(indent: str, text: str) -> list[str]:
@@ -229,7 +223,15 @@ def _read_facts(options: Options) -> Facts:
 
         readers.append(lambda: AMAZON.run(read_function(function), client))
     if is_named(options):
-        readers.append(_store_reader(options))
+        store, most = store_of(options), options["sample"]
+        if options["table"] is not None:
+            from onewrite.operate.doctor.amazon import AMAZON, read_table
+
+            readers.append(lambda: AMAZON.run(read_table(store.name, most, time.time), store.target))
+        else:
+            from onewrite.operate.doctor.mongodb import MONGODB, read_collection
+
+            readers.append(lambda: MONGODB.run(read_collection(store.target, most, time.time), store.target))
     if not readers:
         raise ConfigurationError("Pass at least one of --queue, --function, --table, --collection, or a MODULE.")
     facts = Facts()
@@ -239,18 +241,3 @@ def _read_facts(options: Options) -> Facts:
             facts, **{name: fact for name in new_facts.__slots__ if (fact := getattr(new_facts, name)) is not None}
         )
     return facts
-
-
-def _store_reader(options: Options) -> Callable[[], Facts]:
-    store, most = store_of(options), options["sample"]
-    if options["table"] is not None:
-        from onewrite.operate.doctor.amazon import AMAZON, read_table
-
-        return lambda: AMAZON.run(read_table(store.name, most, time.time), store.target)
-
-    def read_documents() -> Facts:
-        from onewrite.operate.doctor.mongodb import MONGODB, read_collection
-
-        return MONGODB.run(read_collection(store.target, most, time.time), store.target)
-
-    return read_documents

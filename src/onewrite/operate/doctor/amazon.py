@@ -170,10 +170,9 @@ def _read_sample(
         images.extend(page)
     ttl = expiry[0] if isinstance(expiry, tuple) and expiry else ""
     entities = tuple(images[:most])
-    times = {image.name: _seconds(image.fields.get(ttl)) for image in entities}
-    expires = {name: seconds for name, seconds in times.items() if seconds is not None}
+    expires: dict[str, float] = {}
+    for image in entities:
+        seconds = image.fields.get(ttl)
+        if isinstance(seconds, int | Decimal) and not isinstance(seconds, bool):
+            expires[image.name] = float(seconds)
     return EntitySample(entities, clock(), expires)
-
-
-def _seconds(value: object) -> float | None:
-    return float(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else None

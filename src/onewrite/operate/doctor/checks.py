@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection as Several
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours
@@ -100,14 +101,6 @@ def guards(facts: Facts) -> Iterator[Guard]:
 def _list_labels(entity: EntityImage) -> list[LabelledLedger]:
     """Return the labels of an entity's ledgers, except for those of another onewrite version."""
     return [label for label in kept_ledgers(entity.fields.items()) if label.is_known]
-
-
-def _read_tombstone_seconds(entity: EntityImage) -> int | None:
-    """Return the lifetime of an entity's tombstone in seconds, if it is one."""
-    try:
-        return read_tombstone(entity.fields[TOMBSTONE]).seconds if TOMBSTONE in entity.fields else None
-    except LedgerMismatch:
-        return None
 
 
 def life(facts: Facts) -> Life:
@@ -248,11 +241,10 @@ def tombstones(facts: Facts) -> Findings:
         for store in facts.stores
         if store.tombstones is not None
     }
-    times |= {
-        ("A tombstone of the sample", seconds, "the sample")
-        for entity in facts.entities
-        if (seconds := _read_tombstone_seconds(entity)) is not None
-    }
+    for entity in facts.entities:
+        if TOMBSTONE in entity.fields:
+            with suppress(LedgerMismatch):  # `inspect` reports other content in its place
+                times.add(("A tombstone of the sample", read_tombstone(entity.fields[TOMBSTONE]).seconds, "the sample"))
     for what, seconds, rests_on in sorted(times):
         if seconds < lifetime.enough:
             yield DoctorFinding(
@@ -548,9 +540,11 @@ def erased_ledgers(facts: Facts) -> Findings:
         and _is_sibling(entity, guarded_entities)
     ]
     if bare:
+        names = ", ".join([printable(entity.name) for entity in bare[:_MAX_NAMES]])
+        names += f" and {len(bare) - _MAX_NAMES} more" if len(bare) > _MAX_NAMES else ""
         yield DoctorFinding(
             "notice",
-            f"{format_count(len(bare), 'entity has', 'entities have')} no ledger, while {format_count(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {_names(bare)}.",
+            f"{format_count(len(bare), 'entity has', 'entities have')} no ledger, while {format_count(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {names}.",
             "They might have had no message yet. Or another writer replaces whole entities, for example with put_item, "
             "replace_one, or a mapper's save(). That erases the ledger, so earlier messages take effect again if they "
             "are redelivered.",
@@ -577,11 +571,6 @@ def _is_sibling(entity: EntityImage, peers: Several[EntityImage]) -> bool:
     own, fields_of_peers = _list_own_fields(entity), [_list_own_fields(peer) for peer in peers]
     common = frozenset[str].intersection(*fields_of_peers)
     return own in fields_of_peers or (common > frozenset(entity.key) and own >= common)
-
-
-def _names(entities: Several[EntityImage]) -> str:
-    names = [printable(entity.name) for entity in entities]
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
 
 
 def global_table(facts: Facts) -> Findings:

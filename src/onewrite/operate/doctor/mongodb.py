@@ -31,6 +31,10 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
         # If no server was reached, another request would wait as long.
         rest = (yield from _read_sample(place, {}, most, clock)) if indexes.permission is not None else indexes
         return Facts(collection=place, expiry=indexes, index_keys=indexes, refuses_ours=indexes, sample=rest)
+    options = yield Question(f"the validator of {place}", "listCollections", Call("options"))
+    refuses_fields: bool | Unread = options
+    if not isinstance(options, Unread):
+        refuses_fields = options.get("validationAction") != "warn" and refuses_ours(options.get("validator"))
     # The fields of TTL indexes, and the seconds until a document expires after the time in them.
     ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
     after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}
@@ -38,16 +42,9 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
         collection=place,
         expiry=tuple(after),
         index_keys=tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()]),
-        refuses_ours=(yield from _read_validator(place)),
+        refuses_ours=refuses_fields,
         sample=(yield from _read_sample(place, after, most, clock)),
     )
-
-
-def _read_validator(place: str) -> Reader[bool | Unread]:
-    options = yield Question(f"the validator of {place}", "listCollections", Call("options"))
-    if isinstance(options, Unread):
-        return options
-    return options.get("validationAction") != "warn" and refuses_ours(options.get("validator"))
 
 
 def _seconds(moment: datetime) -> float:
@@ -60,14 +57,12 @@ def _read_sample(
     images = yield from list_questions(what, "find", sample(most))
     if isinstance(images, Unread):
         return images
-    times = {image.name: _expires(image.raw, expiry) for image in images}
-    expires = {name: seconds for name, seconds in times.items() if seconds is not None}
+    expires: dict[str, float] = {}
+    for image in images:
+        ends = [_seconds(time) + after for field, after in expiry.items() for time in _times(image.raw, field.split("."))]
+        if ends:
+            expires[image.name] = min(ends)
     return EntitySample(tuple(images), clock(), expires)
-
-
-def _expires(document: Mapping[str, Any], expiry: Mapping[str, float]) -> float | None:
-    times = [_seconds(time) + after for field, after in expiry.items() for time in _times(document, field.split("."))]
-    return min(times, default=None)
 
 
 def _times(value: object, path: Sequence[str]) -> Iterator[datetime]:
