@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.benchmarks.measure import Plan
 from tests.benchmarks.peers.dynamodb import OnDynamoDB
 from tests.benchmarks.peers.mongodb import OnMongoDB
-from tests.benchmarks.peers.plot import picture
+from tests.benchmarks.peers.plot import draw_costs
 from tests.benchmarks.peers.race import DISTANCE, measure
 from tests.benchmarks.peers.table import tables
 from tests.benchmarks.peers.ways import Engine, Result
@@ -34,8 +34,8 @@ def results(plan: Plan) -> Iterator[Section]:
             f"One run of {plan.rounds:,} turns, {machine()}; the load was {load_before} when it began and {_load()} when it ended. In each fifth "
             f"of the run, the ratios on loopback are within {spread:.0%} of those in the table."
         )
-        plot = f"![The time of a fresh message by each way, on loopback and {away} away]({PICTURE})"
-        yield Section("peers", f"{about}\n\n{plot}\n\n{tables(results_of, away)}", {PICTURE: picture(results_of, away)})
+        plot = f"![What one fresh message costs by each way: requests, write units, time, and processor time]({PICTURE})"
+        yield Section("peers", f"{about}\n\n{plot}\n\n{tables(results_of, away)}", {PICTURE: draw_costs(results_of, away)})
 
 
 def machine() -> str:
