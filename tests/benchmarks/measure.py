@@ -15,7 +15,7 @@ from onewrite import Applied, Message, Outcome
 
 Contender = Callable[[int], object]
 Entrant = Callable[[Callable[[int], str]], Contender]  # given the keys of the entities that it is to write to
-Unit = Literal["x", "us"]
+Unit = Literal["x", "s", "us"]
 
 SLICES = 5  # of one run: how far their ratios lie apart says how much to trust the one in the middle
 
