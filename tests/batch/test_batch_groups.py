@@ -26,18 +26,7 @@ from onewrite.identity import Skip, dynamodb_stream_position, sqs_message_id
 from onewrite.metrics import Reported
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import dynamodb_stream_event, mongomock_collection
-from tests.support.batches import (
-    FIFO,
-    Clock,
-    by_name,
-    dynamodb,
-    fifo,
-    identifiers,
-    kafka,
-    kinesis,
-    sqs,
-    sqs_record,
-)
+from tests.support.batches import FIFO, Clock, by_name, dynamodb, fifo, identifiers, kafka, kinesis, sqs, sqs_record
 from tests.support.seams import measure_by
 
 TIMEOUT = 20.0

@@ -30,18 +30,7 @@ from onewrite import (
 )
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.identity import Skip, json_body
-from tests.support.batches import (
-    SENT_AT,
-    Clock,
-    by_name,
-    dynamodb,
-    fifo,
-    identifiers,
-    kafka,
-    kinesis,
-    sqs,
-    sqs_record,
-)
+from tests.support.batches import SENT_AT, Clock, by_name, dynamodb, fifo, identifiers, kafka, kinesis, sqs, sqs_record
 from tests.support.seams import measure_by
 
 SECRET = "4111-1111-1111-1111"

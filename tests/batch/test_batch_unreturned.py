@@ -11,15 +11,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import (
-    Applied,
-    Busy,
-    InSequence,
-    Message,
-    Outcome,
-    Rejected,
-    SeenIds,
-)
+from onewrite import Applied, Busy, InSequence, Message, Outcome, Rejected, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.metrics import list_kinds

@@ -11,19 +11,7 @@ from typing import Any, NamedTuple, cast
 import boto3
 import pytest
 
-from onewrite import (
-    Applied,
-    Begun,
-    Event,
-    InSequence,
-    Message,
-    Outbox,
-    Outcome,
-    Rejected,
-    SeenIds,
-    Tombstones,
-    Uncertain,
-)
+from onewrite import Applied, Begun, Event, InSequence, Message, Outbox, Outcome, Rejected, SeenIds, Tombstones, Uncertain
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from onewrite import InvalidUpdate, Message
-from onewrite.core.step import (
-    Step,
-    StepRequest,
-    new_step,
-    read_step,
-)
+from onewrite.core.step import Step, StepRequest, new_step, read_step
 
 NOW = 1_790_000_000.0
 M1 = Message("m1", source="s", sequence=7)

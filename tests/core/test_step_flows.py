@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import (
-    Begun,
-    Busy,
-    EntityTooLarge,
-    HighWaterMark,
-    InSequence,
-    LedgerMismatch,
-    Message,
-    Rejected,
-    SeenIds,
-)
+from onewrite import Begun, Busy, EntityTooLarge, HighWaterMark, InSequence, LedgerMismatch, Message, Rejected, SeenIds
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.seen_ids import hash_message
@@ -89,9 +79,7 @@ def test_who_always_comes_second_is_told_to_come_again() -> None:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["ids", "mark", "sequence"])
-def test_too_large_finish_is_reported_if_item_is_unreadable(
-    ledger: Ledger,
-) -> None:
+def test_too_large_finish_is_reported_if_item_is_unreadable(ledger: Ledger) -> None:
     with pytest.raises(EntityTooLarge, match="isn't known"):
         play(finish(table(ledger), M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
 

@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import (
-    Applied,
-    Duplicate,
-    Gone,
-    InvalidUpdate,
-    Message,
-    Outbox,
-    SeenIds,
-    Tombstones,
-)
+from onewrite import Applied, Duplicate, Gone, InvalidUpdate, Message, Outbox, SeenIds, Tombstones
 from onewrite.core.flow import Call, Flow, drive, make_executor
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete

@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary
 
-from onewrite import (
-    Applied,
-    Duplicate,
-    HighWaterMark,
-    InSequence,
-    Message,
-    Outcome,
-    SeenIds,
-)
+from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds
 from onewrite.core.folding import fold
 from onewrite.core.label import STEPS
 from onewrite.core.ledgers import Ledger

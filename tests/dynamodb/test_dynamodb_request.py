@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.conditions import Attr
 
-from onewrite import (
-    HighWaterMark,
-    InSequence,
-    InvalidMessage,
-    InvalidUpdate,
-    Message,
-    SeenIds,
-)
+from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import make_token
 from onewrite.core.write import NO_STEP, Write

@@ -11,13 +11,7 @@ import pytest
 
 from onewrite import Message
 from onewrite.testing import sqs_event
-from tests.gallery import (
-    wrong_by_hand_mongodb,
-    wrong_dynamodb,
-    wrong_marks_dynamodb,
-    wrong_on_both,
-    wrong_steps_dynamodb,
-)
+from tests.gallery import wrong_by_hand_mongodb, wrong_dynamodb, wrong_marks_dynamodb, wrong_on_both, wrong_steps_dynamodb
 from tests.gallery.cases import CLOSE, OUTBOX, Content, Worlds, added_item, awaited_balances, balances, deposit
 
 FEW = 4  # steps, so a counterexample is easy to read

@@ -131,9 +131,7 @@ def test_a_foreign_event_handler_is_refused_by_name(event: str) -> None:
             lean(client)
 
 
-def test_misplaced_botocore_handler_sends_all_requests_through_the_client(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_misplaced_botocore_handler_sends_all_requests_through_the_client(caplog: pytest.LogCaptureFixture) -> None:
     with made() as client, caplog.at_level(logging.WARNING, "onewrite"):
         client.meta.events.register("choose-signer.dynamodb", disable_signing)
         assert not goes_lean(client)

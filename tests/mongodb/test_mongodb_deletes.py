@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import (
-    Applied,
-    ConfigurationError,
-    InvalidUpdate,
-    Message,
-    Missing,
-    Rejected,
-    SeenIds,
-    Tombstones,
-)
+from onewrite import Applied, ConfigurationError, InvalidUpdate, Message, Missing, Rejected, SeenIds, Tombstones
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.indexes import check_unique_indexes
 from onewrite.testing.standins.stores import mongomock_collection

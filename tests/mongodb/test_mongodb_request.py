@@ -10,15 +10,7 @@ import pytest
 from bson import DBRef
 from pymongo.collation import Collation
 
-from onewrite import (
-    ConfigurationError,
-    HighWaterMark,
-    InvalidMessage,
-    InvalidUpdate,
-    Message,
-    MessageIds,
-    SeenIds,
-)
+from onewrite import ConfigurationError, HighWaterMark, InvalidMessage, InvalidUpdate, Message, MessageIds, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NO_STEP, Write
 from onewrite.mongodb.dialect import GuardedUpdate, build_insert

@@ -12,17 +12,7 @@ import pytest
 from pymongo import WriteConcern
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from onewrite import (
-    Applied,
-    ConfigurationError,
-    Duplicate,
-    Inbox,
-    InvalidUpdate,
-    LedgerMismatch,
-    Message,
-    Rejected,
-    SeenIds,
-)
+from onewrite import Applied, ConfigurationError, Duplicate, Inbox, InvalidUpdate, LedgerMismatch, Message, Rejected, SeenIds
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply

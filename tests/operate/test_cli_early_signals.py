@@ -224,9 +224,7 @@ def test_forked_process_is_ended_by_the_signal(caught: EarlySignals) -> None:
     caught.pass_on(lambda: pytest.fail("the signal was the child's"))
 
 
-def test_program_that_passes_argv_keeps_its_signal_handlers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_program_that_passes_argv_keeps_its_signal_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     installed: list[Any] = []
     monkeypatch.setattr(EarlySignals, "catch", lambda _: installed.append("caught"))
     assert main(["worker"]) == 2

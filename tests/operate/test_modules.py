@@ -82,9 +82,7 @@ def _module(folder: Path) -> None:
     (folder / "shop_of_makers.py").write_text(SHOP)
 
 
-def test_function_without_arguments_is_called_for_its_result(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_function_without_arguments_is_called_for_its_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(find("shop_of_makers:relay", RELAY), Relay)
     assert isinstance(ledger_of("shop_of_makers:orders"), SeenIds)
     assert isinstance(ledger_of("shop_of_makers:Makers.ledger"), SeenIds)

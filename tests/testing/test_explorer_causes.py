@@ -284,9 +284,7 @@ def _batch(collection: Any) -> Any:
     return handler
 
 
-def test_an_exploration_logs_only_the_handlers_own_lines(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_exploration_logs_only_the_handlers_own_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     assert not explored(_batch, [sqs(["a", "b"])]).ok
     assert {record.name for record in caplog.records} == {"shop"}

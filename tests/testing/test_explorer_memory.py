@@ -103,9 +103,7 @@ def test_build_does_not_reset_state_within_a_schedule(faults: int) -> None:
 # --- what is proven of a handler that is recalled -----------------------------------------------------------------------
 
 
-def test_state_in_environment_variables_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_state_in_environment_variables_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(table: Any) -> Handler:
         monkeypatch.delenv("ONEWRITE_THROTTLED", raising=False)
 

@@ -469,9 +469,7 @@ def test_missing_entity_accepted_as_done_gets_an_early_remark() -> None:
 
 
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
-def test_creation_refused_after_an_upsert_is_reported(
-    messages: Sequence[Message],
-) -> None:
+def test_creation_refused_after_an_upsert_is_reported(messages: Sequence[Message]) -> None:
     def handle(guarded: Any, message: Message) -> Any:
         if message.id == "place":
             return guarded.insert_one(message, {**C1, "paid": 0, "items": 3})

@@ -13,9 +13,7 @@ import pytest
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
-from onewrite.testing.explorer.calls import (
-    WatchedLoop,
-)
+from onewrite.testing.explorer.calls import WatchedLoop
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection
 

@@ -10,11 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import (
-    ConnectionClosedError,
-    EndpointConnectionError,
-    ReadTimeoutError,
-)
+from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, ServerSelectionTimeoutError
 
 from onewrite import Applied, ConfigurationError, Message, SeenIds

@@ -17,14 +17,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from pymongo import WriteConcern
 
-from onewrite import (
-    Applied,
-    ConfigurationError,
-    Duplicate,
-    Message,
-    OnewriteError,
-    SeenIds,
-)
+from onewrite import Applied, ConfigurationError, Duplicate, Message, OnewriteError, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import UnsupportedByStandIn, dynamodb_stream_event, mongod, mongomock_collection, moto_table
@@ -96,9 +89,7 @@ def test_other_clients_see_the_table() -> None:
         client.close()
 
 
-def test_clock_skew_is_not_reported_for_a_table(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_clock_skew_is_not_reported_for_a_table(caplog: pytest.LogCaptureFixture) -> None:
     with moto_table("orders", key="orderId") as table:
         orders = GuardedTable(table, SeenIds(), clock=lambda: 1_700_000_000.0)
         orders.record(FIRST, Key={"orderId": "o-1"})
