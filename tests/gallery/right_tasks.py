@@ -40,6 +40,14 @@ def grouped(books: Books) -> Handler:
     return handle
 
 
+def as_they_come(books: Books) -> Handler:
+    async def handle(message: Message) -> list[Any]:
+        parts = [books.add_once(message, account, message.body["amount"]) for account in ("alice", "bob")]
+        return [await part for part in asyncio.as_completed(parts)]
+
+    return handle
+
+
 def locked(books: Books) -> Handler:
     """The tasks of a delivery keep apart by a lock; what they have found out is written once, guarded."""
 

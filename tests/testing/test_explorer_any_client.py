@@ -11,11 +11,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import boto3
+import mongoengine
 import mongomock
 import moto.core.models  # noqa: F401  # clients that are made before this are not mocked
 import pytest
 from aiobotocore.session import get_session
 from botocore.client import BaseClient
+from mongoengine.connection import disconnect
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Message
@@ -441,6 +443,43 @@ def test_async_session_of_another_client_is_explored() -> None:
         return ASYNC_STAND_IN
 
     assert_right(on_mongodb(world, in_one_transaction_awaited, observe=seen))
+
+
+# ---------------------------------------------------------------- mongoengine
+
+
+class Payment(mongoengine.Document):  # type: ignore[misc]  # mongoengine says nothing of its types
+    message = mongoengine.StringField(unique=True)
+    credit = mongoengine.IntField()
+
+
+@pytest.fixture
+def connected() -> Iterator[None]:
+    mongoengine.connect("shop", mongo_client_class=mongomock.MongoClient, uuidRepresentation="standard")
+    Payment._collection = None
+    yield
+    disconnect()
+
+
+def pay(message: Message) -> None:
+    try:
+        Payment(message=message.id, credit=message.body).save()
+    except mongoengine.NotUniqueError:
+        return
+
+
+def payments(_: Any) -> Any:
+    return sorted((payment.message, payment.credit) for payment in Payment.objects)  # pyright: ignore[reportAttributeAccessIssue]  # mongoengine has no types
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_mongoengine_document_is_explored() -> None:
+    def world() -> Any:
+        client = mongoengine.get_connection()
+        client.drop_database("shop")
+        return client.shop.payment
+
+    assert_right(on_mongodb(world, lambda _: pay, observe=payments, messages=[M1, M2]))
 
 
 # ---------------------------------------------------------------- threads
