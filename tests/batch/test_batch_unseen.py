@@ -53,34 +53,31 @@ class Gate:
 
 
 class Gated:
-    """A Table or collection behind a gate."""
+    """A Table or collection whose writes go through a gate."""
 
-    def __init__(self, target: Any, gate: Gate) -> None:
-        self._target, self._gate = target, gate
+    meta = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
+    def __init__(self, target: Any, gate: Gate, *, is_async: bool = False) -> None:
+        self._target, self._gate, self._is_async = target, gate, is_async
 
     def with_options(self, **_: Any) -> Gated:
         return self
 
-    def update_item(self, **request: Any) -> Any:
-        self._gate.pass_through()
-        return self._target.update_item(**request)
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._target, name)
 
-    def update_one(self, *args: Any, **options: Any) -> Any:
-        self._gate.pass_through()
-        return self._target.update_one(*args, **options)
+        def write(*args: Any, **request: Any) -> Any:
+            self._gate.pass_through()
+            return method(*args, **request)
 
+        async def awrite(*args: Any, **request: Any) -> Any:
+            await self._gate.apass_through()
+            result = method(*args, **request)
+            return await result if inspect.isawaitable(result) else result
 
-class GatedAwaited(Gated):
-    async def update_item(self, **request: Any) -> Any:
-        await self._gate.apass_through()
-        return self._target.update_item(**request)
-
-    async def update_one(self, *args: Any, **options: Any) -> Any:
-        await self._gate.apass_through()
-        return await self._target.update_one(*args, **options)
+        if name not in ("update_item", "update_one"):
+            return method
+        return awrite if self._is_async else write
 
 
 @dataclass
@@ -121,14 +118,8 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
             for name in ("here", "there"):
                 table.put_item(Item={"orderId": name})
 
-            class Table(Gated):
-                meta = None
-
-            class AwaitedTable(GatedAwaited):
-                meta = None
-
-            client: Any = Table(table, gate)
-            awaited_client: Any = AwaitedTable(table, gate)
+            client: Any = Gated(table, gate)
+            awaited_client: Any = Gated(table, gate, is_async=True)
             awaited = AsyncGuardedTable(awaited_client, SeenIds())
             yield Shop(onewrite.dynamodb, GuardedTable(client, SeenIds()), awaited, client, gate, make_payment)
         return
@@ -136,7 +127,7 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
     collection.insert_many([{"_id": "here", "paid": 0}, {"_id": "there", "paid": 0}])
     change = {"$inc": {"paid": 1}}
     documents: Any = Gated(collection, gate)
-    awaited_documents: Any = GatedAwaited(AsyncStandInCollection(collection), gate)
+    awaited_documents: Any = Gated(AsyncStandInCollection(collection), gate, is_async=True)
     yield Shop(
         onewrite.mongodb,
         GuardedCollection(documents, SeenIds()),

@@ -37,17 +37,6 @@ def written_under_a_lock(bank: Bank) -> Coroutine:
     return handle
 
 
-def limited_by_a_semaphore(bank: Bank) -> Coroutine:
-    """One request at a time, so the database is not overrun."""
-    turn = threading.BoundedSemaphore(1)
-
-    async def handle(message: Message) -> Any:
-        with turn:
-            return await bank.add(message)
-
-    return handle
-
-
 def taken_from_a_queue(bank: Bank) -> Coroutine:
     """It takes a connection from a pool, and puts it back whatever happens."""
     pool: queue.Queue[Bank] = queue.Queue()

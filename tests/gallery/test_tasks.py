@@ -76,16 +76,3 @@ def test_work_in_tasks_takes_effect_once_in_every_schedule(explored: Any, name: 
     report = explored(getattr(right_tasks, name))
     report.assert_effectively_once()
     assert report.exhausted
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gathered", "grouped"])
-def test_work_in_tasks_takes_effect_once_with_a_ticking_clock(explored: Any, worlds: Worlds, name: str) -> None:
-    """Two messages, and a minute goes by with each look at the clock."""
-
-    def build(books: Any) -> Any:
-        minutes = iter(range(1_790_000_000, 1_800_000_000, 60))
-        books._guarded = type(books)(getattr(books, "_accounts", None), clock=lambda: float(next(minutes)))._guarded
-        return getattr(right_tasks, name)(books)
-
-    explored(build, messages=[deposit(1)]).assert_effectively_once()

@@ -53,7 +53,6 @@ WRONG = {
 }
 RIGHT = {
     "written_under_a_lock": Case(ONE),
-    "limited_by_a_semaphore": Case(ONE),
     "taken_from_a_queue": Case(ONE),
     "sent_back_while_in_flight": Case(ONE),
     "tried_until_it_is_done": Case(),
@@ -65,7 +64,7 @@ RIGHT = {
 
 
 # These take the longest, and the other engine proves the same.
-SLOW = {("sent_back_while_in_flight", "mongodb"), ("limited_by_a_semaphore", "dynamodb"), ("taken_from_a_queue", "dynamodb")}
+SLOW = {("sent_back_while_in_flight", "mongodb"), ("taken_from_a_queue", "dynamodb")}
 
 
 def on_engines(cases: Mapping[str, Case]) -> list[Any]:

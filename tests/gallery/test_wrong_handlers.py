@@ -50,7 +50,6 @@ ON_BOTH = {
     "marked_before_the_effect": Mistake({}, stores=("customers", "processed")),
     "marked_after_the_effect": Mistake({"c1": 20}, stores=("customers", "processed")),
     "two_entities_one_mark": Mistake({"alice": -10}),
-    "counted_outside_the_guard": Mistake({"c1": 10, "total": 20}),
     "id_minted_in_the_handler": Mistake({"c1": 20}),
     "high_water_mark_on_an_unordered_queue": Mistake({"c1": 100}, messages=TWO),
     "forgets_within_the_redelivery_window": Mistake({"c1": 20}),

@@ -13,8 +13,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, ServerSelectionTimeoutError
 
-from onewrite import Applied, ConfigurationError, Message, SeenIds
-from onewrite.dynamodb import GuardedTable
+from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.aws import client_of
@@ -162,15 +161,6 @@ def test_botocore_retries_a_request_if_response_is_lost(table: Any, client: Any)
         assert shop.count() == before + 2
         shop.add(faults.store)
         assert shop.count() == before + 3
-
-
-def test_guarded_table_recognizes_its_own_lost_write(table: Any) -> None:
-    faults = Faults(table)
-    faults.lose_answer(1)
-    orders = GuardedTable(faults.store, SeenIds())
-    outcome = orders.update_item(MESSAGE, Key={"id": "c1"}, **ADD, ExpressionAttributeValues={":one": 1})
-    assert outcome == Applied(MESSAGE, retried=True)
-    assert table_shop(table).count() == 1
 
 
 def test_retried_mongodb_write_returns_the_first_response() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-import beanie
 import pytest
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -109,35 +107,6 @@ def test_stand_in_database_supports_common_pymongo_methods(orders: Any) -> None:
         database.with_options(write_concern=1)
     with pytest.raises(UnsupportedByStandIn, match="command"):
         database.command("serverStatus")
-
-
-class Stock(beanie.Document):
-    id: str  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]  # Beanie's own documents say ObjectId
-    left: int = 0
-
-    class Settings:
-        use_revision = True
-        indexes: ClassVar[list[str]] = ["left"]
-
-
-def test_beanie_works_with_the_async_stand_in() -> None:
-    async def use() -> None:
-        database = mongomock_collection(asynchronous=True).database
-        await beanie.init_beanie(database, document_models=[Stock])
-        await Stock.insert_many([Stock(id="a", left=3), Stock(id="b")])
-        await Stock.find_one(Stock.id == "a", Stock.left >= 2).update({"$inc": {"left": -2}})
-        read = await Stock.get("a")
-        assert read is not None
-        await read.set({"left": 5})
-        await read.save()
-        await read.replace()
-        found = await Stock.find(Stock.left > 1).sort("-left").to_list()
-        assert [(each.id, each.left) for each in found] == [("a", 5)]
-        assert await Stock.count() == 2
-        await read.delete()
-        assert await Stock.find_all().to_list() == [Stock(id="b")]
-
-    asyncio.run(use())
 
 
 def test_stand_in_client_refuses_sessions(orders: Any) -> None:
