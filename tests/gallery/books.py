@@ -21,9 +21,9 @@ class Books(Protocol):
 
 
 class MongoBooks:
-    def __init__(self, accounts: Any) -> None:
+    def __init__(self, accounts: Any, **options: Any) -> None:
         self._accounts = accounts
-        self._guarded = AsyncGuardedCollection(accounts, SeenIds())
+        self._guarded = AsyncGuardedCollection(accounts, SeenIds(), **options)
 
     async def balance(self, account: str) -> int:
         return (await self._accounts.find_one({"_id": account}) or {}).get("balance", 0)
@@ -41,9 +41,9 @@ class MongoBooks:
 class DynamoBooks:
     """A client of aiobotocore. The explorer answers what it sends, so it need not be open where it is used."""
 
-    def __init__(self, _: object) -> None:
+    def __init__(self, _: object, **options: Any) -> None:
         self._client = _client()
-        self._guarded = AsyncGuardedTable(self._client, SeenIds(), table_name="customers")
+        self._guarded = AsyncGuardedTable(self._client, SeenIds(), table_name="customers", **options)
 
     async def balance(self, account: str) -> int:
         answer = await self._client.get_item(TableName="customers", Key={"id": {"S": account}}, ConsistentRead=True)

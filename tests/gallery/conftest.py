@@ -7,6 +7,15 @@ import pytest
 
 from tests.gallery.cases import Content, Worlds
 
+INDEXED_BY_CUSTOMER: dict[str, Any] = {
+    "GlobalSecondaryIndexes": [
+        {
+            "IndexName": "customer",
+            "KeySchema": [{"AttributeName": "customer", "KeyType": "HASH"}],
+            "Projection": {"ProjectionType": "ALL"},
+        }
+    ]
+}
 INDEXED_BY_WHAT_IS_PENDING: dict[str, Any] = {
     "GlobalSecondaryIndexes": [
         {
@@ -20,6 +29,8 @@ INDEXED_BY_WHAT_IS_PENDING: dict[str, Any] = {
     ],
     "types": {"ow_shard": "N"},
 }
+# Of the tables of these names.
+INDEXES = {"entries": INDEXED_BY_CUSTOMER, "accounts": INDEXED_BY_WHAT_IS_PENDING}
 
 
 @pytest.fixture
@@ -27,7 +38,7 @@ def worlds(moto_table: Any, mongomock_collection: Any) -> Worlds:
     """For an engine and the names of stores: what makes them with this content, one alone or a dict of several."""
 
     def table(name: str, content: Sequence[Mapping[str, Any]]) -> Any:
-        made = moto_table(name, key="id", **(INDEXED_BY_WHAT_IS_PENDING if name == "accounts" else {}))
+        made = moto_table(name, key="id", **INDEXES.get(name, {}))
         for item in content:
             made.put_item(Item=item)
         return made

@@ -66,12 +66,15 @@ class Shop(ABC):
     def charge_without_key(self, reference: str) -> str:
         """What the provider does each time that it is told."""
 
+    @abstractmethod
     def look_up(self, reference: str) -> bool:
         """Has the provider charged this?"""
-        return reference in self.charged()
 
     @abstractmethod
     def payment(self) -> Mapping[str, Any]: ...
+    @abstractmethod
+    def swap(self, held: Mapping[str, Any], new: Mapping[str, Any], charge: str | None = None) -> bool:
+        """Change the payment by hand, if it holds this; None stands for nothing. False: it holds something else."""
 
     @abstractmethod
     def charged(self) -> list[str]: ...
@@ -103,8 +106,32 @@ class TableShop(Shop):
         self.provider.update_item(Key={"id": "all"}, **_appending(reference))
         return reference
 
+    def look_up(self, reference: str) -> bool:
+        return reference in self.charged()
+
     def payment(self) -> Mapping[str, Any]:
         return self.payments.get_item(Key=self.key, ConsistentRead=True)["Item"]
+
+    def swap(self, held: Mapping[str, Any], new: Mapping[str, Any], charge: str | None = None) -> bool:
+        refused = self.payments.meta.client.exceptions.ConditionalCheckFailedException
+        conditions = ["attribute_exists(id)"]
+        values: dict[str, Any] = {}
+        for name, value in held.items():
+            conditions.append(f"attribute_not_exists({name})" if value is None else f"{name} = :old_{name}")
+            values |= {} if value is None else {f":old_{name}": value}
+        sets = [f"{name} = :new_{name}" for name, value in new.items() if value is not None]
+        values |= {f":new_{name}": value for name, value in new.items() if value is not None}
+        removes = [name for name, value in new.items() if value is None]
+        if charge is not None:
+            sets.append("charges = list_append(charges, :more)")
+            values[":more"] = [charge]
+        update = (f"SET {', '.join(sets)} " if sets else "") + (f"REMOVE {', '.join(removes)}" if removes else "")
+        wanted = {"UpdateExpression": update, "ConditionExpression": " AND ".join(conditions)}
+        try:
+            self.payments.update_item(Key=self.key, **wanted, **({"ExpressionAttributeValues": values} if values else {}))
+        except refused:
+            return False
+        return True
 
     def charged(self) -> list[str]:
         return list(self.provider.get_item(Key={"id": "all"}, ConsistentRead=True)["Item"]["charges"])
@@ -134,8 +161,18 @@ class CollectionShop(Shop):
         self.provider.update_one({"_id": "all"}, {"$push": {"charges": reference}})
         return reference
 
+    def look_up(self, reference: str) -> bool:
+        return reference in self.charged()
+
     def payment(self) -> Mapping[str, Any]:
         return self.payments.find_one(self.key)
+
+    def swap(self, held: Mapping[str, Any], new: Mapping[str, Any], charge: str | None = None) -> bool:
+        update: dict[str, Any] = {"$set": {name: value for name, value in new.items() if value is not None}}
+        update |= {"$unset": {name: "" for name, value in new.items() if value is None}}
+        update |= {} if charge is None else {"$push": {"charges": charge}}
+        reply = self.payments.update_one({**self.key, **held}, {name: change for name, change in update.items() if change})
+        return bool(reply.matched_count)
 
     def charged(self) -> list[str]:
         return list(self.provider.find_one({"_id": "all"})["charges"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from onewrite import Applied, Deferred, InSequence, Message, Outcome
+from onewrite import Applied, Deferred, InSequence, Message, Missing, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from tests.gallery.cases import NOW, added_item
 
@@ -19,11 +19,102 @@ C1 = {"id": "c1"}
 ABSENT = "attribute_not_exists(id)"
 
 
+def put_by_the_id(entries: Any) -> Handler:
+    """Each message is an item of its own."""
+
+    def handle(message: Message) -> None:
+        item = {"id": message.id, "balance": message.body["amount"]}
+        with suppress(_refusal(entries)):
+            entries.put_item(Item=item, ConditionExpression=ABSENT)
+
+    return handle
+
+
+def put_by_derived_ids(entries: Any) -> Handler:
+    """The same items are put each time, whoever puts them."""
+
+    def handle(message: Message) -> None:
+        for line in ("a", "b"):
+            entries.put_item(Item={"id": message.child(line), "balance": message.body["amount"]})
+
+    return handle
+
+
+def own_attribute_set(customers: Any) -> Handler:
+    """Each message sets an attribute of its own to the same value each time."""
+
+    def handle(message: Message) -> None:
+        customers.update_item(
+            Key=C1,
+            UpdateExpression="SET #entry = :n, balance = if_not_exists(balance, :none)",
+            ExpressionAttributeNames={"#entry": f"entry-{message.id}"},
+            ExpressionAttributeValues={":n": message.body["amount"], ":none": 0},
+        )
+
+    return handle
+
+
 def ids_in_the_condition(customers: Any) -> Handler:
     """The mark and its condition are in the write itself."""
 
     def handle(message: Message) -> None:
         _add_unless_seen(customers, "c1", message, message.body["amount"])
+
+    return handle
+
+
+def mark_in_each_entity(accounts: Any) -> Handler:
+    """Each half of a transfer has a mark of its own, and both halves are tried each time."""
+
+    def handle(message: Message) -> None:
+        _add_unless_seen(accounts, "alice", message, -message.body["amount"])
+        _add_unless_seen(accounts, "bob", message, message.body["amount"])
+
+    return handle
+
+
+def version_checked(customers: Any) -> Handler:
+    """It reads everything again after a conflict, and sees whether another delivery was first."""
+
+    def handle(message: Message) -> None:
+        while True:
+            customer = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {"balance": 0, "version": 0, "seen": []})
+            if message.id in customer["seen"]:
+                return
+            balance, version = customer["balance"] + message.body["amount"], customer["version"]
+            changed = {**C1, "balance": balance, "version": version + 1, "seen": [*customer["seen"], message.id]}
+            with suppress(_refusal(customers)):
+                customers.put_item(
+                    Item=changed,
+                    ConditionExpression="attribute_not_exists(id) OR version = :read",
+                    ExpressionAttributeValues={":read": version},
+                )
+                return
+
+    return handle
+
+
+def read_then_condition(stores: Mapping[str, Any]) -> Handler:
+    """What it reads decides only what it writes. Whether it writes is decided by a condition."""
+    customers, entries = stores["customers"], stores["entries"]
+
+    def handle(message: Message) -> None:
+        factor = customers.get_item(Key=C1, ConsistentRead=True)["Item"]["factor"]
+        item = {"id": message.id, "balance": factor * message.body["amount"]}
+        with suppress(_refusal(entries)):
+            entries.put_item(Item=item, ConditionExpression=ABSENT)
+
+    return handle
+
+
+def mark_in_a_transaction(stores: Mapping[str, Any]) -> Handler:
+    """The mark and the effect are written together, or neither is. Only the refusal of the mark means that it is a duplicate."""
+    client = stores["customers"].meta.client
+
+    def handle(message: Message) -> None:
+        mark = {"TableName": "processed", "Item": {"id": message.id}, "ConditionExpression": ABSENT}
+        effect = {"TableName": "customers", "Key": C1, **added_item(message)}
+        _transact(client, {"Put": mark}, {"Update": effect})
 
     return handle
 
@@ -36,6 +127,17 @@ def mark_in_a_transaction_with_a_token(stores: Mapping[str, Any]) -> Handler:
         mark = {"TableName": "processed", "Item": {"id": message.id}, "ConditionExpression": ABSENT}
         effect = {"TableName": "customers", "Key": C1, **added_item(message)}
         _transact(client, {"Put": mark}, {"Update": effect}, ClientRequestToken=message.id)
+
+    return handle
+
+
+def taken_in_a_transaction(stores: Mapping[str, Any]) -> Handler:
+    """A reservation is deleted in the transaction that adds its amount, so it can be added only once."""
+    client = stores["customers"].meta.client
+
+    def handle(message: Message) -> None:
+        taken = {"TableName": "pending", "Key": {"id": message.id}, "ConditionExpression": "attribute_exists(id)"}
+        _transact(client, {"Delete": taken}, {"Update": {"TableName": "customers", "Key": C1, **added_item(message)}})
 
     return handle
 
@@ -79,6 +181,47 @@ def phases(orders: Any) -> Handler:
     return handle
 
 
+def newest_wins(customers: Any) -> Handler:
+    """Each message has the whole state. An older one that comes later changes nothing."""
+
+    def handle(message: Message) -> None:
+        with suppress(_refusal(customers)):
+            customers.update_item(
+                Key=C1,
+                UpdateExpression="SET balance = :n, lastNumber = :number",
+                ConditionExpression="attribute_not_exists(lastNumber) OR lastNumber < :number",
+                ExpressionAttributeValues={":number": message.sequence, ":n": message.body["amount"]},
+            )
+
+    return handle
+
+
+def unprocessed_items_again(entries: Any) -> Handler:
+    """It sends what a batch left out until nothing is left, and also after it was throttled."""
+    client = entries.meta.client
+
+    def handle(message: Message) -> None:
+        amounts = {"alice": -message.body["amount"], "bob": message.body["amount"]}
+        puts = [{"PutRequest": {"Item": {"id": account, "balance": amount}}} for account, amount in amounts.items()]
+        left = {entries.name: puts}
+        while left:
+            with suppress(client.exceptions.ProvisionedThroughputExceededException):
+                left = client.batch_write_item(RequestItems=left)["UnprocessedItems"]
+
+    return handle
+
+
+def batch_writer(entries: Any) -> Handler:
+    """boto3's own batch sends again what was left out."""
+
+    def handle(message: Message) -> None:
+        with entries.batch_writer() as batch:
+            for line in ("a", "b"):
+                batch.put_item(Item={"id": f"{message.id}-{line}", "balance": message.body["amount"]})
+
+    return handle
+
+
 def fenced_lease(customers: Any) -> Handler:
     """Its lock expires, and each holder has a number. A write with the number of an earlier holder is refused."""
     minutes = itertools.count(NOW, 60)
@@ -104,6 +247,42 @@ def fenced_lease(customers: Any) -> Handler:
     return handle
 
 
+def outbox_cleared_after_sending(stores: Mapping[str, Any]) -> Handler:
+    """A receipt stays in the entity until it is sent, and is sent under an id of its own."""
+    customers, receipts = GuardedTable(stores["customers"], SeenIds()), stores["receipts"]
+
+    def handle(message: Message) -> None:
+        values = {":n": message.body["amount"], ":receipt": {message.id}}
+        add = "ADD balance :n, outbox :receipt"
+        customers.update_item(message, Key=C1, UpdateExpression=add, ExpressionAttributeValues=values)
+        pending = stores["customers"].get_item(Key=C1, ConsistentRead=True)["Item"].get("outbox", ())
+        for receipt in sorted(pending):
+            receipts.put_item(Item={"id": receipt, "balance": 1})
+            sent = {":sent": {receipt}}
+            stores["customers"].update_item(Key=C1, UpdateExpression="DELETE outbox :sent", ExpressionAttributeValues=sent)
+
+    return handle
+
+
+def undone_as_a_part_of_its_own(accounts: Any) -> Handler:
+    """What is given back is a part of the message with a mark of its own. So it is given back once."""
+    guarded = GuardedTable(accounts, SeenIds())
+
+    def add(message: Message, account: str, amount: int, **condition: Any) -> Outcome:
+        values = {":n": amount}
+        native: dict[str, Any] = {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": values, **condition}
+        return guarded.update_item(message, Key={"id": account}, **native)
+
+    def handle(message: Message) -> None:
+        amount = message.body["amount"]
+        add(message, "alice", -amount)
+        condition = {"ConditionExpression": "attribute_exists(opened)", "missing_ok": True}
+        if isinstance(add(message, "bob", amount, **condition), Rejected | Missing):
+            add(message.part("undo"), "alice", amount)
+
+    return handle
+
+
 def parked_until_its_turn(stores: Mapping[str, Any]) -> Handler:
     """What is deferred waits in a table. Who has let in a message also lets in those that wait behind it."""
     customers, parked = GuardedTable(stores["customers"], InSequence()), stores["parked"]
@@ -123,6 +302,43 @@ def parked_until_its_turn(stores: Mapping[str, Any]) -> Handler:
             if let_in(other).settled:
                 parked.delete_item(Key={"id": other.id})
         return Applied(message)
+
+    return handle
+
+
+def withdrawn_when_covered(accounts: Any) -> Handler:
+    """A withdrawal that is not covered raises, and is redelivered until it is."""
+    guarded = GuardedTable(accounts, SeenIds())
+
+    def handle(message: Message) -> None:
+        amount = message.body["amount"]
+        add: dict[str, Any] = {"Key": C1, "UpdateExpression": "ADD balance :n"}
+        if amount > 0:
+            guarded.update_item(message, **add, ExpressionAttributeValues={":n": amount})
+            return
+        values = {":n": amount, ":least": -amount}
+        covered: dict[str, Any] = {"ConditionExpression": "balance >= :least", "ExpressionAttributeValues": values}
+        if isinstance(guarded.update_item(message, **add, **covered), Rejected | Missing):
+            raise LookupError("not covered yet")  # noqa: TRY004  # what is wrong is the balance
+
+    return handle
+
+
+def refused_for_now(accounts: Any) -> Callable[[Message], Outcome]:
+    """A withdrawal that is not covered is refused, which the handler answers. It had no effect, so nothing has to be kept."""
+    guarded = GuardedTable(accounts, SeenIds())
+
+    def handle(message: Message) -> Outcome:
+        amount = message.body["amount"]
+        values = {":n": amount, ":least": -amount}
+        return guarded.update_item(
+            message,
+            Key=C1,
+            UpdateExpression="ADD balance :n",
+            ConditionExpression="balance >= :least",
+            ExpressionAttributeValues=values,
+            missing_ok=True,
+        )
 
     return handle
 

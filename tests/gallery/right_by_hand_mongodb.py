@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from pymongo import ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from onewrite import Message
+from onewrite import Message, SeenIds
+from onewrite.mongodb import AsyncGuardedCollection
 
 Handler = Callable[[Message], Any]
 
 C1 = {"_id": "c1"}
 DUPLICATE_KEY = 11000
+
+
+def inserted_by_the_id(entries: Any) -> Handler:
+    """Each message is a document of its own."""
+
+    def handle(message: Message) -> None:
+        with suppress(DuplicateKeyError):
+            entries.insert_one({"_id": message.id, "balance": message.body["amount"]})
+
+    return handle
 
 
 def inserted_in_any_order(entries: Any) -> Handler:
@@ -43,6 +56,17 @@ def filtered_by_the_ids(customers: Any) -> Handler:
     return handle
 
 
+def found_and_updated(customers: Any) -> Handler:
+    """The customer is there. So if none is found, the message is a duplicate."""
+
+    def handle(message: Message) -> int | None:
+        fresh = {**C1, "seen": {"$ne": message.id}}
+        after = customers.find_one_and_update(fresh, _add_and_mark(message), return_document=ReturnDocument.AFTER)
+        return after and after["balance"]
+
+    return handle
+
+
 def added_by_a_pipeline(customers: Any) -> Handler:
     """The pipeline looks for the id and adds in one write."""
 
@@ -52,6 +76,56 @@ def added_by_a_pipeline(customers: Any) -> Handler:
         balance = {"$cond": [{"$in": [message.id, seen]}, "$balance", added]}
         change = {"$set": {"balance": balance, "seen": {"$setUnion": [seen, [message.id]]}}}
         customers.update_one(C1, [change], upsert=True)
+
+    return handle
+
+
+def kept_in_a_set(customers: Any) -> Handler:
+    """Equal entries are in a set once, and the sum is worked out from them when it is asked for."""
+
+    def handle(message: Message) -> None:
+        entry = {"id": message.id, "amount": message.body["amount"]}
+        customers.update_one(C1, {"$addToSet": {"entries": entry}, "$set": {"balance": 0}}, upsert=True)
+
+    return handle
+
+
+def own_field_set(customers: Any) -> Handler:
+    """Each message sets a field of its own to the same value each time."""
+
+    def handle(message: Message) -> None:
+        entry = {f"entries.{message.id}": message.body["amount"]}
+        customers.update_one(C1, {"$set": entry, "$setOnInsert": {"balance": 0}}, upsert=True)
+
+    return handle
+
+
+def version_checked(customers: Any) -> Handler:
+    """It looks whether it has replaced the version that it has read, and reads everything again if not."""
+
+    def handle(message: Message) -> None:
+        while True:
+            customer = customers.find_one(C1)
+            if message.id in customer["seen"]:
+                return
+            changed = {
+                **customer,
+                "balance": customer["balance"] + message.body["amount"],
+                "version": customer["version"] + 1,
+                "seen": [*customer["seen"], message.id],
+            }
+            if customers.replace_one({**C1, "version": customer["version"]}, changed).matched_count:
+                return
+
+    return handle
+
+
+def newest_wins(customers: Any) -> Handler:
+    """Each message has the whole state. An older one that comes later finds nothing to change."""
+
+    def handle(message: Message) -> None:
+        older = {**C1, "lastNumber": {"$lt": message.sequence}}
+        customers.update_one(older, {"$set": {"balance": message.body["amount"], "lastNumber": message.sequence}})
 
     return handle
 
@@ -67,6 +141,76 @@ def inbox_in_a_transaction(customers: Any) -> Handler:
 
         with database.client.start_session() as session, suppress(DuplicateKeyError):
             session.with_transaction(write)
+
+    return handle
+
+
+def in_bulk(entries: Any) -> Handler:
+    """Each line has an id of its own, and is written only where it is not there."""
+
+    def handle(message: Message) -> None:
+        lines = [f"{message.id}-{line}" for line in ("a", "b")]
+        first = {"$setOnInsert": {"balance": message.body["amount"]}}
+        entries.bulk_write([UpdateOne({"_id": line}, first, upsert=True) for line in lines])
+
+    return handle
+
+
+def phases(orders: Any) -> Handler:
+    """An order is paid and then shipped. What comes too early raises, and is redelivered."""
+    before = {"paid": "placed", "shipped": "paid"}
+
+    def handle(message: Message) -> None:
+        after = message.body["phase"]
+        change = {"$set": {"phase": after}, "$inc": {"balance": message.body["amount"]}, "$push": {"been": after}}
+        changed = orders.update_one({**C1, "phase": before[after]}, change).matched_count
+        if not changed and orders.find_one({**C1, "been": after}) is None:
+            raise LookupError(f"not {before[after]} yet")
+
+    return handle
+
+
+def put_before_it_is_deleted(stores: Mapping[str, Any]) -> Handler:
+    """It takes an order out of one collection only when it is in the other. A redelivery puts the same again, or finds nothing."""
+    pending, customers = stores["pending"], stores["customers"]
+
+    def handle(message: Message) -> None:
+        order = pending.find_one({"_id": message.id})
+        if order:
+            customers.replace_one({"_id": message.id}, order, upsert=True)
+            pending.delete_one({"_id": message.id})
+
+    return handle
+
+
+def gathered(accounts: Any) -> Callable[[Message], Awaitable[None]]:
+    """Both halves of a transfer are under way at once, and each has a mark of its own."""
+    guarded = AsyncGuardedCollection(accounts, SeenIds())
+
+    async def handle(message: Message) -> None:
+        amounts = {"alice": -message.body["amount"], "bob": message.body["amount"]}
+        halves = [
+            guarded.update_one(message, {"_id": account}, {"$inc": {"balance": amount}}, upsert=True)
+            for account, amount in amounts.items()
+        ]
+        await asyncio.gather(*halves)
+
+    return handle
+
+
+def awaited_version_checked(customers: Any) -> Callable[[Message], Awaitable[None]]:
+    """As above, in a coroutine."""
+
+    async def handle(message: Message) -> None:
+        while True:
+            customer = await customers.find_one(C1)
+            if message.id in customer["seen"]:
+                return
+            balance, version = customer["balance"] + message.body["amount"], customer["version"]
+            changed = {**C1, "balance": balance, "version": version + 1, "seen": [*customer["seen"], message.id]}
+            replaced = await customers.replace_one({**C1, "version": version}, changed)
+            if replaced.matched_count:
+                return
 
     return handle
 

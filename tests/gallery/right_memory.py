@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from onewrite import Message
@@ -31,6 +32,22 @@ def breaker_that_sends_back(bank: Bank) -> Coroutine:
     return handle
 
 
+def breaker_beyond_the_bounds(bank: Bank) -> Coroutine:
+    """It would drop messages after five failures in a row, which no schedule within the bounds has."""
+    failures = 0
+
+    async def handle(message: Message) -> Any:
+        nonlocal failures
+        if failures == 5:  # in a row
+            return None
+        failures += 1
+        outcome = await bank.add(message)
+        failures = 0
+        return outcome
+
+    return handle
+
+
 class Counted:
     """It counts what came of the messages, and nothing goes by that."""
 
@@ -46,6 +63,25 @@ class Counted:
             raise
         self.counts[type(outcome).__name__] += 1
         return outcome
+
+
+def cached_and_checked(bank: Bank) -> Coroutine:
+    """It keeps the customer as it was read or written last. The write has the version for a condition, and a refusal empties the cache."""
+    cached: dict[str, Mapping[str, Any]] = {}
+
+    async def handle(message: Message) -> None:
+        while True:
+            if "c1" not in cached:
+                cached["c1"] = await bank.read() or {"balance": 0, "version": 0, "seen": []}
+            customer = cached.pop("c1")
+            if message.id in customer["seen"]:
+                return
+            changed = {"balance": customer["balance"] + message.body["amount"], "seen": [*customer["seen"], message.id]}
+            if await bank.swap(int(customer["version"]), **changed):
+                cached["c1"] = {**changed, "version": customer["version"] + 1}
+                return
+
+    return handle
 
 
 def ids_known_to_be_done(bank: Bank) -> Coroutine:

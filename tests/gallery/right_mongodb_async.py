@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from onewrite import Message, Outcome
+from onewrite import Message, Missing, Outcome, Rejected
 from onewrite.mongodb import AsyncGuardedCollection, atransact
 
 C1 = {"_id": "c1"}
@@ -19,6 +19,19 @@ def added(customers: AsyncGuardedCollection) -> Callable[[Message], Awaitable[Ou
     return handle
 
 
+def transferred(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitable[list[Outcome]]]:
+    """Each of the two entities is guarded by its own write, so a redelivery completes what a crash has cut short."""
+
+    async def add(message: Message, account: str, amount: int) -> Outcome:
+        return await accounts.update_one(message, {"_id": account}, {"$inc": {"balance": amount}}, upsert=True)
+
+    async def handle(message: Message) -> list[Outcome]:
+        amount = message.body["amount"]
+        return [await add(message, "alice", -amount), await add(message, "bob", amount)]
+
+    return handle
+
+
 def transacted(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitable[Outcome]]:
     """Both accounts are opened in one transaction, so nobody ever sees one half."""
 
@@ -26,5 +39,19 @@ def transacted(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitabl
         amount = message.body["amount"]
         opened = {"alice": -amount, "bob": amount}
         return await atransact(message, [accounts.inserting({"_id": name, "balance": n}) for name, n in opened.items()])
+
+    return handle
+
+
+def refused_for_good(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitable[Outcome]]:
+    """A withdrawal that is not covered is recorded as refused, and stays refused when there is money again."""
+
+    async def handle(message: Message) -> Outcome:
+        amount = message.body["amount"]
+        add = {"$inc": {"balance": amount}}
+        if amount > 0:
+            return await accounts.update_one(message, C1, add, upsert=True)
+        outcome = await accounts.update_one(message, {**C1, "balance": {"$gte": -amount}}, add)
+        return await accounts.record(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle

@@ -29,6 +29,16 @@ def gathered(books: Books) -> Handler:
     return handle
 
 
+def failures_looked_at(books: Books) -> Handler:
+    async def handle(message: Message) -> None:
+        halves = [books.add_once(message, account, message.body["amount"]) for account in ("alice", "bob")]
+        for result in await asyncio.gather(*halves, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    return handle
+
+
 def grouped(books: Books) -> Handler:
     """Whoever fails cancels the others. What was cancelled is done again when the message is redelivered, if it has not arrived."""
 
@@ -36,6 +46,17 @@ def grouped(books: Books) -> Handler:
         async with asyncio.TaskGroup() as group:
             for account in ("alice", "bob"):
                 group.create_task(books.add_once(message, account, message.body["amount"]))
+
+    return handle
+
+
+def created_and_awaited(books: Books) -> Handler:
+    async def handle(message: Message) -> None:
+        fee = asyncio.create_task(books.add_once(message, "fees", 1))
+        try:
+            await books.add_once(message, "c1", message.body["amount"])
+        finally:
+            await fee
 
     return handle
 
@@ -61,6 +82,21 @@ def locked(books: Books) -> Handler:
 
         await asyncio.gather(look("alice"), look("bob"))
         await books.add_once(message, "c1", message.body["amount"] * found["sum"])
+
+    return handle
+
+
+def one_at_a_time(books: Books) -> Handler:
+    async def handle(message: Message) -> None:
+        gate = asyncio.Semaphore(1)
+
+        async def book(account: str) -> None:
+            async with gate:
+                await books.add_once(message, account, message.body["amount"])
+
+        async with asyncio.TaskGroup() as group:
+            for account in ("alice", "bob"):
+                group.create_task(book(account))
 
     return handle
 
@@ -172,6 +208,13 @@ def read_to_the_end(books: Books) -> Handler:
                 break
 
     return handle
+
+
+def in_a_loop_of_its_own(books: Books) -> Callable[[Message], None]:
+    async def both(message: Message) -> None:
+        await asyncio.gather(*[books.add_once(message, account, message.body["amount"]) for account in ("alice", "bob")])
+
+    return lambda message: asyncio.run(both(message))
 
 
 def in_a_loop_that_lives_on(books: Books) -> Callable[[Message], None]:

@@ -37,6 +37,17 @@ def written_under_a_lock(bank: Bank) -> Coroutine:
     return handle
 
 
+def limited_by_a_semaphore(bank: Bank) -> Coroutine:
+    """One request at a time, so the database is not overrun."""
+    turn = threading.BoundedSemaphore(1)
+
+    async def handle(message: Message) -> Any:
+        with turn:
+            return await bank.add(message)
+
+    return handle
+
+
 def taken_from_a_queue(bank: Bank) -> Coroutine:
     """It takes a connection from a pool, and puts it back whatever happens."""
     pool: queue.Queue[Bank] = queue.Queue()
@@ -68,6 +79,20 @@ def sent_back_while_in_flight(bank: Bank) -> Coroutine:
     return handle
 
 
+def tried_three_times_and_sent_back(bank: Bank) -> Coroutine:
+    """It waits longer each time, and raises what it met last."""
+
+    async def handle(message: Message) -> Any:
+        for attempt in range(2):
+            try:
+                return await bank.add(message)
+            except DATABASE_ERRORS:
+                _wait(60 * 2**attempt)
+        return await bank.add(message)
+
+    return handle
+
+
 def tried_until_it_is_done(bank: Bank) -> Coroutine:
     async def handle(message: Message) -> Any:
         while True:
@@ -75,6 +100,32 @@ def tried_until_it_is_done(bank: Bank) -> Coroutine:
                 return await bank.add(message)
             except DATABASE_ERRORS:
                 _wait(30)
+
+    return handle
+
+
+def added_by_hand(bank: Bank) -> Coroutine:
+    """E11000 is no verdict: it tries again without an upsert."""
+
+    async def handle(message: Message) -> None:
+        await bank.add_under(message.id, message.body["amount"])
+
+    return handle
+
+
+def created_under_its_id(bank: Bank) -> Coroutine:
+    async def handle(message: Message) -> None:
+        await bank.of(message.id).create(balance=message.body["amount"])
+
+    return handle
+
+
+def each_record_under_its_id(bank: Bank) -> Any:
+    """Whatever company a record comes in."""
+
+    async def handle(event: Any) -> None:
+        for record in event["Records"]:
+            await bank.add_under(record["messageId"], 10 ** json.loads(record["body"]))
 
     return handle
 

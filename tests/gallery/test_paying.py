@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from onewrite import Message
 from tests.gallery import right_paying, wrong_paying
-from tests.gallery.cases import Worlds
+from tests.gallery.cases import Worlds, handlers_in
 from tests.gallery.paying import CONTENT, NAMES, charged_and_recorded, times_charged_and_recorded
 
 ENGINES = ("dynamodb", "mongodb")
@@ -25,6 +26,7 @@ class Mistake:
     charged: int
     recorded: int
     steps: int
+    bounds: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,10 @@ NOT_SENT_TWICE = (
     "mongodb",
 )  # botocore sends a charge again whose answer is lost: such a provider is called without retries
 WRONG = {
+    "lease_without_fence": Mistake(1, 2, 8, {"faults": 0}),
+    "done_before_it_is_recorded": Mistake(1, 0, 3),
     "done_before_it_is_charged": Mistake(0, 1, 1),
+    "foreign_claim_released": Mistake(2, 2, 13, {"deliveries": 3, "faults": 0}),
     "charged_by_the_fence": Mistake(2, 1, 3),
     "superseded_taken_for_done": Mistake(1, 0, 8),
 }
@@ -65,7 +70,7 @@ WORKS = LARGER if os.environ.get("ONEWRITE_MODEL") == "large" else RIGHT
 def test_a_charge_that_is_doubled_or_lost_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     mistake, build = WRONG[name], getattr(wrong_paying, name)
     world = worlds(engine, NAMES, CONTENT)
-    report = explore(build, messages=[M1], world=world, observe=times_charged_and_recorded)
+    report = explore(build, messages=[M1], world=world, observe=times_charged_and_recorded, **mistake.bounds)
     found = report.counterexample
     assert found is not None
     assert found.expected == ((1, 1),)
@@ -95,3 +100,8 @@ def test_a_charge_is_taken_once_and_recorded_once(explore: Any, worlds: Worlds, 
     report = explore(build, messages=work.messages, world=world, observe=charged_and_recorded, **work.bounds)
     report.assert_effectively_once()
     assert report.exhausted
+
+
+@pytest.mark.parametrize(("handlers", "tried"), [(wrong_paying, WRONG), (right_paying, WORKS)])
+def test_every_handler_is_tested(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
+    assert sorted(tried) == sorted(handlers_in(handlers))

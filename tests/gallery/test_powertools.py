@@ -9,7 +9,11 @@ from typing import Any, TypeAlias
 
 import boto3
 import pytest
-from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig, idempotent_function
+from aws_lambda_powertools.utilities.idempotency import (
+    DynamoDBPersistenceLayer,
+    IdempotencyConfig,
+    idempotent_function,
+)
 from aws_lambda_powertools.utilities.idempotency.persistence import base, datarecord, dynamodb
 
 from onewrite import Message, SeenIds

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from onewrite import Message
 from tests.gallery import right_publishing, wrong_publishing
-from tests.gallery.cases import Worlds, deposit
+from tests.gallery.cases import Worlds, deposit, handlers_in
 from tests.gallery.publishing import CLOSE, NAMES, RELAY, consumed, received, told, told_in_any_order
 
 ENGINES = ("dynamodb", "mongodb")
@@ -32,6 +33,7 @@ class Mistake:
     damage: list[int]
     expected: tuple[list[int], ...]
     steps: int
+    bounds: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ WRONG = {
     "saved_then_published": Mistake((deposit(1),), [], ([10],), 1),
     "published_then_saved": Mistake((deposit(1), deposit(2)), [10, 100], ([10], [100]), 6),
     "cleared_before_it_is_published": Mistake(ONE, [], ([10],), 3),
+    "cleared_by_the_count_alone": Mistake(LIVES, [10], ([100], [10, 100]), 6, {**EACH_ONCE, "faults": 0}),
 }
 THREE_AT_ONCE = (deposit(1), PASS, SECOND)
 RIGHT = {
@@ -75,7 +78,7 @@ WORKS = LARGER if os.environ.get("ONEWRITE_MODEL") == "large" else RIGHT
 def test_a_publisher_that_loses_or_invents_an_event_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     mistake = WRONG[name]
     build = getattr(wrong_publishing, name)
-    report = explore(build, messages=mistake.messages, world=worlds(engine, NAMES), observe=received)
+    report = explore(build, messages=mistake.messages, world=worlds(engine, NAMES), observe=received, **mistake.bounds)
     found = report.counterexample
     assert found is not None
     assert sorted(found.expected) == sorted(mistake.expected)
@@ -99,3 +102,8 @@ def test_events_are_published_once_and_in_order(explore: Any, worlds: Worlds, en
     # A relay tells others: what is told in the end is the same without it, and there is nothing to tell after another one.
     report.assert_effectively_once(accept=("unseen", "idle"))
     assert report.exhausted
+
+
+@pytest.mark.parametrize(("handlers", "tried"), [(wrong_publishing, WRONG), (right_publishing, WORKS)])
+def test_every_publisher_is_tested(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
+    assert sorted(tried) == sorted(handlers_in(handlers))

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from onewrite import Message
-from tests.gallery import right_by_hand_dynamodb, right_by_hand_mongodb
-from tests.gallery.cases import Content, Worlds, balances, contents, deposit
+from onewrite.testing import sqs_event
+from tests.gallery import right_by_hand_dynamodb, right_by_hand_mongodb, right_lambda
+from tests.gallery.cases import Content, Worlds, awaited_balances, balances, contents, deposit, handlers_in
 
 ONE = (deposit(1),)
 TWO = (deposit(1), deposit(2))
@@ -33,22 +34,58 @@ class Work:
 
 
 DYNAMODB = {
+    "put_by_the_id": Work(),
+    "put_by_derived_ids": Work(),
+    "own_attribute_set": Work(observe=contents),
     "ids_in_the_condition": Work(),
+    "mark_in_each_entity": Work(ONE),
+    "version_checked": Work(),
+    "read_then_condition": Work(stores=("customers", "entries"), content={"customers": ({"id": "c1", "factor": 2},)}),
+    "mark_in_a_transaction": Work(stores=("customers", "processed")),
     "mark_in_a_transaction_with_a_token": Work(stores=("customers", "processed")),
+    "taken_in_a_transaction": Work(stores=MOVED, content=PENDING),
     "put_before_it_is_deleted": Work(stores=MOVED, content=PENDING, observe=contents),
     "phases": Work(PHASES, content=PLACED),
+    "newest_wins": Work(),
+    "unprocessed_items_again": Work(ONE),
+    "batch_writer": Work(ONE),
     "fenced_lease": Work(ONE),
+    "outbox_cleared_after_sending": Work(ONE, stores=("customers", "receipts")),
+    "undone_as_a_part_of_its_own": Work(ONE),
     "parked_until_its_turn": Work(stores=("customers", "parked"), bounds={"deliveries": 1}),
+    "withdrawn_when_covered": Work((deposit(1), WITHDRAWAL)),
+    "refused_for_now": Work((deposit(1), WITHDRAWAL), content=NEW),
 }
 MONGODB = {
+    "inserted_by_the_id": Work(),
     "inserted_in_any_order": Work(),
     "filtered_by_the_ids": Work(),
+    "found_and_updated": Work(content=NEW),
     "added_by_a_pipeline": Work(),
+    "kept_in_a_set": Work(observe=lambda customers: {entry["id"] for entry in customers.find_one({"_id": "c1"})["entries"]}),
+    "own_field_set": Work(observe=contents),
+    "version_checked": Work(content=NEW),
+    "newest_wins": Work(content=NEW),
     "inbox_in_a_transaction": Work(ONE, content=NEW),
+    "in_bulk": Work(),
+    "phases": Work(PHASES, content=PLACED),
+    "put_before_it_is_deleted": Work(stores=MOVED, content=PENDING, observe=contents),
+}
+ASYNC_MONGODB = {
+    "gathered": Work(ONE, observe=awaited_balances),
+    "awaited_version_checked": Work(content=NEW, observe=awaited_balances),
+}
+LAMBDA = {
+    "decorated": Work((sqs_event("1"),)),
+    "grouped": Work((sqs_event("1", "2"),)),
+    "with_powertools": Work((sqs_event("1", "2"),)),
+    "by_hand": Work((sqs_event("1", "2"),)),
 }
 GALLERY: list[tuple[str, ModuleType, Mapping[str, Work]]] = [
     ("dynamodb", right_by_hand_dynamodb, DYNAMODB),
     ("mongodb", right_by_hand_mongodb, MONGODB),
+    ("async mongodb", right_by_hand_mongodb, ASYNC_MONGODB),
+    ("dynamodb", right_lambda, LAMBDA),
 ]
 
 
@@ -73,3 +110,9 @@ def test_handwritten_work_takes_effect_once_in_every_schedule(
     )
     report.assert_effectively_once()
     assert report.exhausted
+
+
+@pytest.mark.parametrize("handlers", dict.fromkeys(handlers for _, handlers, _ in GALLERY), ids=lambda it: it.__name__)
+def test_every_right_handler_is_tested(handlers: ModuleType) -> None:
+    tried = [name for _, module, works in GALLERY if module is handlers for name in works]
+    assert sorted(tried) == sorted(handlers_in(handlers))

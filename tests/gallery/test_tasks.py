@@ -23,6 +23,7 @@ WITH_A_REDELIVERY = ("the_quicker_wins",)
 
 LEFT = {
     "fired_and_forgotten": "add_once",
+    "kept_in_a_set": "add_once",
     "written_behind": "the task written_behind.<locals>.later",
     "written_two_at_a_time": "which has not ended",
     "waited_for_the_first": "created at left_behind.py:",
@@ -70,9 +71,26 @@ def test_unfinished_work_of_a_handler_is_refused_by_name(explored: Any, name: st
     assert LEFT[name] in str(refused.value)
 
 
+def test_every_handler_with_unfinished_work_is_tested() -> None:
+    assert sorted(LEFT) == sorted(handlers_in(left_behind))
+
+
 @pytest.mark.parametrize("name", handlers_in(right_tasks))
 @pytest.mark.few(1)
 def test_work_in_tasks_takes_effect_once_in_every_schedule(explored: Any, name: str) -> None:
     report = explored(getattr(right_tasks, name))
     report.assert_effectively_once()
     assert report.exhausted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gathered", "grouped"])
+def test_work_in_tasks_takes_effect_once_with_a_ticking_clock(explored: Any, worlds: Worlds, name: str) -> None:
+    """Two messages, and a minute goes by with each look at the clock."""
+
+    def build(books: Any) -> Any:
+        minutes = iter(range(1_790_000_000, 1_800_000_000, 60))
+        books._guarded = type(books)(getattr(books, "_accounts", None), clock=lambda: float(next(minutes)))._guarded
+        return getattr(right_tasks, name)(books)
+
+    explored(build, messages=[deposit(1)]).assert_effectively_once()

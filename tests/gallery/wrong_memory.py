@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from onewrite import Applied, Message
+from onewrite import Applied, Duplicate, Message
 from tests.gallery.banking import NO_CONNECTION, Bank, Coroutine, is_throttled
 
 # --- memory that a kind of answer creates ----------------------------------------------------------------------------
@@ -27,6 +27,23 @@ def breaker_that_drops(bank: Bank) -> Coroutine:
             raise
 
     return handle
+
+
+class LoadSheddingAfterThrottle:
+    """Once it was throttled, it leaves out what it takes for less important: the total."""
+
+    def __init__(self, bank: Bank) -> None:
+        self._bank, self._total = bank, bank.of("total")
+        self._sheds = False
+
+    async def __call__(self, message: Message) -> None:
+        try:
+            await self._bank.add(message)
+            if not self._sheds:
+                await self._total.add(message)
+        except Exception as error:
+            self._sheds = self._sheds or is_throttled(error)
+            raise
 
 
 def given_up_after_the_second_failure(bank: Bank) -> Coroutine:
@@ -57,6 +74,22 @@ def lost_answer_taken_for_success(bank: Bank) -> Coroutine:
         except NO_CONNECTION:
             sent.add(message.id)
             raise
+
+    return handle
+
+
+def replay_mode(bank: Bank) -> Coroutine:
+    """After a duplicate it takes everything for a replay that has happened before, until something is new."""
+    replays = False
+
+    async def handle(message: Message) -> Any:
+        nonlocal replays
+        if replays:
+            replays = False
+            return None
+        outcome = await bank.add(message)
+        replays = isinstance(outcome, Duplicate)
+        return outcome
 
     return handle
 
@@ -92,6 +125,63 @@ def creation_remembered(bank: Bank) -> Coroutine:
             return
         known = True
         await bank.of(message.id).put(amount)
+
+    return handle
+
+
+def idle_after_trouble(bank: Bank) -> Coroutine:
+    """It does no work for the message after the one after which something went wrong."""
+    wrong = False
+
+    async def handle(message: Message) -> Any:
+        nonlocal wrong
+        if wrong:
+            wrong = False
+            return None
+        try:
+            outcome = await bank.add(message)
+        except Exception:
+            wrong = True
+            outcome = await bank.add(message)
+        return outcome
+
+    return handle
+
+
+def rest_sent_instead(bank: Bank) -> Coroutine:
+    """What a batch has left it sends with the next delivery, in place of that delivery's own."""
+    left: list[Any] = []
+
+    async def handle(message: Message) -> None:
+        name, client = bank.store.name, bank.store.meta.client
+        entries = [{"id": f"{message.id}-{line}", "balance": message.body["amount"]} for line in ("a", "b")]
+        sent = left or [{"PutRequest": {"Item": entry}} for entry in entries]
+        left[:] = client.batch_write_item(RequestItems={name: sent})["UnprocessedItems"].get(name, [])
+        if left:
+            raise TimeoutError("not all is written: come again")
+
+    return handle
+
+
+def left_to_the_other_transaction(bank: Bank) -> Coroutine:
+    """Another transaction on the customer means that somebody else is at work, it thinks, and is content when the message is redelivered."""
+    busy = False
+
+    async def handle(message: Message) -> None:
+        nonlocal busy
+        client = bank.store.meta.client
+        if busy:
+            busy = False
+            return
+        entry = {"id": message.id, "balance": message.body["amount"]}
+        fresh = {"TableName": bank.store.name, "Item": entry, "ConditionExpression": "attribute_not_exists(id)"}
+        try:
+            client.transact_write_items(TransactItems=[{"Put": fresh}])
+        except client.exceptions.TransactionCanceledException as error:
+            codes = [reason["Code"] for reason in error.response["CancellationReasons"]]
+            if "TransactionConflict" in codes:
+                busy = True
+                raise
 
     return handle
 
@@ -138,6 +228,17 @@ def numbered_by_the_process(bank: Bank) -> Coroutine:
     async def handle(message: Message) -> None:
         number = given.get(message.id) or given.setdefault(message.id, next(numbers))
         await bank.of(f"entry-{number}").put(message.body["amount"])
+
+    return handle
+
+
+def sum_of_the_process(bank: Bank) -> Coroutine:
+    """It adds up what it has seen, and writes the sum."""
+    seen: dict[str, int] = {}
+
+    async def handle(message: Message) -> None:
+        seen[message.id] = message.body["amount"]
+        await bank.put(sum(seen.values()))
 
     return handle
 

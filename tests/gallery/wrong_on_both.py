@@ -52,6 +52,17 @@ def two_entities_one_mark(accounts: Any) -> Handler:
     return blocking(handle)
 
 
+def counted_outside_the_guard(customers: Any) -> Handler:
+    """It guards the balance, but not the total next to it, which counts every delivery."""
+    bank = Bank(customers)
+
+    async def handle(message: Message) -> None:
+        await bank.add(message)
+        await bank.of("total").add_plainly(message.body["amount"])
+
+    return blocking(handle)
+
+
 def id_minted_in_the_handler(customers: Any) -> Handler:
     """The producer sends no id, so the handler makes one. Each delivery gets another."""
     bank = Bank(customers)

@@ -25,6 +25,21 @@ def gathered_sums(books: Books) -> Handler:
     return handle
 
 
+def grouped_sums(books: Books) -> Handler:
+    """A task group waits for its tasks, and does not keep them apart."""
+
+    async def book(account: str, amount: int) -> None:
+        await books.put(account, await books.balance(account) + amount)
+        await books.put("total", await books.balance("total") + amount)
+
+    async def handle(message: Message) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(book("alice", message.body["amount"]))
+            group.create_task(book("bob", 1))
+
+    return handle
+
+
 def created_and_awaited_later(books: Books) -> Handler:
     """The task has begun long before it is awaited."""
 
@@ -35,6 +50,48 @@ def created_and_awaited_later(books: Books) -> Handler:
         fee = asyncio.create_task(book(1))
         await book(message.body["amount"])
         await fee
+
+    return handle
+
+
+def booked_as_they_come(books: Books) -> Handler:
+    """It looks at one result after the other. The work itself is under way for all of them."""
+
+    async def book(amount: int) -> None:
+        await books.put("c1", await books.balance("c1") + amount)
+
+    async def handle(message: Message) -> None:
+        for done in asyncio.as_completed([book(message.body["amount"]), book(1)]):
+            await done
+
+    return handle
+
+
+def too_many_at_once(books: Books) -> Handler:
+    """The semaphore lets two in."""
+
+    async def handle(message: Message) -> None:
+        gate = asyncio.Semaphore(2)
+
+        async def book(amount: int) -> None:
+            async with gate:
+                await books.put("c1", await books.balance("c1") + amount)
+
+        await asyncio.gather(*[book(amount) for amount in (message.body["amount"], 1, 1)])
+
+    return handle
+
+
+def read_before_the_lock(books: Books) -> Handler:
+    async def handle(message: Message) -> None:
+        lock = asyncio.Lock()
+
+        async def book(amount: int) -> None:
+            before = await books.balance("c1")
+            async with lock:
+                await books.put("c1", before + amount)
+
+        await asyncio.gather(book(message.body["amount"]), book(1))
 
     return handle
 

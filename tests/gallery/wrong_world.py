@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ConnectTimeoutError, ReadTimeoutError
@@ -40,6 +39,40 @@ def read_and_written_under_a_lock(bank: Bank) -> Coroutine:
     return handle
 
 
+def in_flight_in_this_process(bank: Bank) -> Coroutine:
+    """It sends back what is in progress, in the same process. Another process reads that the message is new."""
+    in_flight: set[str] = set()
+
+    async def handle(message: Message) -> None:
+        if in_flight:
+            raise RuntimeError("busy")
+        in_flight.add(message.id)
+        try:
+            customer = await bank.read() or {}
+            if message.id not in customer.get("seen", ()):
+                await bank.put(int(customer.get("balance", 0)) + message.body["amount"], seen=[message.id])
+        finally:
+            in_flight.clear()
+
+    return handle
+
+
+def balance_kept_under_a_lock(bank: Bank) -> Coroutine:
+    """It reads the balance once, and writes it through. A second process has a balance of its own."""
+    lock, kept = threading.Lock(), dict[str, Any]()
+
+    async def handle(message: Message) -> None:
+        with lock:
+            if not kept:
+                kept.update(await bank.read() or {"balance": 0, "seen": []})
+            if message.id not in kept["seen"]:
+                changed = {"balance": int(kept["balance"]) + message.body["amount"], "seen": [*kept["seen"], message.id]}
+                await bank.put(**changed)
+                kept.update(changed)
+
+    return handle
+
+
 # --- a delivery has begun, and has sent nothing yet ----------------------------------------------------------------------
 
 
@@ -59,6 +92,41 @@ def acknowledged_while_in_flight(bank: Bank) -> Coroutine:
     return handle
 
 
+def dropped_when_busy(bank: Bank) -> Coroutine:
+    """It lets a message go that comes while another one is in progress."""
+    free = threading.Semaphore(1)
+
+    async def handle(message: Message) -> Any:
+        if not free.acquire(blocking=False):
+            return None
+        try:
+            return await bank.add(message)
+        finally:
+            free.release()
+
+    return handle
+
+
+def left_to_the_first(bank: Bank) -> Coroutine:
+    """The first delivery writes what the others have collected. If it fails, only its own message comes again."""
+    collected: list[Message] = []
+    leads = threading.Lock()
+
+    async def handle(message: Message) -> None:
+        collected.append(message)
+        if not leads.acquire(blocking=False):
+            return
+        try:
+            while collected:
+                await bank.add(collected[0])
+                collected.pop(0)
+        finally:
+            collected.clear()
+            leads.release()
+
+    return handle
+
+
 # --- a collection beside that of world ---------------------------------------------------------------------------------
 
 
@@ -71,6 +139,28 @@ def marked_before_an_effect_beside(bank: Bank) -> Coroutine:
         except DuplicateKeyError:
             return
         bank.store.database.effects.insert_one({"_id": message.id})
+
+    return handle
+
+
+def moved_beside(bank: Bank) -> Coroutine:
+    """It deletes the document before it inserts it into the archive."""
+
+    async def handle(message: Message) -> None:
+        bank.store.update_one({"_id": message.id}, {"$setOnInsert": {"done": False}}, upsert=True)
+        if (found := bank.store.find_one_and_delete({"_id": message.id, "done": False})) is not None:
+            bank.store.database.effects.replace_one({"_id": message.id}, found, upsert=True)
+
+    return handle
+
+
+def counted_beside(bank: Bank) -> Coroutine:
+    """It finds its mark in one collection, and counts in another before it marks."""
+
+    async def handle(message: Message) -> None:
+        if bank.store.find_one({"_id": message.id}) is None:
+            bank.store.database.effects.update_one({"_id": message.id}, {"$inc": {"n": 1}}, upsert=True)
+            bank.store.update_one({"_id": message.id}, {"$inc": {"n": 1}}, upsert=True)
 
     return handle
 
@@ -137,7 +227,48 @@ def replaced_in_bulk(bank: Bank) -> Coroutine:
     return handle
 
 
+def added_and_marked_in_bulk(bank: Bank) -> Coroutine:
+    """It looks for the mark, and writes it after the effect: a crash between the commands repeats the effect."""
+
+    async def handle(message: Message) -> None:
+        if bank.store.find_one({"_id": message.id}) is None:
+            change = UpdateOne(bank.key, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+            bank.store.bulk_write([change, InsertOne({"_id": message.id})])
+
+    return handle
+
+
 # --- a batch comes again in other company ------------------------------------------------------------------------------
+
+
+def batch_under_its_first_record(bank: Bank) -> Any:
+    """It marks a batch by its first record. If the second one comes alone, it has another mark."""
+
+    async def handle(event: Any) -> None:
+        bodies = [json.loads(record["body"]) for record in event["Records"]]
+        await bank.add_under(event["Records"][0]["messageId"], sum(10**number for number in bodies))
+
+    return handle
+
+
+def batch_under_all_its_records(bank: Bank) -> Any:
+    """The same with a mark of all of them."""
+
+    async def handle(event: Any) -> None:
+        bodies = [json.loads(record["body"]) for record in event["Records"]]
+        await bank.add_under("+".join(record["messageId"] for record in event["Records"]), sum(10**n for n in bodies))
+
+    return handle
+
+
+def record_under_its_place(bank: Bank) -> Any:
+    """It marks each record by its place in the batch."""
+
+    async def handle(event: Any) -> None:
+        for place, record in enumerate(event["Records"]):
+            await bank.add_under(f"record-{place}", 10 ** json.loads(record["body"]))
+
+    return handle
 
 
 def record_taken_back_if_alone(bank: Bank) -> Any:
@@ -158,54 +289,108 @@ def record_taken_back_if_alone(bank: Bank) -> Any:
 # --- drivers raise more than one kind of error -------------------------------------------------------------------------
 
 
-def _swallow(bank: Bank, *errors: type[Exception], but: Callable[[ClientError], bool] = lambda _: False) -> Coroutine:
-    """Return a handler that takes these errors for success."""
+def timeout_taken_for_success(bank: Bank) -> Coroutine:
+    """A request that has timed out has arrived, it thinks."""
 
     async def handle(message: Message) -> Any:
         try:
             return await bank.add(message)
-        except errors as error:
-            if isinstance(error, ClientError) and but(error):
+        except (ReadTimeoutError, NetworkTimeout):
+            return None
+
+    return handle
+
+
+def error_of_the_server_swallowed(bank: Bank) -> Coroutine:
+    """It takes an error of the server for a passing one, and lets the message go."""
+
+    async def handle(message: Message) -> Any:
+        try:
+            return await bank.add(message)
+        except NotPrimaryError:
+            return None
+        except ClientError as error:
+            response: Any = error.response
+            if response["ResponseMetadata"]["HTTPStatusCode"] < 500:  # an error of its own
                 raise
             return None
 
     return handle
 
 
-def timeout_taken_for_success(bank: Bank) -> Coroutine:
-    """A request that has timed out has arrived, it thinks."""
-    return _swallow(bank, ReadTimeoutError, NetworkTimeout)
-
-
-def error_of_the_server_swallowed(bank: Bank) -> Coroutine:
-    """It takes an error of the server for a passing one, and lets the message go."""
-
-    def is_our_own(error: Any) -> bool:
-        return bool(error.response["ResponseMetadata"]["HTTPStatusCode"] < 500)
-
-    return _swallow(bank, NotPrimaryError, ClientError, but=is_our_own)
-
-
 def other_throttling_swallowed(bank: Bank) -> Coroutine:
     """It sends back what was throttled in one way, and not in another."""
 
-    def is_no_throttling(error: Any) -> bool:
-        return bool(error.response["Error"]["Code"] != "ThrottlingException")
+    async def handle(message: Message) -> Any:
+        try:
+            return await bank.add(message)
+        except ExecutionTimeout:
+            return None
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") != "ThrottlingException":
+                raise
+            return None
 
-    return _swallow(bank, ExecutionTimeout, ClientError, but=is_no_throttling)
+    return handle
 
 
 def connection_timeout_swallowed(bank: Bank) -> Coroutine:
     """It lets a message go that never was sent."""
-    return _swallow(bank, ConnectTimeoutError, NetworkTimeout)
+
+    async def handle(message: Message) -> Any:
+        try:
+            return await bank.add(message)
+        except ConnectTimeoutError:
+            return None
+        except NetworkTimeout:
+            return None
+
+    return handle
 
 
 def closed_connection_taken_for_success(bank: Bank) -> Coroutine:
     """The connection may also close before the request has arrived."""
-    return _swallow(bank, ConnectionClosedError, AutoReconnect)
+
+    async def handle(message: Message) -> Any:
+        try:
+            return await bank.add(message)
+        except (ConnectionClosedError, AutoReconnect):
+            return None
+
+    return handle
 
 
 # --- an outage lasts ---------------------------------------------------------------------------------------------------
+
+
+def tried_three_times_and_logged(bank: Bank) -> Coroutine:
+    """Three tries, and then it logs an error and lets the message go."""
+
+    async def handle(message: Message) -> Any:
+        for _ in range(3):
+            try:
+                return await bank.add(message)
+            except DATABASE_ERRORS:
+                continue
+        return None
+
+    return handle
+
+
+def tried_again_and_left(bank: Bank) -> Coroutine:
+    """What fails twice is left to the other delivery, of which there may be none."""
+
+    async def handle(message: Message) -> Any:
+        try:
+            return await bank.add(message)
+        except DATABASE_ERRORS:
+            pass
+        try:
+            return await bank.add(message)
+        except DATABASE_ERRORS:
+            return None
+
+    return handle
 
 
 def parked_after_five_tries(bank: Bank) -> Coroutine:
