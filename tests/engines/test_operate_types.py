@@ -118,7 +118,7 @@ def test_commands_accept_item_attribute_of_every_type(
     value = {"M": {"a": {"L": [ITEM_TYPES[kind]]}}} if nested else ITEM_TYPES[kind]
     dynamo.put_item(TableName=table, Item={"id": {"S": "e"}, "value": value, "held": {"SS": ["m8"]}})
     write_item(dynamo, table, {"id": "e"})
-    monkeypatch.setattr("onewrite.operate.stores.dynamodb_client", lambda *_: dynamo)
+    monkeypatch.setattr("onewrite.operate.stores.client", lambda *_: dynamo)
     go_through(capsys, ("--table", table), '{"id": "e"}')
 
 

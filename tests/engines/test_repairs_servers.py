@@ -110,7 +110,7 @@ def test_clear_can_be_repeated_if_a_writer_interrupts(
         def __getattr__(self, name: str) -> Any:
             return counted if name == "update_item" else getattr(client, name)
 
-    monkeypatch.setattr("onewrite.operate.stores.dynamodb_client", lambda *_: Client())
+    monkeypatch.setattr("onewrite.operate.stores.client", lambda *_: Client())
     assert place.run("clear", "--yes") == 1
     assert "only 2 of 4 requests were made" in capsys.readouterr().err
     assert len(business(place)) > 80

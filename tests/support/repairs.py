@@ -69,7 +69,7 @@ class TablePlace(Place):
 
     def __init__(self, client: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client, self.name, self.options = client, name, ("--table", name)
-        monkeypatch.setattr("onewrite.operate.stores.dynamodb_client", lambda *_: client)
+        monkeypatch.setattr("onewrite.operate.stores.client", lambda *_: client)
 
     def store(self, ledger: Ledger | None, **more: Any) -> GuardedTable:
         return GuardedTable(self.client, ledger, table_name=self.name, **more)

@@ -28,8 +28,13 @@ M = TypeVar("M", Message, list[Message])  # the function's argument
 class Decorator(Generic[M]):
     """A decorator for a function of one message, or with `group_by` of a list of messages."""
 
-    def __init__(self, name: str, make: Callable[[Callable[..., Any]], Handler[Any]]) -> None:
-        self._name, self._make = name, make
+    def __init__(self, name: str, source: Source, identity: Identity, group_by: GroupBy | None, options: Options) -> None:
+        if "group_by" in options:
+            raise ConfigurationError(
+                f"{source.name} sends one record at a time, so there is nothing to group. Remove group_by."
+            )
+        check_identity(identity, f"{name}({{}})")
+        self._name, self._source, self._identity, self._group_by, self._options = name, source, identity, group_by, options
 
     @overload
     def __call__(self: Decorator[Message], function: Callable[[Message], R], /) -> HandlerFunction[Message, R]: ...
@@ -47,7 +52,11 @@ class Decorator(Generic[M]):
             raise ConfigurationError(
                 f"@{self._name}: this function is already a handler. Decorate the original function, which is its `each`."
             )
-        return as_function(self._make(function))
+        if isinstance(function, type):
+            raise ConfigurationError(
+                f"{function.__name__} is a class: expected a function of a message. Decorate a function or a callable object."
+            )
+        return as_function(Handler(function, self._source, self._identity, group_by=self._group_by, **self._options))
 
 
 class GroupingDecorator(Protocol):
@@ -79,7 +88,7 @@ def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **option
     >>> ship({"Records": [{"messageId": "m1", "body": "fine"}, {"messageId": "m2", "body": "poison"}]})
     {'batchItemFailures': [{'itemIdentifier': 'm2'}]}
     """
-    return _decorator("sqs_handler", sources.SQS, identity, group_by, options)
+    return Decorator("sqs_handler", sources.SQS, identity, group_by, options)
 
 
 @_by_group_by
@@ -88,7 +97,7 @@ def kinesis_handler(identity: Identity, *, group_by: GroupBy | None = None, **op
 
     With `group_by`, each call takes several messages.
     """
-    return _decorator("kinesis_handler", sources.KINESIS, identity, group_by, options)
+    return Decorator("kinesis_handler", sources.KINESIS, identity, group_by, options)
 
 
 @_by_group_by
@@ -99,7 +108,7 @@ def dynamodb_stream_handler(
 
     With `group_by`, each call takes several messages.
     """
-    return _decorator("dynamodb_stream_handler", sources.DYNAMODB, identity, group_by, options)
+    return Decorator("dynamodb_stream_handler", sources.DYNAMODB, identity, group_by, options)
 
 
 @overload
@@ -127,7 +136,7 @@ def kafka_handler(
             f"provisioned_mode={provisioned_mode!r}: expected True or False, got a {type(provisioned_mode).__name__}."
         )
     source = sources.KAFKA_IN_PROVISIONED_MODE if provisioned_mode else sources.KAFKA
-    return _decorator("kafka_handler", source, identity, group_by, options)
+    return Decorator("kafka_handler", source, identity, group_by, options)
 
 
 @_by_group_by
@@ -137,7 +146,7 @@ def documentdb_handler(identity: Identity, *, group_by: GroupBy | None = None, *
     It stops at the first failure and raises `NotSettled`. Lambda then delivers the whole batch again, because it reads no
     response.
     """
-    return _decorator("documentdb_handler", sources.DOCUMENTDB, identity, group_by, options)
+    return Decorator("documentdb_handler", sources.DOCUMENTDB, identity, group_by, options)
 
 
 @show_options(Options)
@@ -147,7 +156,7 @@ def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Mes
 
     If the message isn't settled, the handler raises `NotSettled`, and Lambda invokes the function again.
     """
-    return _decorator("sns_handler", sources.SNS, identity, None, options)
+    return Decorator("sns_handler", sources.SNS, identity, None, options)
 
 
 @show_options(Options)
@@ -157,7 +166,7 @@ def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decor
 
     If the event isn't settled, the handler raises `NotSettled`, and Lambda invokes the function again.
     """
-    return _decorator("eventbridge_handler", sources.EVENTBRIDGE, identity, None, options)
+    return Decorator("eventbridge_handler", sources.EVENTBRIDGE, identity, None, options)
 
 
 @show_options(Options)
@@ -166,19 +175,4 @@ def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Mess
 
     If the notification isn't settled, the handler raises `NotSettled`, and Lambda invokes the function again.
     """
-    return _decorator("s3_handler", sources.S3, identity, None, options)
-
-
-def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy | None, options: Options) -> Decorator[Any]:
-    if "group_by" in options:
-        raise ConfigurationError(f"{source.name} sends one record at a time, so there is nothing to group. Remove group_by.")
-    check_identity(identity, f"{name}({{}})")
-
-    def make(function: Callable[..., Any]) -> Handler[Any]:
-        if isinstance(function, type):
-            raise ConfigurationError(
-                f"{function.__name__} is a class: expected a function of a message. Decorate a function or a callable object."
-            )
-        return Handler(function, source, identity, group_by=group_by, **options)
-
-    return Decorator(name, make)
+    return Decorator("s3_handler", sources.S3, identity, None, options)

@@ -338,9 +338,6 @@ class Handler(Generic[R]):
         def process(number: int) -> dict[int, Result]:
             return self._run(steps(number))
 
-        async def aprocess(number: int) -> dict[int, Result]:
-            return await self._arun(steps(number))
-
         order: Sequence[int] = range(count)
         if self._group_by is not None:
             self._read_ahead(records, states_ahead, time_left)
@@ -360,7 +357,7 @@ class Handler(Generic[R]):
         batch = workers.Batch(queue, deadline, count, units, tries_again=tries_again)
         at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
         if self.is_async:
-            workers.in_tasks(batch, aprocess, at_a_time)
+            workers.in_tasks(batch, lambda number: self._arun(steps(number)), at_a_time)
         elif at_a_time > 1:
             workers.in_threads(batch, process, at_a_time)
         else:

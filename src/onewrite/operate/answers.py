@@ -47,10 +47,6 @@ class Prediction(NamedTuple):
     why: str
 
     @property
-    def is_applied(self) -> bool:
-        return self.outcome == "Applied"
-
-    @property
     def is_known(self) -> bool:
         """Whether the entity has something of this message or its source."""
         return self.outcome not in ("Applied", "Deferred", "InvalidMessage", "LedgerMismatch")

@@ -82,7 +82,7 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     edit = Edit(fields, removes=_token(image), drops=tuple(drops))
     after = without(image, edit)
     answer = judge(after, stores_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
-    if not answer.is_applied:
+    if answer.outcome != "Applied":
         raise CannotRepair(f"Forgetting it wouldn't help: a delivery would still be {answer.outcome}, because {answer.why}.")
     others = [other for other in answers_to(after, replace(inquiry, attribute=None)) if other.is_known]
     changes = tuple(

@@ -220,19 +220,12 @@ class EntityLedger:
         return tuple({ledger.layout: ledger for ledger in ledgers}.values())
 
 
-class FoundStep(NamedTuple):
-    """A step that a scan found, or why it cannot be read, and the entity's key as text."""
-
-    entity: str
-    step: Step | LedgerMismatch
-
-
-def found_step(entity: str, stored_step: object) -> FoundStep:
+def find_step(stored_step: object) -> Step | LedgerMismatch:
     """Return the step, or the error of `read_step`: one damaged entity must not hide all others."""
     try:
-        return FoundStep(entity, read_step(stored_step))
+        return read_step(stored_step)
     except LedgerMismatch as error:
-        return FoundStep(entity, error)
+        return error
 
 
 def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[EntityLedger]:
@@ -242,7 +235,7 @@ def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[Ent
     steps.
     """
     labels = {label.attribute: label for label in kept_ledgers(image.fields.items())}
-    steps = [found_step(image.name, value).step for value in image.steps.values()]
+    steps = [find_step(value) for value in image.steps.values()]
     names = [DEFAULT_SET] if DEFAULT_SET in find_text_sets(image) else []
     names += [name for name in image.fields if is_label_name(name)]
     names += [label.moved_to for label in labels.values() if label.moved_to is not None]

@@ -18,7 +18,7 @@ from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, answers_to
 from onewrite.operate.changes import hints
-from onewrite.operate.image import EntityImage, EntityLedger, IdSet, found_step, held_ledgers, read_id
+from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_step, held_ledgers, read_id
 from onewrite.operate.modules import STORE, ledger_of
 from onewrite.operate.options import (
     AnyMessageId,
@@ -179,7 +179,7 @@ def _outbox(image: EntityImage) -> dict[str, Any]:
 
 
 def _step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
-    step = found_step(image.name, image.steps[mark]).step
+    step = find_step(image.steps[mark])
     if not isinstance(step, Step):
         return {"damaged": str(step)}
     return {

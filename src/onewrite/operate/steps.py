@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import os
 import sys
@@ -19,7 +18,7 @@ from onewrite.core.event import moment
 from onewrite.core.flow import run
 from onewrite.core.label import STEPS
 from onewrite.core.step import Step
-from onewrite.operate.image import FoundStep, found_step
+from onewrite.operate.image import find_step
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
 from onewrite.operate.report import Exit, age, end, escape, format_count, is_plain, tell, tell_json
 from onewrite.operate.stores import store_of
@@ -63,31 +62,6 @@ class OpenStep(NamedTuple):
         return *times, texts[0], texts[1], step.key, texts[2], self.entity
 
 
-class Oldest:
-    """Counts open steps and keeps the oldest, at most `most`."""
-
-    def __init__(self, most: int, begun_by: float) -> None:
-        self._most, self._begun_by = most, begun_by
-        self._heap: list[tuple[float, int, OpenStep]] = []  # a heap with the newest step on top
-        self.count = 0
-        self.damaged_count = 0
-
-    def add(self, record: FoundStep) -> None:
-        """Count a step, or print at once that it can't be read."""
-        if not isinstance(record.step, Step):
-            self.damaged_count += 1
-            sys.stderr.write(f"onewrite: {record.entity}: {record.step}\n")
-        elif record.step.since <= self._begun_by:
-            self.count += 1
-            heapq.heappush(self._heap, (-record.step.since, -self.count, OpenStep(record.entity, record.step)))
-            if len(self._heap) > self._most:
-                heapq.heappop(self._heap)
-
-    def steps(self) -> list[OpenStep]:
-        """The oldest steps, sorted by begin."""
-        return [entry[2] for entry in sorted(self._heap, reverse=True)]
-
-
 def steps(
     *,
     table: RequiredTable = None,
@@ -104,32 +78,41 @@ def steps(
     """
     options = locals()
     now = time.time()
-    oldest = Oldest(_MAX_LISTED, now - older_than if older_than else math.inf)  # a worker's clock can be ahead of this one
+    begun_by = now - older_than if older_than else math.inf  # a worker's clock can be ahead of this one
 
     def list_steps() -> int:
         store = store_of(options)
         scan = store.scan(STEPS)
+        oldest: list[OpenStep] = []
+        count = damaged_count = 0
         while (page := run(scan.next(), store.target)) is not None:
             for image in page:
-                for value in image.steps.values():
-                    oldest.add(found_step(image.name, value))
+                for step in map(find_step, image.steps.values()):
+                    if not isinstance(step, Step):
+                        damaged_count += 1
+                        sys.stderr.write(f"onewrite: {image.name}: {step}\n")
+                    elif step.since <= begun_by:
+                        count += 1
+                        oldest.append(OpenStep(image.name, step))
+            oldest = sorted(oldest, key=lambda found: found.step.since)[
+                :_MAX_LISTED
+            ]  # all of them might not fit into memory
         if as_json:
-            open_steps = [step.details() for step in oldest.steps()]
-            tell_json({"open": oldest.count, "damaged": oldest.damaged_count, "steps": open_steps})
+            tell_json({"open": count, "damaged": damaged_count, "steps": [found.details() for found in oldest]})
         else:
-            _print(oldest, now)
-        return Exit.FOUND if oldest.count or oldest.damaged_count else Exit.DONE
+            _print(oldest, count, now)
+        return Exit.FOUND if count or damaged_count else Exit.DONE
 
     end(list_steps)
 
 
-def _print(oldest: Oldest, now: float) -> None:
-    lines = [step.cells(now) for step in oldest.steps()]
+def _print(oldest: list[OpenStep], count: int, now: float) -> None:
+    lines = [found.cells(now) for found in oldest]
     if lines and not is_plain(sys.stdout, os.environ):
         Console(file=sys.stdout, force_terminal=True).print(_table(lines))
     else:
         tell(_plain_lines(lines))
-    more = oldest.count - len(lines)
+    more = count - len(lines)
     tell(f"{format_count(more, 'more was', 'more were')} begun later.\n" if more else "" if lines else "No step is open.\n")
 
 

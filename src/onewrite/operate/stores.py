@@ -57,7 +57,7 @@ def store_of(options: Options) -> EntityStore:
     if table is not None:
         from onewrite.operate.dynamodb import TableStore
 
-        return TableStore(dynamodb_client(options["region"], options["endpoint_url"]), table)
+        return TableStore(client("dynamodb", options["region"], options["endpoint_url"]), table)
     target = mongo_collection(collection)
     from onewrite.operate.mongodb import CollectionStore
 
@@ -90,7 +90,7 @@ def _outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
     if table is not None:
         from onewrite.dynamodb.outboxes import Outboxes as OfTable
 
-        return OfTable(dynamodb_client(options["region"], options["endpoint_url"]), table, outbox)
+        return OfTable(client("dynamodb", options["region"], options["endpoint_url"]), table, outbox)
     if outbox.index is not None:
         raise ConfigurationError(
             "--index names a DynamoDB index. Remove it: MongoDB uses the index on ow_due automatically."
@@ -125,11 +125,6 @@ def _check_named(options: Options) -> None:
             raise ConfigurationError(
                 f"--{name.replace('_', '-')} is for --table. Remove it: a collection's URL contains its address."
             )
-
-
-def dynamodb_client(region: str | None, endpoint_url: str | None) -> Any:
-    """Return boto3's plain client for the given region and endpoint, or the environment's."""
-    return client("dynamodb", region, endpoint_url)
 
 
 def mongo_collection(url: str) -> Any:

@@ -69,7 +69,18 @@ class DoctorReport:
             {"what": fact.what, "permission": fact.permission, "error": fact.error, "checks": self._needing(fact)}
             for fact in self._unread
         ]
-        checks = [{**_as_json(result), "accepted": result.check.code in self._accepted} for result in self._checks]
+        checks = [
+            {
+                "code": result.check.code,
+                "title": result.check.title,
+                "state": result.state,
+                "told": result.text,
+                "permission": None if result.missing is None else result.missing.permission,
+                "findings": [finding._asdict() for finding in result.findings],
+                "accepted": result.check.code in self._accepted,
+            }
+            for result in self._checks
+        ]
         return {"checks": checks, "unread": unread}
 
     def _needing(self, unread: Unread) -> list[str]:
@@ -116,17 +127,6 @@ class DoctorReport:
 
     def _count(self, state: str) -> int:
         return len([result for result in self._checks if result.state == state])
-
-
-def _as_json(result: CheckResult) -> dict[str, object]:
-    return {
-        "code": result.check.code,
-        "title": result.check.title,
-        "state": result.state,
-        "told": result.text,
-        "permission": None if result.missing is None else result.missing.permission,
-        "findings": [finding._asdict() for finding in result.findings],
-    }
 
 
 def _wrap(indent: str, text: str) -> list[str]:
