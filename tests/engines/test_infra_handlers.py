@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,21 +15,12 @@ from pymongo import MongoClient
 from onewrite import Event, Message
 from onewrite.testing import kinesis_event, lambda_context, sqs_event
 from onewrite.testing.servers.engines import REGION, Mongod
+from tests.support.deployment import loaded, queue_attributes
 from tests.support.packages import ROOT
 
 SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event"}
 EXAMPLES = ROOT / "infra" / "examples"
 sdk: Any = boto3  # its types know two services
-
-
-def loaded(path: Path) -> ModuleType:
-    """As Lambda has it: a module by itself, at the top of the package."""
-    found = importlib.util.spec_from_file_location(path.stem, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(autouse=True)
@@ -121,18 +110,12 @@ def stream() -> str:
 @pytest.fixture
 def relay(called: set[str], stream: str, subscriber: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     topic = sdk.client("sns").create_topic(Name="orders.fifo", Attributes={"FifoTopic": "true"})["TopicArn"]
-    queue = sdk.client("sqs").get_queue_attributes(QueueUrl=subscriber, AttributeNames=["QueueArn"])["Attributes"][
-        "QueueArn"
-    ]
+    queue = queue_attributes(subscriber)["QueueArn"]
     raw = {"RawMessageDelivery": "true"}
     sdk.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=raw)
-    monkeypatch.setenv("TOPIC_ARN", topic)
-    return loaded_relay(monkeypatch)
-
-
-def loaded_relay(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "orders-relay")
-    monkeypatch.setenv("ORDERS_TABLE", "orders")
+    names = {"TOPIC_ARN": topic, "AWS_LAMBDA_FUNCTION_NAME": "orders-relay", "ORDERS_TABLE": "orders"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
     return loaded(EXAMPLES / "relay" / "relay.py")
 
 

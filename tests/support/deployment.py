@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import boto3
@@ -134,6 +136,16 @@ def in_its_function(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> 
     feed.history.cache_clear()
     module, _, name = configuration["Handler"].rpartition(".")
     return getattr(importlib.import_module(module), name)
+
+
+def loaded(path: Path) -> ModuleType:
+    """A module of an example, as Lambda has it: by itself, at the top of the package."""
+    found = importlib.util.spec_from_file_location(path.stem, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
 def poll(deployment: Deployment, handler: Any) -> int:
