@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from pymongo import MongoClient
@@ -91,3 +91,20 @@ def fault_proxy(module_fault_proxy: FaultProxy) -> Iterator[FaultProxy]:
 def mongo_proxy(mongod: Mongod) -> Iterator[MongoProxy]:
     with MongoProxy("127.0.0.1", mongod.port) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Makes lean clients of a class, whose boto3 client may not be asked."""
+
+    def fell_back(**_: Any) -> NoReturn:
+        raise AssertionError("the request was left to boto3")
+
+    def made(kind: Any, client: Any) -> Any:
+        target = kind(client)
+        for method in kind.service.methods.values():
+            monkeypatch.setattr(client, method, fell_back)
+        monkeypatch.setattr(target.client_check, "must_use_client", lambda: False)
+        return target
+
+    return made

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from pymongo import MongoClient
+from pymongo.monitoring import CommandListener
 
 from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.core.clock import random_name
@@ -180,6 +181,19 @@ def store_on(server: Mongod | Dynoxide, place: str, ledger: SeenIds | HighWaterM
     create_table(client, place)
     client.close()
     return Store("dynoxide", server.endpoint, place, ledger)
+
+
+class Commands(CommandListener):
+    """The commands that a client of MongoDB sends, as it sends them."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def started(self, event: Any) -> None:
+        self.sent.append(dict(event.command))
+
+    def succeeded(self, event: Any) -> None: ...
+    def failed(self, event: Any) -> None: ...
 
 
 def streams_client(endpoint: str, **config: Any) -> Any:

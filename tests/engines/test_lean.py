@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
@@ -67,35 +67,17 @@ def add(table: GuardedTable, message: Message = M1, **native: Any) -> Any:
     return table.update_item(message, **addition(message, "e"), **native)
 
 
-def _fell_back(**_: Any) -> NoReturn:
-    raise AssertionError("the request was left to boto3")
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanTableClient]:
-    """A lean client whose boto3 client may not be asked."""
-
-    def made(client: Any) -> LeanTableClient:
-        target = LeanTableClient(client)
-        for name in ("update_item", "put_item", "get_item"):
-            monkeypatch.setattr(client, name, _fell_back)
-        monkeypatch.setattr(target.client_check, "must_use_client", lambda: False)
-        return target
-
-    return made
-
-
 # --- what boto3 says -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callable[[Any], LeanTableClient]) -> Iterator[Any]:
+def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callable[..., Any]) -> Iterator[Any]:
     """The same call by boto3 and by a lean client, to one table each."""
     other = f"{table}_too"
     create_table(dynamo, other)
     plain = dynamo_client(dynoxide.endpoint)
     asked = dynamo_client(dynoxide.endpoint)
-    target = alone(asked)
+    target = alone(LeanTableClient, asked)
 
     def both(operation: str, request: dict[str, Any]) -> tuple[Any, Any]:
         name = {"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"}[operation]
@@ -206,9 +188,9 @@ def test_boto3_exception_is_raised_if_server_is_unreachable(table: str, caplog: 
 
 
 def test_closed_idle_connection_is_replaced_without_a_second_request(
-    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
+    client: Any, garbling: Garbling, table: str, alone: Callable[..., Any]
 ) -> None:
-    target = alone(client)
+    target = alone(LeanTableClient, client)
     target.get_item(TableName=table, Key=KEY)
     (idle,) = idle_connections(target)
     garbling.end_connections()
@@ -219,9 +201,9 @@ def test_closed_idle_connection_is_replaced_without_a_second_request(
 
 
 def test_connection_is_not_kept_if_server_closes_the_connection(
-    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
+    client: Any, garbling: Garbling, table: str, alone: Callable[..., Any]
 ) -> None:
-    target = alone(client)
+    target = alone(LeanTableClient, client)
     garbling.garble = with_header(b"connection: close")
     target.get_item(TableName=table, Key=KEY)
     assert idle_connections(target) == []
@@ -362,13 +344,13 @@ def test_tls_verification_uses_the_client_settings(
     authority: Authority,
     table: str,
     verify: str,
-    alone: Callable[[Any], LeanTableClient],
+    alone: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if verify == "environment":
         monkeypatch.setenv("AWS_CA_BUNDLE", authority.path)
     client = tls_client(secure, {"path": authority.path, "environment": None, "off": False}[verify])
-    target = alone(client)
+    target = alone(LeanTableClient, client)
     for _ in range(2):
         target.put_item(TableName=table, Item=KEY)
     assert secure.operations == ["PutItem"] * 2
@@ -392,7 +374,7 @@ def test_request_is_not_sent_to_an_untrusted_server(
 
 @pytest.mark.parametrize("form", ["two files", "one file"])
 def test_client_certificate_is_sent(
-    dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[[Any], LeanTableClient], tmp_path: Path
+    dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[..., Any], tmp_path: Path
 ) -> None:
     ours = authority.issue("client")
     shown: Any = tuple(ours)
@@ -402,7 +384,7 @@ def test_client_certificate_is_sent(
         shown = str(both)
     with TLSProxy("127.0.0.1", dynoxide.port, authority.issue("127.0.0.1"), clients=authority) as proxy:
         client = tls_client(proxy, authority.path, client_cert=shown)
-        alone(client).put_item(TableName=table, Item=KEY)
+        alone(LeanTableClient, client).put_item(TableName=table, Item=KEY)
         assert proxy.operations == ["PutItem"]
         client.close()
 

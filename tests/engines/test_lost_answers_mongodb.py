@@ -163,34 +163,18 @@ def fences(collection: GuardedCollection) -> list[str]:
 
 @any_loss
 @ledgers
-def test_begin_opens_one_step_if_request_or_response_is_lost(
+def test_step_completes_if_each_request_or_response_is_lost(
     guard: Guard, ledger: AnyLedger, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     clock = Clock()
     collection = guard(ledger, True, clock)
     mongo_proxy.plan(fault)
     step = begun(collection)
-    assert mongo_proxy.operations == ["update", "update"]
     assert step.first
     assert begin(collection) == Busy(M1, step.until)
-    clock.pass_the_lease()
-    assert fences(collection) == [step.fence]
-    assert isinstance(finish(collection, step), Applied)
-    assert fences(collection) == []
-    assert effects() == 1
-
-
-@any_loss
-@ledgers
-def test_finish_is_applied_if_request_or_response_is_lost(
-    guard: Guard, ledger: AnyLedger, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
-) -> None:
-    clock = Clock()
-    collection = guard(ledger, True, clock)
-    step = begun(collection)
     mongo_proxy.plan(fault)
     assert isinstance(finish(collection, step), Applied)
-    assert mongo_proxy.past_faults == [fault]
+    assert mongo_proxy.past_faults == [fault] * 2
     assert isinstance(begin(collection), Duplicate)
     clock.pass_the_lease()
     assert fences(collection) == []

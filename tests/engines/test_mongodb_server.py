@@ -17,7 +17,6 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.collation import Collation
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError, WriteConcernError, WTimeoutError
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from onewrite import (
     Applied,
@@ -34,7 +33,7 @@ from onewrite import (
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing.servers.engines import Mongod
 from tests.engines.ledgers import AnyLedger, ledgers, uncounted_ledgers
-from tests.engines.stores import increment, mongo_state
+from tests.engines.stores import Commands, increment, mongo_state
 from tests.support.engines import mongod_binary, require
 
 pytestmark = pytest.mark.measured
@@ -115,20 +114,6 @@ def test_violation_of_the_callers_unique_index_is_raised(collection: Documents, 
 
 
 # ---------------------------------------------------------------- write concern
-
-
-class Commands(CommandListener):
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        self.sent.append(dict(event.command))
-
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass
 
 
 @pytest.fixture

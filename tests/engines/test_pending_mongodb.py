@@ -18,7 +18,6 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import CursorNotFound
-from pymongo.monitoring import CommandListener
 from pymongo.synchronous.cursor import Cursor
 
 from onewrite import Event, HighWaterMark, Inbox, InSequence, Message, Outbox, SeenIds, Tombstones
@@ -28,23 +27,11 @@ from onewrite.mongodb import GuardedCollection, transact
 from onewrite.operate.mongodb import CollectionStore
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Mongod
+from tests.engines.stores import Commands
 
 Documents = Collection[dict[str, Any]]
 NOW = 1_790_000_000.0
 OUTBOX = Outbox("shop")
-
-
-class Commands(CommandListener):
-    """The commands that are sent, as they are sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-
-    def started(self, event: Any) -> None:
-        self.sent.append(dict(event.command))
-
-    def succeeded(self, event: Any) -> None: ...
-    def failed(self, event: Any) -> None: ...
 
 
 @pytest.fixture
