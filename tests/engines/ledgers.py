@@ -18,7 +18,5 @@ LEDGERS: dict[str, AnyLedger] = {
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
 }
-UNCOUNTED = {name: ledger for name, ledger in LEDGERS.items() if not isinstance(ledger, InSequence)}
 
 ledgers = pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
-uncounted_ledgers = pytest.mark.parametrize("ledger", UNCOUNTED.values(), ids=UNCOUNTED)

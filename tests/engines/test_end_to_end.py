@@ -1,7 +1,6 @@
 """A producer, a queue, workers that die, and an entity: every effect is applied exactly once, and the queue is empty.
 
-The queue is moto's, in a process of its own; the entities are on moto too, or on a real engine. Workers are processes, run
-by the command.
+The queue is moto's, in a process of its own; the entities are on a real engine. Workers are processes, run by the command.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from onewrite import InSequence, SeenIds
-from onewrite.testing.servers.engines import REGION, dynamo_client
-from tests.engines.stores import Store, create_table, store_on
+from onewrite.testing.servers.engines import REGION
+from tests.engines.stores import Store, store_on
 from tests.support.examples import examples
 from tests.support.moto_server import MotoServer
 
@@ -95,9 +94,15 @@ class Workers:
 
     def start(self) -> Worker:
         command = [sys.executable, "-m", "onewrite", "worker", "--queue-url", self.queue.url, *self.options]
-        # Conditional writes to moto are not atomic, so only one message at a time may be written there.
-        command += ["--in-flight", "1" if self.store.address == self.queue.endpoint else "4"]
-        command += ["--endpoint-url", self.queue.endpoint, "--region", REGION, "tests.engines.shop:handle"]
+        command += [
+            "--in-flight",
+            "4",
+            "--endpoint-url",
+            self.queue.endpoint,
+            "--region",
+            REGION,
+            "tests.engines.shop:handle",
+        ]
         environment = {
             **os.environ,
             "AWS_ACCESS_KEY_ID": "dummy",
@@ -190,15 +195,9 @@ def effects(store: Store) -> dict[str, list[str]]:
     return {entity: state.effects for entity, state in states.items()}
 
 
-@pytest.fixture(params=[pytest.param("moto", marks=pytest.mark.slow), "dynoxide", "mongod"])
-def store(request: pytest.FixtureRequest, moto: MotoServer) -> Store:
-    place = next(_names)
-    if request.param != "moto":
-        return store_on(request.getfixturevalue(request.param), place, SeenIds())
-    client = dynamo_client(moto.endpoint)
-    create_table(client, place)
-    client.close()
-    return Store("dynoxide", moto.endpoint, place, SeenIds())
+@pytest.fixture(params=["dynoxide", "mongod"])
+def store(request: pytest.FixtureRequest) -> Store:
+    return store_on(request.getfixturevalue(request.param), next(_names), SeenIds())
 
 
 @pytest.fixture
@@ -216,8 +215,7 @@ def test_effects_are_exact_under_duplicates_kills_and_early_expiry(
     sent = orders(examples(240), choice)
     twice = choice.sample(sent, len(sent) // 4)
     workers.queue.send(choice.sample(sent + twice, len(sent) + len(twice)))
-    alone = workers.store.address == workers.queue.endpoint  # Conditional writes to moto are not atomic.
-    disorder(workers, choice, size=1 if alone else 2, kills=3, stalls=1, deliveries=len(sent) * 9 // 10)
+    disorder(workers, choice, size=2, kills=3, stalls=1, deliveries=len(sent) * 9 // 10)
     finish(workers)
     found = effects(workers.store)
     assert sorted(itertools.chain(*found.values())) == sorted(order["id"] for order in sent)

@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import bson
 import pytest
 from pymongo import MongoClient, WriteConcern
 from pymongo.collation import Collation
@@ -32,7 +31,7 @@ from onewrite import (
 )
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing.servers.engines import Mongod
-from tests.engines.ledgers import AnyLedger, ledgers, uncounted_ledgers
+from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import Commands, increment, mongo_state
 from tests.support.engines import mongod_binary, require
 
@@ -266,27 +265,6 @@ def test_aborted_transaction_removes_the_mark(mongo: Client, collection: Documen
         session.abort_transaction()
     assert isinstance(inc(guarded, M1), Applied)
     assert mongo_state(collection) == (1, ["m-1"])
-
-
-# ---------------------------------------------------------------- the oplog
-
-
-@pytest.mark.slow
-@uncounted_ledgers
-@pytest.mark.few(1)
-def test_oplog_cost_stays_the_same_after_many_messages(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
-    guarded = GuardedCollection(collection, ledger, durability="acknowledged")
-    fast = GuardedCollection(
-        collection.with_options(write_concern=WriteConcern(w=1, j=False)), ledger, durability="acknowledged"
-    )
-    change = {"$inc": {"n": 1}}
-    for n in range(1, 2001):
-        message = Message(f"message-{n:06}", "s", sequence=100_000 + n)
-        (guarded if n in (10, 2000) else fast).update_one(message, {"_id": "e"}, change, upsert=True)
-    entries = mongo.local["oplog.rs"].find({"ns": f"test.{collection.name}"}, sort=[("$natural", 1)])
-    sizes = [len(bson.encode(entry)) for entry in entries]
-    assert len(sizes) == 2000
-    assert abs(sizes[1999] - sizes[9]) <= 12  # the place in an array has more digits
 
 
 # ---------------------------------------------------------------- native options
