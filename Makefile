@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Four processes and their children import what one of them has compiled, also where the environment says that nobody keeps bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test aioboto3 chaos mutants lint bench floors dist docs diagrams clean
+.PHONY: demo test aioboto3 chaos soak mutants lint bench floors dist docs diagrams clean
 
 demo: .venv/ready  ## the main job on embedded stand-ins; with WEB=1 on a page
 	cd examples && ../$(BIN)/python -m demo $(if $(WEB),--web)
@@ -28,7 +28,10 @@ MINUTES ?= 10
 
 chaos: .venv/ready  ## breaks workers, servers and connections for so long, and counts what came of it
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
-	ONEWRITE_MODEL=large $(BIN)/python -m pytest --slow tests/properties tests/engines/test_token_soups.py tests/gallery/test_paying.py tests/gallery/test_publishing.py
+	ONEWRITE_MODEL=large $(BIN)/python -m pytest --slow tests/properties tests/gallery/test_paying.py tests/gallery/test_publishing.py
+
+soak: .venv/ready  ## runs workers and relays for so long, and fails if their memory, files, or threads grow
+	$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES)
 
 mutants: .venv/ready  ## changes the core one thing at a time, and prints what no test of its room notices
 	$(BIN)/python -m tests.mutants

@@ -22,6 +22,12 @@ class Child:
         other_end.close()  # else the end of the process is no end of the pipe
         self.is_killed = False
 
+    @property
+    def number(self) -> int:
+        """That of the process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def signal(self, number: int) -> None:
         self.is_killed = self.is_killed or number == signal.SIGKILL
         if self._process.pid is not None and self._process.is_alive():
