@@ -41,14 +41,6 @@ def _read_seconds(value: object, unit: float = 1.0) -> float:
     return seconds if math.isfinite(seconds) else math.nan
 
 
-def _read_moment(value: object) -> float:
-    """Return the epoch seconds of an ISO time, as SNS, EventBridge, and S3 write it, or NaN."""
-    try:
-        return datetime.fromisoformat(_text(value)).timestamp()
-    except (ValueError, OverflowError):
-        return math.nan
-
-
 def _read_list(event: _Event, name: str = "Records") -> list[Any] | None:
     records = event if isinstance(event, list) else event.get(name)
     return cast("list[Any]", records) if isinstance(records, list) else None
@@ -163,11 +155,15 @@ def _record(body: Any, origin: str, message_id: object, arn: object) -> dict[str
 
 
 def _make_body_time_reader(*path: str) -> Any:
-    """Return a function that reads the send time from a record's body."""
+    """Return a function that reads the send time from a record's body, which `_record` has made: an ISO time, or NaN."""
 
     def sent_at(record: Any) -> float:
         body = field_at(record, "body")
-        return _read_moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))  # made by `_record`
+        content = json.loads(body) if isinstance(body, str) else body
+        try:
+            return datetime.fromisoformat(_text(field_at(content, *path))).timestamp()
+        except (ValueError, OverflowError):
+            return math.nan
 
     return sent_at
 

@@ -78,37 +78,36 @@ def read_function(name: str) -> Reader[Facts]:
 
 def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
     what = f"the event source mappings of the function {name}"
-    feeds: list[Mapping[str, Any]] = []
+    feeds: list[EventSourceMapping] = []
     start: dict[str, str] = {}
     while True:
         call = Call("list_event_source_mappings", (), {"FunctionName": name, **start})
         reply = yield Question(what, "lambda:ListEventSourceMappings", call)
         if isinstance(reply, Unread):
             return reply
-        feeds.extend(reply["EventSourceMappings"])
+        for mapping in reply["EventSourceMappings"]:
+            source = _read_source(mapping)
+            if any(kind in source for kind in _WITH_FAILURES):
+                feed = EventSourceMapping(
+                    source,
+                    int(mapping.get("MaximumBatchingWindowInSeconds") or 0),
+                    _REPORTS in (mapping.get("FunctionResponseTypes") or ()),
+                    ":kafka:" in source,
+                    bool(mapping.get("ProvisionedPollerConfig")),
+                    mapping.get("State") not in ("Disabled", "Disabling"),
+                )
+                feeds.append(feed)
         if not reply.get("NextMarker"):
-            return tuple([_feed(feed) for feed in feeds if any(kind in _source(feed) for kind in _WITH_FAILURES)])
+            return tuple(feeds)
         start = {"Marker": reply["NextMarker"]}
 
 
-def _source(mapping: Mapping[str, Any]) -> str:
+def _read_source(mapping: Mapping[str, Any]) -> str:
     """Return the ARN that a mapping reads from. A self-managed source is Kafka, and has addresses instead."""
     if "SelfManagedEventSource" not in mapping:
         return str(mapping.get("EventSourceArn", ""))
     endpoints: Mapping[str, Any] = mapping["SelfManagedEventSource"].get("Endpoints") or {}
     return f"self-managed:kafka:{','.join(endpoints.get('KAFKA_BOOTSTRAP_SERVERS') or ())}"
-
-
-def _feed(mapping: Mapping[str, Any]) -> EventSourceMapping:
-    source = _source(mapping)
-    return EventSourceMapping(
-        source,
-        int(mapping.get("MaximumBatchingWindowInSeconds") or 0),
-        _REPORTS in (mapping.get("FunctionResponseTypes") or ()),
-        ":kafka:" in source,
-        bool(mapping.get("ProvisionedPollerConfig")),
-        mapping.get("State") not in ("Disabled", "Disabling"),
-    )
 
 
 def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts]:
