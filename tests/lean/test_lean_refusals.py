@@ -27,8 +27,11 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.identity import sqs_message_id
 from onewrite.lean import insides
+from onewrite.lean.refusals import find_obstacle, find_unknown_event_handlers
 from onewrite.lean.routes import Routes, UnknownRoute
+from onewrite.lean.service import Service
 from onewrite.sqs import Worker
+from onewrite.sqs.queue import SQS
 from onewrite.testing.servers.engines import REGION
 from tests.support.seams import goes_by_client
 
@@ -48,6 +51,14 @@ def made(*, url: str | None = ENDPOINT, service: str = "dynamodb", **config: Any
 
 def lean(client: Any) -> GuardedTable:
     return GuardedTable(client, HighWaterMark(), table_name="orders", lean=True)
+
+
+@pytest.mark.parametrize("service", [DYNAMODB, SQS], ids=lambda service: service.name)
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_default_boto3_client_has_no_bypassed_settings(service: Service, mode: str) -> None:
+    with made(url=None, service=service.name, retries={"mode": mode}) as client:
+        assert find_obstacle(service, client) is None
+        assert find_unknown_event_handlers(service, client) == []
 
 
 @pytest.mark.parametrize(
