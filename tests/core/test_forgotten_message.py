@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import Any
 
 import boto3
 import pytest
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import MongoClient
 
 import onewrite.dynamodb
 import onewrite.mongodb
 from onewrite import InvalidMessage, Message, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import GuardedCollection
 
 HERE, ADD = {"_id": 1}, {"$inc": {"n": 1}}
 STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
@@ -38,17 +37,10 @@ ON_DYNAMODB: dict[str, Any] = {
 }
 
 
-async def awaited(call: Any, store: Any) -> None:
-    await call(store)
-
-
 @pytest.mark.parametrize("call", ON_MONGODB.values(), ids=ON_MONGODB)
 def test_collection_write_without_message_is_refused(call: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"(takes the Message|expected a list of messages) first"):
         call(GuardedCollection(MongoClient[Any](connect=False).shop.stock, SeenIds(), tombstones=TOMBSTONES))
-    asynchronous = AsyncGuardedCollection(AsyncMongoClient[Any](connect=False).shop.stock, SeenIds(), tombstones=TOMBSTONES)
-    with pytest.raises(InvalidMessage, match=r"(takes the Message|expected a list of messages) first"):
-        asyncio.run(awaited(call, asynchronous))
 
 
 @pytest.fixture(scope="module")

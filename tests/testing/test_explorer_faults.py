@@ -226,29 +226,6 @@ def puts(*names: str) -> dict[str, Any]:
     return {"customers": [{"PutRequest": {"Item": {"id": name}}} for name in names]}
 
 
-def test_handler_that_resends_unprocessed_items_passes(customers: Any) -> None:
-    def with_a_loop(table: Any) -> Handler:
-        def handle(_: Message) -> None:
-            left = puts("a", "b")
-            while left:
-                left = table.meta.client.batch_write_item(RequestItems=left)["UnprocessedItems"]
-
-        return handle
-
-    def with_the_writer_of_boto3(table: Any) -> Handler:
-        def handle(_: Message) -> None:
-            with table.batch_writer() as batch:
-                batch.put_item(Item={"id": "a"})
-                batch.put_item(Item={"id": "b"})
-
-        return handle
-
-    for build in (with_a_loop, with_the_writer_of_boto3):
-        report = explored(build, customers, count)
-        report.assert_effectively_once()
-        assert report.exhausted
-
-
 def test_ignored_unprocessed_keys_are_found(make: Any) -> None:
     def world() -> Any:
         tables = {name: make(name, key="id") for name in ("customers", "limits")}
