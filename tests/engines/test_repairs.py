@@ -344,6 +344,15 @@ def begins(place: Place, ledger: Ledger) -> None:
     place.call(place.store(ledger, clock=lambda: NOW), "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
 
 
+def test_inspect_predicts_busy_or_uncertain_for_open_step(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begins(place, SeenIds())
+    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Busy")]
+    monkeypatch.setattr("time.time", lambda: NOW + 61)
+    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Uncertain")]
+
+
 def test_array_with_other_values_is_not_an_id_set(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     if place.names_tokens:
         pytest.skip("a set of DynamoDB is of one kind")
