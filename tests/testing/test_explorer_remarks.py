@@ -626,3 +626,26 @@ def test_hash_of_a_string_is_reported_with_its_line() -> None:
     report = explored(build, observe=lambda customers: sorted(each["_id"] for each in customers.find()))
     with pytest.warns(ExplorationWarning, match=r"hash\(\) of a string at test_explorer_remarks.py:\d+"):
         report.assert_effectively_once()
+
+
+def test_none_after_an_unsettled_outcome_is_a_warning() -> None:
+    messages = [Message(f"m{n}", "s", n) for n in (1, 2)]
+
+    def build(returns: Any) -> Callable[[Any], Handler]:
+        def build_handler(collection: Any) -> Handler:
+            store = GuardedCollection(collection, InSequence())
+            return lambda message: returns(store.update_one(message, C1, {"$inc": {"balance": 1}}))
+
+        return build_handler
+
+    given: dict[str, Any] = {"messages": messages, "world": filled}
+    assert "unreturned" in kinds(explored(build(lambda _: None), **given))
+    assert "unreturned" not in kinds(explored(build(lambda outcome: outcome), **given))
+
+
+def test_messages_of_two_sources_can_have_one_id() -> None:
+    def build_handler(collection: Any) -> Handler:
+        store = GuardedCollection(collection, SeenIds())
+        return lambda message: store.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True)
+
+    assert explored(build_handler, [Message("1", source="ann"), Message("1", source="bob")]).ok

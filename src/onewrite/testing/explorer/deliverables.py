@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -146,7 +146,9 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Return the messages as deliverables. A message's name is its ID, or its number if it doesn't have an ID."""
     if not messages:
         raise ConfigurationError("messages=[]: expected at least one message.")
-    deliverables = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
+    deliverables = tuple(
+        _name_by_source([_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)])
+    )
     for place, message in enumerate(messages):
         _check_copies(message, f"messages[{place}]")
     ids = [name for deliverable in deliverables for name in dict.fromkeys(deliverable.ids)]
@@ -157,6 +159,19 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
                 "message, give it its own ID, for example sqs_event(body, ids=['m-2']) or kinesis_event(body, sequence=2)."
             )
     return deliverables
+
+
+def _name_by_source(deliverables: Sequence[Deliverable]) -> Iterator[Deliverable]:
+    """Yield the deliverables. Messages of different sources can have the same ID, so the source becomes a part of their names."""
+    sources: dict[str, list[object]] = {}
+    for deliverable in deliverables:
+        sources.setdefault(deliverable.name, []).append(getattr(deliverable.message, "source", None))
+    for deliverable in deliverables:
+        of_name = sources[deliverable.name]
+        if isinstance(deliverable, PlainMessage) and len(of_name) == len({*of_name}) > 1:
+            yield replace(deliverable, name=f"{deliverable.name} of {deliverable.message.source or 'no source'}")
+        else:
+            yield deliverable
 
 
 def list_names(messages: Sequence[Any]) -> tuple[str, ...]:
@@ -220,7 +235,7 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
         if any(isinstance(answer, Stale) for answer in answers):
             return True
         for answer in answers:
-            message_key = (answer.message.id, answer.message.parts)
+            message_key = (answer.message.id, answer.message.source, answer.message.parts)
             must_come = isinstance(answer, Deferred | Missing) and not answer.settled
             (missing_keys.add if must_come else missing_keys.discard)(message_key)
     return bool(missing_keys)

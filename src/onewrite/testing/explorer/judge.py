@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.message import full_name
 from onewrite.testing.explorer.calls import error_in_words, place_in_words
 from onewrite.testing.explorer.deliverables import leave_out_a_message
 from onewrite.testing.explorer.difference import (
@@ -203,6 +204,14 @@ class Judge:
                 "hash",
                 f"The handler uses the hash() of a string at {place_in_words(self.subject.hashes_at)}. It differs between processes, so "
                 "a redelivery can write somewhere else. Use zlib.crc32 or hashlib instead.",
+            )
+        if self.subject.unreturned is not None:
+            outcome = self.subject.unreturned
+            yield Remark(
+                "unreturned",
+                f"For {full_name(outcome.message)} the handler returns None although its guarded store returned {type(outcome).__name__}, which is "
+                "not settled. Here, as with sqs_handler and the other decorators, the message is redelivered. A consumer of your own would "
+                "acknowledge it. Return the outcome, or raise.",
             )
         if self._depends_on_tasks:
             ends = " and ".join(map(repr, self._depends_on_tasks))

@@ -28,7 +28,7 @@ _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 # These remarks mean that a write is lost, or that an incorrect handler would pass the test too.
 FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
 # These remarks report a probable mistake, but the test can still fail.
-DOUBTFUL = ("early", "unseen", "cancelled", "raises", "returns", "hash", "tasks")
+DOUBTFUL = ("early", "unseen", "cancelled", "raises", "returns", "unreturned", "hash", "tasks")
 NOTE = "note"  # information about the exploration
 
 
@@ -48,6 +48,7 @@ class Remark:
     | `"cancelled"` | warns | all messages together don't change the value that `observe` returns |
     | `"raises"` | warns | the handler raises for a message in undisturbed processing |
     | `"returns"` | warns | a handler with a guarded store returns a value that the decorators and the worker refuse |
+    | `"unreturned"` | warns | the handler returns None after an unsettled outcome, which only the decorators and the worker notice |
     | `"hash"` | warns | the handler uses the hash() of a string, which differs between processes |
     | `"tasks"` | warns | it makes a difference which task of a delivery comes first |
     | `"note"` | no | information about the exploration |

@@ -20,7 +20,7 @@ from onewrite.batch.handler import find_handler
 from onewrite.core.unreturned import FunctionCall
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import Busy
+from onewrite.outcome import Answer, Busy
 from onewrite.testing.errors import UnsupportedByStandIn
 from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
@@ -68,8 +68,9 @@ _A_MESSAGE, _A_CONTEXT = object(), object()
 class Invocation:
     """Calls one handler, with a context if its signature accepts one."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, note_unreturned: Callable[[Answer], None]) -> None:
         self._handler = handler
+        self._note_unreturned = note_unreturned
         batch_handler = find_handler(handler)
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
 
@@ -92,23 +93,23 @@ class Invocation:
             with FunctionCall([message]) as function_call:
                 answer = self._handler(message, *context)
                 if not inspect.isawaitable(answer):
-                    return _answer_for(answer, message, function_call)
-            return wait_for(_deliver_awaited(answer, message))
+                    return self._add_unreturned(answer, message, function_call)
+            return wait_for(self._deliver_awaited(answer, message))
 
         return deliver if isinstance(deliverable.message, Message) else call
 
+    async def _deliver_awaited(self, answer: Awaitable[Any], message: Message) -> Any:
+        with FunctionCall([message]) as function_call:  # in the handler's task, where it sees errors
+            return self._add_unreturned(await answer, message, function_call)
 
-async def _deliver_awaited(answer: Awaitable[Any], message: Message) -> Any:
-    with FunctionCall([message]) as function_call:  # in the handler's task, where it sees errors
-        return _answer_for(await answer, message, function_call)
-
-
-def _answer_for(answer: Any, message: Message, call: FunctionCall) -> Any:
-    notes = call.read_notes(message) if answer is None or answer in ([], ()) else ()
-    for note in notes:
-        if isinstance(note.outcome, BaseException):
-            raise note.outcome
-    return [note.outcome for note in notes] or answer
+    def _add_unreturned(self, answer: Any, message: Message, call: FunctionCall) -> Any:
+        """Return the handler's result, or the unsettled outcomes of its stores if it returned nothing."""
+        notes = call.read_notes(message) if answer is None or answer in ([], ()) else ()
+        for note in notes:
+            if isinstance(note.outcome, BaseException):
+                raise note.outcome
+            self._note_unreturned(note.outcome)
+        return [note.outcome for note in notes] or answer
 
 
 def _takes(handler: Handler, *arguments: object) -> bool:
@@ -259,6 +260,7 @@ class Subject:
     time_goes_on = False  # the clock advances with each redelivery
     deliveries_differ = False  # the handler's behavior depends on the delivery number
     hashes_at: Place | None = None  # where the handler calls hash() on a string
+    unreturned: Answer | None = None  # an unsettled outcome of a guarded store, after which the handler returned None
     upserts = False  # the handler has sent an upsert to MongoDB
     own_processes = False  # each delivery has its own process
     takes_turns = False  # deliveries in one process never overlap
@@ -339,7 +341,10 @@ class Subject:
             handler = self._build(self.stores)
         if not callable(handler):
             raise ConfigurationError(f"build(store) returned {handler!r}: expected the handler, a function of a message.")
-        return Invocation(handler)
+        return Invocation(handler, self._note_unreturned)
+
+    def _note_unreturned(self, outcome: Answer) -> None:
+        self.unreturned = outcome
 
     def take_turns(self) -> None:
         """Run one delivery at a time."""
