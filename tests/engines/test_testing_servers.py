@@ -139,8 +139,9 @@ def test_start_fails_if_server_never_responds(monkeypatch: pytest.MonkeyPatch, t
 
 def test_server_outlives_the_thread_that_started_it(dynoxide: Dynoxide) -> None:
     server = Dynoxide()
-    with pytest.raises(RuntimeError, match="isn't running"):
-        _ = server.folder
+    for use in (lambda: server.folder, server.client):
+        with pytest.raises(RuntimeError, match="isn't running"):
+            use()
     thread = threading.Thread(target=server.start)
     thread.start()
     thread.join()

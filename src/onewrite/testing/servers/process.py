@@ -93,9 +93,9 @@ class ServerProcess(ABC):
     """One child process with a temporary folder. It keeps its port and data over kill() and restart()."""
 
     name: ClassVar[str]
-    port: int
 
     def __init__(self) -> None:
+        self._port: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
@@ -115,11 +115,20 @@ class ServerProcess(ABC):
         self.close()
 
     @property
+    def port(self) -> int:
+        if self._port is None:
+            raise self._make_start_error()
+        return self._port
+
+    @property
     def folder(self) -> Path:
         """Return the folder with the data and the log, until the server is closed."""
         if self._temporary is None:
-            raise RuntimeError(f"{self.name} isn't running. Use it in a `with` block, or call start() first.")
+            raise self._make_start_error()
         return Path(self._temporary.name)
+
+    def _make_start_error(self) -> RuntimeError:
+        return RuntimeError(f"{self.name} isn't running. Use it in a `with` block, or call start() first.")
 
     @property
     def running(self) -> bool:
@@ -163,7 +172,7 @@ class ServerProcess(ABC):
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
 
     def _launch_on_a_free_port(self, attempts: int = 3) -> None:
-        self.port = free_port()
+        self._port = free_port()
         try:
             self._launch()
         except RuntimeError as error:
