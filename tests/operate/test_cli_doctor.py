@@ -18,13 +18,12 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.operate.doctor import DoctorReport
 from onewrite.operate.doctor.checks import examine
-from onewrite.operate.doctor.facts import Facts, Queue, TableDescription, Unread
+from onewrite.operate.doctor.facts import Facts, Queue, TableDescription
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table, create_table_with_outbox
 
 DAY = 86_400
 pytestmark = pytest.mark.usefixtures("amazon")
-DENIED = Unread("the table orders", "An error occurred", "dynamodb:DescribeTable")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pytest
 import onewrite
 from onewrite.operate import main
 from onewrite.operate.early import EarlySignals
+from tests.support.endpoints import DUMMY
 
 SOURCE = Path(onewrite.__path__[0]).parent
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -78,9 +79,7 @@ def run(
     """A process of the command that receives the signals at a moment: an audit event of Python's and its first argument."""
     environment = {
         **os.environ,
-        "AWS_ACCESS_KEY_ID": "dummy",
-        "AWS_SECRET_ACCESS_KEY": "dummy",
-        "AWS_DEFAULT_REGION": "eu-west-1",
+        **DUMMY,
         "AWS_MAX_ATTEMPTS": "1",
         "MOMENT": moment,
         "PYTHONPATH": f"{folder}{os.pathsep}{SOURCE}",

@@ -20,7 +20,7 @@ import pytest
 
 import onewrite
 from onewrite.testing.servers.process import free_port
-from tests.support.endpoints import EndpointKind, Responses, endpoint_of
+from tests.support.endpoints import DUMMY, EndpointKind, Responses, endpoint_of
 
 SOURCE = Path(onewrite.__path__[0]).parent
 PATIENCE = 60.0  # seconds for a process on a busy machine
@@ -157,9 +157,7 @@ def test_signal_ends_process_within_drain_seconds(
         places = {"queue": queue.host, "failing": endpoint.host, "health": str(free_port())}
         environment = {
             **os.environ,
-            "AWS_ACCESS_KEY_ID": "dummy",
-            "AWS_SECRET_ACCESS_KEY": "dummy",
-            "AWS_DEFAULT_REGION": "eu-west-1",
+            **DUMMY,
             # A refusing endpoint gets one request. Otherwise botocore sleeps between its attempts, as if the endpoint were silent.
             "AWS_MAX_ATTEMPTS": "1",
             "PORT": str(endpoint.port),

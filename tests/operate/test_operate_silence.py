@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from onewrite.operate import main, stores
-from tests.support.endpoints import Endpoint, endpoint_of
+from tests.support.endpoints import DUMMY, Endpoint, endpoint_of
 
 PATIENCE = 120.0  # seconds for one process on a busy machine
 KEY = ("--key", '{"id": "e"}')
@@ -27,7 +27,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "clear": ("--yes", *KEY),
     "relay": ("--outbox", "shop/orders", "--stuck"),
 }
-AWS = {"AWS_ACCESS_KEY_ID": "dummy", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_DEFAULT_REGION": "eu-west-1"}
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def command(verb: str, engine: str, host: str) -> list[str]:
 def end_of(arguments: list[str], asked: threading.Event, number: signal.Signals) -> tuple[int, str, float]:
     """The exit code, the log, and the seconds from the signal to the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "onewrite", *arguments], env={**os.environ, **AWS}, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "onewrite", *arguments], env={**os.environ, **DUMMY}, stderr=subprocess.PIPE, text=True
     )
     try:
         assert asked.wait(PATIENCE)
@@ -83,7 +82,7 @@ def test_interrupt_within_exec_returns_130(tmp_path: Path) -> None:
 def test_unreachable_endpoint_is_reported_in_one_line(
     verb: str, engine: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in AWS.items():
+    for name, value in DUMMY.items():
         monkeypatch.setenv(name, value)
     for name in ("_CONNECT", "_READ_AWS"):
         monkeypatch.setattr(stores, name, 0.3)
@@ -124,7 +123,7 @@ def test_interrupted_write_is_logged(reads_only: Endpoint, number: signal.Signal
 def test_write_without_a_response_is_logged(
     reads_only: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, value in AWS.items():
+    for name, value in DUMMY.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(stores, "_READ_AWS", 0.3)
     assert main(command("set-mark", "dynamodb", reads_only.host)) == 1

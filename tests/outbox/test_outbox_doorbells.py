@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -12,17 +11,11 @@ import pytest
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, stream_handler
-from onewrite.testing import lambda_context, mongomock_collection
+from onewrite.testing import lambda_context
 from onewrite.testing.standins.collection import AsyncStandInCollection
 
 OUTBOX = Outbox("shop/orders")
 SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event"}
-
-
-@pytest.fixture
-def collection() -> Iterator[Any]:
-    with mongomock_collection("orders") as found:
-        yield found
 
 
 class Broker:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -19,16 +18,9 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from onewrite.mongodb.outboxes import origin as origin_of_id
 from onewrite.outbox import OutboxState, Relay
-from onewrite.testing import mongomock_collection
 
 OUTBOX = Outbox("shop/orders")
 ITEMS = TableOutboxes(None, "orders", OUTBOX)
-
-
-@pytest.fixture
-def collection() -> Iterator[Any]:
-    with mongomock_collection("orders") as found:
-        yield found
 
 
 def store(collection: Any) -> GuardedCollection:

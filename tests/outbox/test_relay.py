@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from datetime import timedelta
 from inspect import iscoroutinefunction
@@ -24,16 +24,10 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile
 from onewrite.outbox.relay import changed_keys
-from onewrite.testing import mongomock_collection, moto_table
+from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 
 OUTBOX = Outbox("shop/orders")
-
-
-@pytest.fixture
-def collection() -> Iterator[Any]:
-    with mongomock_collection("orders") as found:
-        yield found
 
 
 def store(collection: Any) -> GuardedCollection:

@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeAlias
 EndpointKind: TypeAlias = Literal["silent", "slow", "refusing", "away"]
 Responses: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]
 
+# What a client of AWS needs before it asks.
+DUMMY = {"AWS_ACCESS_KEY_ID": "dummy", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_DEFAULT_REGION": "eu-west-1"}
 _LARGEST_READ = 1 << 16  # bytes
 _BYTE_PAUSE = 0.05  # seconds, far less than any read timeout
 
