@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import boto3
 import pytest
+from boto3.dynamodb.types import Binary
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
+from bson import DBRef, Decimal128, Int64, ObjectId
 from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, ServerSelectionTimeoutError
 
 from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection
+from onewrite.testing import explore
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
-from onewrite.testing.taps.aws import client_of
+from onewrite.testing.taps.aws import client_of, request_of
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import find_kind
 from onewrite.testing.taps.traffic import Request
@@ -306,3 +313,84 @@ def test_faults_work_with_an_async_collection() -> None:
         faults.assert_all_used()
 
     asyncio.run(main())
+
+
+# ---------------------------------------------------------------- the entities of a request
+
+
+def key_of_id(value: object) -> object:
+    collection = mongomock_collection()
+    faults = Faults(collection)
+    faults.store.find_one({"_id": value})
+    return faults.requests[0].keys
+
+
+LONG = 1234567890123456789
+
+
+@pytest.mark.parametrize(
+    "equal",
+    [
+        (1, 1.0, Int64(1), Decimal128("1.00")),
+        (LONG, Decimal128(str(LONG))),
+        (0, -0.0),
+        (float("nan"), Decimal128("NaN")),
+        ({"a": 1, "b": {"c": 2}}, {"a": 1.0, "b": {"c": Int64(2)}}),
+        ({"ref": DBRef("shops", 1)}, {"ref": {"$ref": "shops", "$id": 1}}),
+        (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=999, tzinfo=UTC)),
+        ("a",),
+        (ObjectId(b"twelve bytes"),),
+        (UUID(int=1),),
+    ],
+    ids=str,
+)
+def test_ids_that_mongodb_treats_as_equal_are_one_entity(equal: tuple[object, ...]) -> None:
+    keys = [key_of_id(value) for value in equal]
+    assert keys[0] is not None
+    assert keys == keys[:1] * len(keys)
+    others: list[object] = [2, "1", {"b": {"c": 2}, "a": 1}, [1], b"1", float(LONG), True, ObjectId(b"other bytes.")]
+    assert not any(key_of_id(other) == keys[0] for other in others)
+
+
+def test_id_that_is_not_known_is_any_entity() -> None:
+    assert key_of_id(None) == key_of_id({"$gt": 1}) == key_of_id(re.compile("a")) is None
+
+
+@pytest.mark.parametrize(
+    ("equal", "other"),
+    [
+        ((1, Decimal("1.0"), {"N": "1.00"}), 2),
+        ((0, Decimal("-0"), {"N": "-0.0"}), 1),
+        (("a", {"S": "a"}), "b"),
+        ((b"a", bytearray(b"a"), Binary(b"a"), {"B": b"a"}), b"b"),
+    ],
+    ids=str,
+)
+def test_keys_that_dynamodb_treats_as_equal_are_one_entity(equal: tuple[Any, ...], other: object) -> None:
+    def key_of(value: object) -> object:
+        return request_of("shop", "GetItem", {"TableName": "lines", "Key": {"id": value, "order": value}}, {}).keys
+
+    assert len({key_of(value) for value in equal}) == 1
+    assert key_of(equal[0]) not in (None, key_of(other))
+
+
+def test_transactions_that_insert_equal_ids_are_in_conflict() -> None:
+    """1 and 1.0 are one document, so only the first commit is applied."""
+
+    def build(orders: Any) -> Callable[[Message], object]:
+        def handle(message: Message) -> None:
+            with orders.database.client.start_session() as session, session.start_transaction():
+                orders.update_one({"_id": message.body}, {"$inc": {"n": 1}}, upsert=True, session=session)
+
+        return handle
+
+    messages = [Message("m1", body=1), Message("m2", body=1.0)]
+    report = explore(
+        build,
+        messages,
+        mongomock_collection,
+        lambda orders: [document["n"] for document in orders.find()],
+        faults=0,
+        deliveries=1,
+    )
+    report.assert_effectively_once()

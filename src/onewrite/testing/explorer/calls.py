@@ -33,7 +33,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.determinism import determine
 from onewrite.testing.taps.everywhere import Listener, current_listener
 from onewrite.testing.taps.faults import Crash
-from onewrite.testing.taps.traffic import Owner, Request, current_owner
+from onewrite.testing.taps.traffic import Request, name_transactions, transaction_names
 
 # --- event loops ------------------------------------------------------------------------------------------------------
 #
@@ -468,7 +468,7 @@ class HandlerCall:
 
     def run(self, handler: HandlerFunction, message: Any) -> None:
         current_call.set(self)
-        current_owner.set(Owner(self.name))
+        transaction_names.set(name_transactions(self.name))
         try:
             self.result = Reply(handler(message, self._wait_for))
         except BaseException as error:

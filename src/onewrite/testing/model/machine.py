@@ -173,7 +173,6 @@ _OTHER_CONTENT = "The request uses the same client token as a previous, but non-
 # waits. Here, the first commit or plain write wins, and the other transaction gets WriteConflict at its commit. In a collection with a
 # unique index, any two transactions that write are in conflict.
 
-Name: TypeAlias = tuple[str, int]  # of a transaction
 FieldNames: TypeAlias = tuple[str, ...]  # of a unique index
 
 _TRANSIENT = ["TransientTransactionError"]
@@ -215,13 +214,13 @@ class Transactions:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._open: dict[Name, OpenTransaction] = {}
-        self._committed_names: set[Name] = set()
+        self._open: dict[TransactionKey, OpenTransaction] = {}
+        self._committed: set[TransactionKey] = set()
         self._unique: dict[Hashable, list[FieldNames]] = {}
 
     def clear(self) -> None:
         self._open.clear()
-        self._committed_names.clear()
+        self._committed.clear()
 
     @property
     def form(self) -> Hashable:
@@ -234,8 +233,8 @@ class Transactions:
 
     def end_all(self, owner: str) -> None:
         """Abort the open transactions of an owner that has ended, like the server."""
-        for name in [name for name in self._open if name[0] == owner]:
-            del self._open[name]
+        for transaction in [transaction for transaction in self._open if transaction.owner == owner]:
+            del self._open[transaction]
 
     def answer(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
         """Answer a request of a transaction."""
@@ -243,7 +242,7 @@ class Transactions:
             return (yield from self._commit(transaction))
         if request.method == ABORT:
             self._find(transaction)
-            del self._open[transaction.name]
+            del self._open[transaction]
             return None
         return (yield from self._operation(request, transaction))
 
@@ -257,39 +256,38 @@ class Transactions:
                 "it outside the transaction."
             )
         if request.starts:
-            self._open.pop(cast("Name", transaction.replaces), None)
-            self._open[transaction.name] = OpenTransaction(self._machine.present, self._machine.present)
+            self._open[transaction] = OpenTransaction(self._machine.present, self._machine.present)
         before = self._find(transaction)
         after = yield from self._machine.at(before.view, request)
         if after.error is not None:
             if is_answer(after.error):
-                del self._open[transaction.name]
+                del self._open[transaction]
             raise after.error
         marks = yield from self._marks(before.view, after.state, after.state.contents)
         yield from self._abort_if_in_conflict(marks, transaction, before)
-        self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.marks | marks)
+        self._open[transaction] = OpenTransaction(before.snapshot, after.state, before.marks | marks)
         return after.value
 
     def _find(self, transaction: TransactionKey) -> OpenTransaction:
-        if transaction.name not in self._open:
+        if transaction not in self._open:
             text = f"Transaction {transaction.number} has been aborted."
             raise server_error(251, "NoSuchTransaction", text, _TRANSIENT)
-        return self._open[transaction.name]
+        return self._open[transaction]
 
     def _abort_if_in_conflict(self, marks: Marks, transaction: TransactionKey, before: OpenTransaction) -> StoreCalls[None]:
         """Abort the transaction if another write has changed one of its documents since its snapshot."""
         newer_marks = yield from self._marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
         if newer_marks & marks:
-            del self._open[transaction.name]
+            del self._open[transaction]
             raise server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
 
     def _commit(self, transaction: TransactionKey) -> StoreCalls[None]:
-        if transaction.name in self._committed_names:
+        if transaction in self._committed:
             return
         ending = self._find(transaction)
         yield from self._abort_if_in_conflict(ending.marks, transaction, ending)
-        del self._open[transaction.name]
-        self._committed_names.add(transaction.name)
+        del self._open[transaction]
+        self._committed.add(transaction)
         machine, present = self._machine, self._machine.present
         contents = dict(present.contents)
         for place in {mark.place for mark in ending.marks}:

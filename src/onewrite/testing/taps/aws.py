@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, TypeAlias, cast
 
@@ -252,23 +251,16 @@ def _key(table: str, names: Iterable[str], values: Item) -> Key | None:
 
 def key_value(names: Iterable[str], values: Item) -> Hashable:
     """Return the value of a key with these attributes, or None if the key is incomplete or malformed. DynamoDB refuses such a request."""
+    from onewrite.dynamodb.layout import canonical
+    from onewrite.dynamodb.values import is_typed, plain_values
+
     try:
-        parts = tuple([_plain(values[name]) for name in sorted(names)])
-        hash(parts)
+        key = {name: values[name] for name in names}
+        plain_key = plain_values(key) if all(map(is_typed, key.values())) else key
     except (KeyError, TypeError, ValueError, ArithmeticError):
         return None
+    parts = tuple(value for _, _, value in cast("Iterable[tuple[str, str, Hashable]]", canonical(plain_key)))
     return parts[0] if len(parts) == 1 else parts or None
-
-
-def _plain(value: Any) -> Hashable:
-    """Return the value of a key attribute in the same form for typed and plain values."""
-    if isinstance(value, Mapping):
-        ((kind, value),) = cast("Mapping[str, Any]", value).items()
-        if kind == "N":
-            return Decimal(value)
-    if isinstance(value, int | float):
-        return Decimal(value)
-    return bytes(value) if isinstance(value, bytearray) else getattr(value, "value", value)  # boto3's Binary
 
 
 # --- other services ---------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -41,8 +42,8 @@ from onewrite.testing.taps.traffic import (
     StoreCalls,
     TransactionKey,
     amake_calls,
-    current_owner,
     make_calls,
+    transaction_names,
 )
 
 # --- proxies ----------------------------------------------------------------------------------------------------------
@@ -183,22 +184,20 @@ class AsyncCursor(_CursorState):
         return self
 
     async def __anext__(self) -> Any:
-        if self._documents is None:
-            answer = self._fetch(self._options)
-            self._documents = iter(await answer if inspect.isawaitable(answer) else answer)
-        for document in self._documents:
+        for document in await self._rest():
             return document
         raise StopAsyncIteration
 
     next = __anext__
 
     async def to_list(self, length: int | None = None) -> list[Any]:
-        documents: list[Any] = []
-        async for document in self:
-            documents.append(document)
-            if len(documents) == length:
-                break
-        return documents
+        return list(islice(await self._rest(), length))
+
+    async def _rest(self) -> Iterator[Any]:
+        if self._documents is None:
+            answer = self._fetch(self._options)
+            self._documents = iter(await answer if inspect.isawaitable(answer) else answer)
+        return self._documents
 
     async def close(self) -> None:
         self._documents = iter(())
@@ -244,7 +243,6 @@ class Session:
         self._store = store
         self._state: _State = "none"
         self._transaction: TransactionKey | None = None
-        self._unsure: TransactionKey | None = None  # its commit has failed, so it might still be open
         self._is_lost = False  # the server has returned an error and aborted the transaction
         self._keys: tuple[Key, ...] | None = ()  # of the entities that the transaction has written
         self._tables: tuple[str, ...] = ()
@@ -302,8 +300,7 @@ class Session:
             return request
         starts = self._state == "starting"
         if starts:
-            self._transaction, self._unsure = current_owner.get().next_transaction(self._unsure), None
-            self._state = "in progress"
+            self._transaction, self._state = next(transaction_names.get()), "in progress"
         if request.writes:
             self._keys = None if self._keys is None or request.keys is None else (*self._keys, *request.keys)
             self._tables = tuple(dict.fromkeys([*self._tables, *request.tables]))
@@ -334,7 +331,7 @@ class Session:
         self._keys, self._tables = (), ()
 
     def _commit(self) -> StoreCalls[None]:
-        from pymongo.errors import ConnectionFailure, PyMongoError, WTimeoutError
+        from pymongo.errors import ConnectionFailure, WTimeoutError
 
         self._check_open()
         if self._state in ("none", "aborted"):
@@ -342,7 +339,6 @@ class Session:
         self._state = "committed"
         if self._transaction is None:  # nothing was sent, so there is nothing to commit
             return
-        self._unsure = self._transaction
         try:
             yield partial(self._gate, self._end_request(COMMIT))
         except (ConnectionFailure, WTimeoutError) as error:
@@ -350,10 +346,6 @@ class Session:
             failure._remove_error_label(_TRANSIENT)
             failure._add_error_label(_UNKNOWN)
             raise
-        except PyMongoError:
-            self._unsure = None  # the server has no such transaction
-            raise
-        self._unsure = None
 
     def _abort(self) -> StoreCalls[None]:
         from pymongo.errors import ConnectionFailure, OperationFailure
@@ -362,13 +354,9 @@ class Session:
         if not self.in_transaction:
             _misuse("No transaction started")
         was_sent, self._state = self._state == "in progress", "aborted"
-        if self._is_lost:
-            self._unsure = self._transaction  # it has ended, unless the error was a planned fault
-        elif was_sent:
-            try:
+        if was_sent and not self._is_lost:
+            with suppress(OperationFailure, ConnectionFailure):  # pymongo hides these errors too
                 yield partial(self._gate, self._end_request(ABORT))
-            except (OperationFailure, ConnectionFailure):
-                self._unsure = self._transaction  # pymongo hides these errors too
 
     def _end(self) -> StoreCalls[None]:
         if not self.has_ended:

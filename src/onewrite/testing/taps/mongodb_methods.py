@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from itertools import groupby
 from typing import Any, TypeAlias, cast
+from uuid import UUID
 
 from onewrite.testing.taps.traffic import Key, Request, walk
 
@@ -212,13 +212,13 @@ def _equal(condition: object) -> object:
 
 
 def _key(value: object) -> Hashable:
-    """Return the same value for all IDs that the server can treat as equal, or None if the ID isn't known."""
-    if hasattr(value, "to_decimal"):  # bson's own decimals
-        value = cast("Any", value).to_decimal()
-    if isinstance(value, Mapping):
-        return frozenset((name, _key(inner)) for name, inner in cast("Document", value).items())
-    if isinstance(value, list | tuple):
-        return tuple([_key(inner) for inner in cast("Sequence[object]", value)])
-    if isinstance(value, datetime):  # MongoDB stores milliseconds, and no time zone
-        return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
-    return value if isinstance(value, Hashable) and value == value else None  # noqa: PLR0124  # NaN does not
+    """Return the same value for all IDs that the server treats as equal, or None if the ID isn't known."""
+    if value is None or isinstance(value, UUID):  # a UUID's canonical form isn't readable in a report
+        return value
+    from onewrite.mongodb.layout import canonical
+
+    match cast("Any", canonical({"_id": value})):
+        case ((_, ("text" | "number" | "ObjectId", readable)),):
+            return cast("Hashable", readable)
+        case form:
+            return form

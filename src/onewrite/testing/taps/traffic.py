@@ -47,30 +47,20 @@ ABORT = "abort_transaction"
 
 
 class TransactionKey(NamedTuple):
-    """The owner is the delivery that began the transaction. `replaces` is the session's earlier transaction, if it can still be open."""
-
-    owner: str
+    owner: str  # the delivery that began the transaction
     number: int  # among the transactions of its owner
-    replaces: tuple[str, int] | None = None
-
-    @property
-    def name(self) -> tuple[str, int]:
-        return self.owner, self.number
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The delivery that begins transactions."""
-
-    name: str
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def next_transaction(self, replaces: TransactionKey | None) -> TransactionKey:
-        return TransactionKey(self.name, next(self.numbers), None if replaces is None else replaces.name)
+def name_transactions(owner: str) -> Iterator[TransactionKey]:
+    """Yield the names of the transactions that this delivery begins, one after the other."""
+    return (TransactionKey(owner, number) for number in itertools.count(1))
 
 
-NO_DELIVERY = Owner("")  # for transactions outside a delivery, for example in `build` or `observe`
-current_owner: ContextVar[Owner] = ContextVar("onewrite.testing.owner", default=NO_DELIVERY)
+# By default, the names of transactions outside a delivery, for example in `build` or `observe`.
+transaction_names: ContextVar[Iterator[TransactionKey]] = ContextVar(
+    "onewrite.testing.transactions",
+    default=name_transactions(""),  # noqa: B039  # shared on purpose, so that no two transactions have one name
+)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
