@@ -396,7 +396,6 @@ class HandlerCall:
         self.stops: list[Standstill] = []
         self.stop = Standstill()
         self.compared_count = 0  # the number of stops already compared with the recorded behavior
-        self.keys: tuple[Hashable, ...] | None = None  # of the pending requests, if already computed
         self.has_died = False
         self.is_dead = False  # whether the process has crashed, even if after the handler's end
         self.result = Reply()

@@ -1,7 +1,7 @@
 """Record the handler's behavior after each sequence of responses, so that known deliveries don't have to run.
 
 A handler without memory between deliveries behaves the same whenever it receives the same responses. Its calls can therefore be
-recalled instead of made: `RecordedCall` makes a call and records its behavior, and `CallFromMemory` repeats the recorded behavior.
+recalled instead of made: `Recall` records the behavior of the calls that are made, and `CallFromMemory` repeats it.
 
 A handler might still keep data in memory, such as a set of IDs, a cache, or an open circuit breaker. The explorer can't read that
 memory, which can be in a module, in a thread, or in the environment. It checks instead whether the memory affects the handler: it
@@ -172,28 +172,6 @@ class Recall:
         call.compared_count = len(earlier) + 1
 
 
-class RecordedCall:
-    """Makes a call, and records its behavior. Otherwise, it behaves like the call."""
-
-    def __init__(self, call: HandlerCall, recall: Recall, history: History) -> None:
-        self.call = call
-        self.history = history
-        self._recall = recall
-        recall.note(history, call)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.call, name)
-
-    @property
-    def keys(self) -> tuple[Hashable, ...]:
-        return self.history.keys
-
-    def resume(self, answer: Reply, index: int = 0) -> None:
-        self.history = self._recall.after(self.history, answer, index)
-        self.call.resume(answer, index)
-        self._recall.note(self.history, self.call)
-
-
 class CallFromMemory:
     """Repeats the recorded behavior of a call. It raises `UnknownError` if the behavior isn't recorded yet."""
 
@@ -241,7 +219,7 @@ class CallFromMemory:
         self.is_dead = True
 
 
-AnyCall: TypeAlias = HandlerCall | RecordedCall | CallFromMemory
+AnyCall: TypeAlias = HandlerCall | CallFromMemory
 
 
 def _end(result: Reply) -> Hashable:

@@ -54,7 +54,7 @@ from onewrite.testing.taps.everywhere import heard_by, taps
 from onewrite.testing.taps.failures import cancellation_error
 from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.tap import is_async, may_be_stale
-from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
+from onewrite.testing.taps.traffic import Request, StoreCalls, T, is_dynamodb, is_single_write, is_transaction
 
 # --- how the handler is called ----------------------------------------------------------------------------------------
 #
@@ -397,18 +397,25 @@ class Subject:
             )
         if self.recall is not None and not self.must_run and names_its_delivery(request):
             raise MustRunError
+        machine_key = key if isinstance(key, int) and self._keys is self.machine else None
+        answer = self._reply(self.machine.answer(request, machine_key))
+        self._note_lasting(request, answer)
+        return answer
+
+    def _reply(self, calls: StoreCalls[Any]) -> Reply:
+        """Make the calls, and return their result or the store's error."""
         try:
-            machine_key = key if isinstance(key, int) and self._keys is self.machine else None
-            answer = Reply(self.complete(self.machine.perform(request, machine_key)))
+            return Reply(self._make(calls))
         except ConfigurationError:
             raise
         except UnsupportedByStandIn as error:
             self.refuse(error)
         except Exception as error:
             without_frames(error)
-            answer = Reply(error=error)
-        self._note_lasting(request, answer)
-        return answer
+            return Reply(error=error)
+
+    def _make(self, calls: StoreCalls[T]) -> T:
+        return cast("T", self.complete(self.machine.make(calls)))
 
     def _is_acknowledged(self, request: Request) -> bool:
         concern = request.options.get(
@@ -434,15 +441,11 @@ class Subject:
 
     def may_race(self, before: WorldState, request: Request) -> bool:
         """Whether an upsert has a different effect if it looked for its document in the state `before`."""
-        return bool(self.complete(self.machine.may_race(before, request)))
+        return self._make(self.machine.may_race(before, request))
 
     def race(self, before: WorldState, request: Request) -> Reply:
         """Perform an upsert that looked for its document in the state `before` and inserts it now. Return the response."""
-        try:
-            return Reply(self.complete(self.machine.race(before, request)))
-        except Exception as error:
-            without_frames(error)
-            return Reply(error=error)
+        return self._reply(self.machine.race(before, request))
 
     def failure(self, fault: Fault, request: Request) -> Exception:
         """Return the error that the driver raises for this fault."""
@@ -498,7 +501,7 @@ class Subject:
     def begin_with(self, structure: tuple[Request, ...]) -> None:
         """Start every trial after these requests, which the handler sends only once per process."""
         if structure:
-            self.complete(self.machine.begin_with(structure))
+            self._make(self.machine.begin_with(structure))
 
     def renew(self) -> None:
         """Make a new world, and forget the responses of the old one."""
@@ -507,7 +510,7 @@ class Subject:
     def _explore_on(self, machine: Machine) -> None:
         self.machine = machine
         if machine.is_async:
-            self.complete(machine.abegin())
+            self._make(machine.begin())
         self.stores: Stores = machine.stores(self._gate)
 
     def _gate(self, request: Request) -> Any:

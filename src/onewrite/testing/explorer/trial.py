@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.outcome import Busy
-from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Reply, Standstill, error_in_words
+from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, HandlerCall, Reply, Standstill, error_in_words
 from onewrite.testing.explorer.deliverables import LambdaEvent, read_outcomes
 from onewrite.testing.explorer.recall import (
     AnyCall,
     CallFromMemory,
     History,
     Recall,
-    RecordedCall,
     UnknownError,
     copy_replies,
 )
@@ -36,6 +35,8 @@ from onewrite.testing.taps.mongodb_methods import may_find_nothing
 from onewrite.testing.taps.traffic import Key, Request
 
 # --- trials -----------------------------------------------------------------------------------------------------------
+
+_LATER = Delivery(0, 1)  # any delivery that isn't its message's first
 
 ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
@@ -87,6 +88,7 @@ class Trial:
         self.steps: list[TrialStep] = []
         self._subject = subject
         self._calls: dict[Delivery, AnyCall] = {}
+        self._histories: dict[Delivery, History] = {}  # of the open deliveries, if the handler's behavior is recorded
         self._open_parts: dict[Delivery, tuple[int, ...]] = {}  # the parts that each open delivery has brought
         self._processes: dict[Delivery, Invocation] = {}  # the processes of the open deliveries
         self._tokens: dict[int, set[str]] = {}  # the DynamoDB tokens that each message's deliveries sent
@@ -119,7 +121,7 @@ class Trial:
             self._begin(step.delivery, self._brought(step))
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
-        stop, keys = call.stop, call.keys
+        stop = call.stop
         if not stop.pending or (begins and step.fault is Fault.BEGUN):  # it ended immediately, or doesn't send anything yet
             self._end_transactions(step.delivery, call)
             fault = Fault.BEGUN if stop.pending else Fault.NONE
@@ -139,7 +141,8 @@ class Trial:
         faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
         if step.fault.lasts:
             self._outages[step.delivery] = _Outage(step.fault, _identity(request))
-        key = self._subject.key(request) if keys is None else keys[index]
+        history = self._histories.get(step.delivery)
+        key = self._subject.key(request) if history is None else history.keys[index]
         self._states = [self._subject.machine.present]
         answers = self._perform(call, request, key, step._replace(fault=outage or step.fault), before)
         if TOKEN in request.arguments:
@@ -232,13 +235,17 @@ class Trial:
         """
         if self._subject.recall is None:
             return None
-        calls = cast("dict[Delivery, RecordedCall]", self._calls)
-        histories = frozenset((delivery, call.history.number) for delivery, call in calls.items())
-        tokens = frozenset((message, frozenset(tokens)) for message, tokens in self._tokens.items())
+        numbers = sorted([history.number for history in self._histories.values()])
+        tokens = frozenset([(message, frozenset(tokens)) for message, tokens in self._tokens.items()])
+        outages = frozenset([(self._histories[delivery].number, outage) for delivery, outage in self._outages.items()])
         progress = self.progress
-        outages = frozenset(self._outages.items())
-        settled = frozenset(progress.settled_parts)
-        return self.state, histories, tokens, progress.start_counts, progress.faults, settled, outages, self._creation
+        settled, creation = frozenset(progress.settled_parts), None
+        if self._creation is not None:
+            creator = self._histories.get(self._creation.delivery)
+            new_may_race = self._creation.progress.may_overlap(_LATER, self._creation.delivery)
+            is_settling = len(self._creation.progress.settled_parts) < len(settled)
+            creation = self._creation.state, creator and creator.number, new_may_race, is_settling
+        return self.state, tuple(numbers), tokens, progress.start_counts, progress.faults, settled, outages, creation
 
     def finish(self) -> Iterator[TakenStep]:
         """Run the open deliveries to their ends without faults, one after the other."""
@@ -336,14 +343,25 @@ class Trial:
         if self._process is None:
             self._process = self._subject.build()
         self._processes[delivery] = self._process
-        call, recall = self._subject.call(self._process, delivery, parts), self._subject.recall
-        self._calls[delivery] = call if recall is None else RecordedCall(call, recall, recall.root(delivery, parts))
+        self._calls[delivery] = call = self._subject.call(self._process, delivery, parts)
         self._open_parts[delivery] = parts
+        if self._subject.recall is not None:
+            self._histories[delivery] = self._subject.recall.root(delivery, parts)
+            self._subject.recall.note(self._histories[delivery], call)
+
+    def _resume(self, call: AnyCall, delivery: Delivery, answer: Reply, index: int) -> None:
+        """Pass a response to the call, and record its behavior."""
+        if self._subject.recall is None:
+            call.resume(answer, index)
+            return
+        self._histories[delivery] = self._subject.recall.after(self._histories[delivery], answer, index)
+        call.resume(answer, index)
+        self._subject.recall.note(self._histories[delivery], cast("HandlerCall", call))
 
     def _release(self, call: AnyCall) -> None:
         """Release the call's thread, if it has one."""
         if not isinstance(call, CallFromMemory):
-            self._subject.threads.release(call.call if isinstance(call, RecordedCall) else call)
+            self._subject.threads.release(call)
 
     def _trial_step(
         self, taken_step: TakenStep, call: AnyCall, answers: tuple[Reply, ...], *, had_returned: bool = False
@@ -365,6 +383,7 @@ class Trial:
             outcomes = tuple([outcome for answer in store_answers for outcome in read_outcomes(answer)])
         if call.has_ended:
             self._release(self._calls.pop(delivery))
+            self._histories.pop(delivery, None)
             self._leave_process(delivery, has_died=is_dead)
         if self._subject.misuse is not None:
             raise self._subject.misuse
@@ -407,13 +426,13 @@ class Trial:
 
         `before` is the state in which a raced upsert looked for its document.
         """
-        _, fault, index, _ = step
+        delivery, fault, index, _ = step
         if fault.kills and fault.keeps_back:
             call.die()
             return ()
         if fault.keeps_back:
             instead = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}.get(fault)
-            call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
+            self._resume(call, delivery, instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
             return ()
         self._subject.has_written = self._subject.has_written or request.writes
         if fault is Fault.RACED and before is not None:
@@ -425,14 +444,14 @@ class Trial:
             is_known = request.method in TAKES_TOKEN and answer.error is None
             second_answer = _second_answer(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
             self._states.append(self._subject.machine.present)
-            call.resume(second_answer._replace(faulty=True), index)
+            self._resume(call, delivery, second_answer._replace(faulty=True), index)
             return answer, second_answer
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
             is_lost = fault is Fault.LOST or fault in VARIANTS[Fault.LOST]
             reply = Reply(error=self._subject.failure(fault, request)) if is_lost else answer
-            call.resume(reply._replace(faulty=fault.counts), index)
+            self._resume(call, delivery, reply._replace(faulty=fault.counts), index)
         return (answer,)
 
 
@@ -481,16 +500,12 @@ class _Effect(NamedTuple):
 Effects: TypeAlias = dict[tuple[Hashable, ...], _Effect]
 
 
-_LATER = Delivery(0, 1)  # any delivery that isn't its message's first
-
-
 class TrialFromMemory(Trial):
     """A trial that runs no handler, and that can be forked at any step."""
 
     def __init__(self, subject: Subject, effects: Effects) -> None:
         self._recall = cast("Recall", subject.recall)
         self._effects = effects
-        self._histories: dict[Delivery, History] = {}
         super().__init__(subject)
 
     def fork(self) -> TrialFromMemory:
@@ -515,23 +530,6 @@ class TrialFromMemory(Trial):
     def state(self) -> Hashable:
         return self._store_form  # handlers that begin a transaction aren't recalled
 
-    @property
-    def place(self) -> Hashable:
-        """Return a value that is equal for trials with the same possible continuations.
-
-        Of an ended delivery, the value contains only the effects on the store.
-        """
-        numbers = sorted([history.number for history in self._histories.values()])
-        outages = frozenset([(self._histories[delivery].number, outage) for delivery, outage in self._outages.items()])
-        progress = self.progress
-        settled, creation = frozenset(progress.settled_parts), None
-        if self._creation is not None:
-            creator = self._histories.get(self._creation.delivery)
-            new_may_race = self._creation.progress.may_overlap(_LATER, self._creation.delivery)
-            is_settling = len(self._creation.progress.settled_parts) < len(settled)
-            creation = self._creation.state, creator and creator.number, new_may_race, is_settling
-        return self.state, tuple(numbers), progress.start_counts, progress.faults, settled, outages, creation
-
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         delivery, fault, index, company = step
         if delivery not in self._histories:
@@ -546,7 +544,7 @@ class TrialFromMemory(Trial):
         if effect is None:
             effect = self._effects[key] = self._effect(step, history)
         if effect.history is None:
-            del self._histories[delivery]
+            self._histories.pop(delivery, None)
         else:
             self._histories[delivery] = effect.history
         if effect.outage is not None:
@@ -593,6 +591,9 @@ class TrialFromMemory(Trial):
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
         self._histories[delivery] = self._recall.root(delivery, parts)
         self._open_parts[delivery] = parts
+
+    def _resume(self, call: AnyCall, delivery: Delivery, answer: Reply, index: int) -> None:  # noqa: ARG002  # `_take` sets the delivery's history
+        call.resume(answer, index)
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
         """Do nothing: processes without memory are interchangeable."""

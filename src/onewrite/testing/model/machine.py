@@ -341,7 +341,7 @@ class Machine:
         # The effect of a request on its item, by the request, the structure, and the item before. It's performed once for all other items.
         self._item_transitions: dict[Hashable, Transition] = {}
         self._races: dict[Hashable, Transition] = {}  # the effects of upserts that found nothing at an earlier state
-        # The current state. It's empty until `_begin` has read the stores.
+        # The current state. It's empty until `begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
         self._real: WorldState | None = None  # the state of the real stores; None if it isn't known
         self._structure_changes = False  # a request has changed more than contents
@@ -349,7 +349,7 @@ class Machine:
         self.transactions = Transactions(self)
         self.key = Keys().key
         if not self.is_async:
-            make_calls(self._begin())
+            make_calls(self.begin())
 
     @property
     def state(self) -> Hashable:
@@ -404,36 +404,25 @@ class Machine:
         """Return a machine without remembered requests. It replaces this one, and knows its adopted stores."""
         return Machine(self._world, self.databases, self._opening_requests)
 
-    def begin_with(self, structure: tuple[Request, ...]) -> Any:
-        """Begin every trial with these structural requests. The result is awaited if the stores are asynchronous."""
-        return self._make(self._begin_with(structure))
-
     def reset(self) -> None:
         """Go back to the initial state."""
         self.present = self._start
         self.earlier = ()
         self.transactions.clear()
 
-    async def abegin(self) -> None:
-        """Read the contents of asynchronous stores, before anything is performed."""
-        await amake_calls(self._begin())
-
     def perform(self, request: Request, key: int | None = None) -> Any:
         """Return or raise the store's response to the request in the current state, and go to the next state.
 
         Pass the `key` of the request if you have it. The response of asynchronous stores is awaited.
         """
-        return self._make(self._answer(request, key))
+        return self.make(self.answer(request, key))
 
-    def may_race(self, before: WorldState, request: Request) -> Any:
+    def make(self, calls: StoreCalls[Any]) -> Any:
+        """Make the calls. The result of asynchronous stores is awaited."""
+        return (amake_calls if self.is_async else make_calls)(calls)
+
+    def may_race(self, before: WorldState, request: Request) -> StoreCalls[bool]:
         """Whether an upsert would insert a document at an earlier state, but not now."""
-        return self._make(self._may_race(before, request))
-
-    def race(self, before: WorldState, request: Request) -> Any:
-        """Insert the document that an upsert inserts at an earlier state. A unique index can refuse it."""
-        return self._make(self._race(before, request))
-
-    def _may_race(self, before: WorldState, request: Request) -> StoreCalls[bool]:
         (place,) = self.databases.list_places(request)
         now = yield from self.at(self.present, copy_request(request))
         then = yield from self.at(before, copy_request(request))
@@ -444,7 +433,8 @@ class Machine:
         is_retried = any(has_only_equalities(request.arguments["filter"], names) for names in fields)
         return bool(self._added(before, then.state, place)) and not is_retried
 
-    def _race(self, before: WorldState, request: Request) -> StoreCalls[Any]:
+    def race(self, before: WorldState, request: Request) -> StoreCalls[Any]:
+        """Insert the document that an upsert inserts at an earlier state. A unique index can refuse it."""
         known = self.present, before, self.key(request)
         if known in self._races:
             return self._follow(request, self._races[known])
@@ -480,10 +470,7 @@ class Machine:
         if rest != before:
             self.present = self.make_state(self.present.contents, self.present.structure, rest)
 
-    def _make(self, calls: StoreCalls[Any]) -> Any:
-        return (amake_calls if self.is_async else make_calls)(calls)
-
-    def _answer(self, request: Request, key: int | None) -> StoreCalls[Any]:
+    def answer(self, request: Request, key: int | None = None) -> StoreCalls[Any]:
         """Answer the request, with its token or its transaction."""
         if getattr(request.arguments.get("session"), "in_transaction", False):
             raise ConfigurationError(
@@ -598,8 +585,8 @@ class Machine:
 
     # ------------------------------------------------------------ what the stores hold
 
-    def _begin(self) -> StoreCalls[None]:
-        """Read the initial contents of the stores."""
+    def begin(self) -> StoreCalls[None]:
+        """Read the initial contents of the stores, before anything is performed. Blocking stores have been read already."""
         for name, store in self.databases.of_world.items():
             for table in (yield from find_tables(store)):
                 place = self.databases.name(name) or name, table
@@ -607,9 +594,10 @@ class Machine:
                     self._initial[place] = yield from self._read(place, ())
         self._fresh = self._start = self._real = self.present = self.make_state(self._initial, ())
         if self._opening_requests:
-            yield from self._begin_with(self._opening_requests)
+            yield from self.begin_with(self._opening_requests)
 
-    def _begin_with(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
+    def begin_with(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
+        """Begin every trial with these structural requests."""
         yield from self._renew(structure)
         assert self._real is not None  # noqa: S101  # `_renew` has set it
         self._opening_requests = structure

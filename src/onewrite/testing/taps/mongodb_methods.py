@@ -217,8 +217,9 @@ def _key(value: object) -> Hashable:
         return value
     from onewrite.mongodb.layout import canonical
 
-    match cast("Any", canonical({"_id": value})):
+    form: Any = canonical({"_id": value})
+    match form:
         case ((_, ("text" | "number" | "ObjectId", readable)),):
             return cast("Hashable", readable)
-        case form:
-            return form
+        case _:
+            return cast("Hashable", form)
