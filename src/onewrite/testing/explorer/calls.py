@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -315,7 +315,6 @@ class Reply(NamedTuple):
 
     value: Any = None
     error: BaseException | None = None
-    form: Hashable = None  # equal for equal responses; None if it hasn't been computed
     faulty: bool = False  # whether a fault changed it
 
 
@@ -335,8 +334,8 @@ def without_frames(error: BaseException | None) -> None:
 
 
 # Events that pending requests can get instead of a response.
-TIME_PASSES = Reply(form="time passes", faulty=True)  # a timer fires before any response
-NEVER_SENT = Reply(form="never sent")  # a cancelled request wasn't sent
+TIME_PASSES = Reply("time passes", faulty=True)  # a timer fires before any response
+NEVER_SENT = Reply("never sent")  # a cancelled request wasn't sent
 
 
 class PendingRequest(NamedTuple):

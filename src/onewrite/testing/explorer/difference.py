@@ -8,6 +8,7 @@ import datetime as dt
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
@@ -164,26 +165,21 @@ def _leaves(value: object) -> Iterator[object]:
 
 def is_time(value: object, near: float = _NEAR) -> bool:
     """Whether this is the present time in a common format."""
-    try:
-        return _is_time(value, near)
-    except (ValueError, ArithmeticError):  # the value resembles a time or a number but isn't valid, such as February 30
-        return False
-
-
-def _is_time(value: object, near: float) -> bool:
     now = time.time()
-    match value:
-        case bool():
-            return False
-        case dt.datetime():
-            return abs(value.replace(tzinfo=value.tzinfo or dt.UTC).timestamp() - now) < near
-        case int() | float() | Decimal():
-            return any(abs(float(value) / unit - now) < near for unit in _UNITS)
-        case str() if timestamp := _TIME_IN_TEXT.search(value):
-            text = timestamp[0]
-            return _is_time(Decimal(text) if text.replace(".", "").isdigit() else dt.datetime.fromisoformat(text), near)
-        case _:
-            return False
+    with suppress(
+        ValueError, ArithmeticError
+    ):  # the value resembles a time or a number but isn't valid, such as February 30
+        match value:
+            case dt.datetime():
+                return abs(value.replace(tzinfo=value.tzinfo or dt.UTC).timestamp() - now) < near
+            case int() | float() | Decimal() if not isinstance(value, bool):
+                return any(abs(float(value) / unit - now) < near for unit in _UNITS)
+            case str() if timestamp := _TIME_IN_TEXT.search(value):
+                text = timestamp[0]
+                return is_time(Decimal(text) if text.replace(".", "").isdigit() else dt.datetime.fromisoformat(text), near)
+            case _:
+                pass
+    return False
 
 
 def _is_random(value: object) -> bool:

@@ -151,7 +151,7 @@ class _UnderWay:
         if self._is_open:
             self._at += 1
             history = self.course.histories[self._at]
-            self._call.resume(copy_reply(history), history.request_index)
+            self._call.resume(copy_reply(history.answer), history.request_index)
             self._compare()
         return self._is_open
 

@@ -126,10 +126,10 @@ class Recall:
 
     def after(self, history: History, answer: Reply, index: int = 0) -> History:
         """Return the history of a delivery after this response to one of its pending requests."""
-        key = index, comparable(answer) if answer.form is None else answer.form
+        key = index, comparable(answer)
         later = history.after.get(key)
         if later is None:
-            copy = _copy(answer)
+            copy = copy_reply(answer)
             later = History(next(self._numbers), history.delivery, history.parts, history, index, copy, copy.faulty)
             history.after[key] = later
         later.faulty = later.faulty and answer.faulty
@@ -237,12 +237,7 @@ def _check_known(history: History) -> History:
 
 def copy_replies(history: History) -> list[tuple[int, Reply]]:
     """Return copies of a delivery's responses, each with the request's index among the pending requests."""
-    return [(later.request_index, copy_reply(later)) for later in until(history)[1:]]
-
-
-def copy_reply(history: History) -> Reply:
-    """Return a copy of the last response."""
-    return _copy(history.answer)
+    return [(later.request_index, copy_reply(later.answer)) for later in until(history)[1:]]
 
 
 def until(history: History) -> list[History]:
@@ -250,7 +245,7 @@ def until(history: History) -> list[History]:
     return [*([] if history.before is None else until(history.before)), history]
 
 
-def _copy(answer: Reply) -> Reply:
+def copy_reply(answer: Reply) -> Reply:
     """Return a copy of the response, so that the handler can't change the recorded one."""
     if answer is TIME_PASSES or answer is NEVER_SENT:
         return answer

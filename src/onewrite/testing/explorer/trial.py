@@ -480,7 +480,7 @@ def _second_answer(answer: Reply) -> Reply:
     if isinstance(response, dict):
         response = cast("dict[str, Any]", response)
         response["ResponseMetadata"] = {**response.get("ResponseMetadata", {}), "RetryAttempts": 1}
-    return answer._replace(form=None)
+    return answer
 
 
 # --- recalled trials --------------------------------------------------------------------------------------------------

@@ -224,10 +224,10 @@ def _entities(method: str, arguments: Item) -> list[_Entity] | None:
             actions = [action for item in arguments["TransactItems"] for action in item.values()]
             return [_entity(action) for action in actions]
         if method == "BatchWriteItem":
-            return list(_batch(arguments["RequestItems"]))
+            changes = [(table, change) for table, write in _parts_by_table(arguments) for change in write.values()]
+            return [_entity({"TableName": table, **change}) for table, change in changes]
         if method == "BatchGetItem":
-            items: Mapping[str, Any] = arguments["RequestItems"]
-            return [(_table(table), key, False) for table, batch in items.items() for key in batch["Keys"]]
+            return [(_table(table), key, False) for table, key in _parts_by_table(arguments)]
     except (KeyError, TypeError, AttributeError):
         pass  # a malformed request, which botocore will refuse
     return None
@@ -237,11 +237,10 @@ def _entity(action: Item) -> _Entity:
     return _table(action["TableName"]), action["Key" if "Key" in action else "Item"], "Key" not in action
 
 
-def _batch(tables: Mapping[str, Sequence[Item]]) -> Iterator[_Entity]:
-    for table, writes in tables.items():
-        for write in writes:
-            for change in write.values():
-                yield _entity({"TableName": table, **change})
+def _parts_by_table(batch: Item) -> Iterator[tuple[str, Any]]:
+    for table, parts in batch["RequestItems"].items():
+        for part in _parts(parts):
+            yield table, part
 
 
 def _key(table: str, names: Iterable[str], values: Item) -> Key | None:

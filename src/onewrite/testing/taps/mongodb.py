@@ -74,6 +74,12 @@ class _Proxy:
     def __repr__(self) -> str:
         return repr(self._raw)
 
+    def __getitem__(self, name: str) -> Any:
+        return self._tap.proxy(self._raw[name])
+
+    def with_options(self, *args: Any, **kwargs: Any) -> Any:
+        return self._tap.proxy(self._raw.with_options(*args, **kwargs))
+
 
 # --- clients ----------------------------------------------------------------------------------------------------------
 #
@@ -514,10 +520,6 @@ class _Tap:
         self._kind = kind
         self._with_sessions = with_sessions
 
-    def wrap(self, value: Any) -> Any:
-        """Return the proxy of a collection, and any other value as it is."""
-        return _Collection(value, self) if type(value) is self._kind else value
-
     def proxy(self, raw: Any) -> Any:
         """Return the proxy of a collection or of a database."""
         return (_Collection if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database)(raw, self)
@@ -526,7 +528,7 @@ class _Tap:
         """Return an attribute that sends nothing, or a proxy if it's another collection."""
         value = getattr(raw, name)
         if type(value) is self._kind:
-            return self.wrap(value)
+            return _Collection(value, self)
         if name in silent or name.startswith("_"):
             return value
         raise ConfigurationError(
@@ -625,12 +627,6 @@ class _Collection(_Proxy):
             return _Database(self._raw.database, self._tap)
         return self._tap.attribute(self._raw, name, SILENT)
 
-    def __getitem__(self, name: str) -> Any:
-        return self._tap.wrap(self._raw[name])
-
-    def with_options(self, *args: Any, **kwargs: Any) -> Any:
-        return self._tap.wrap(self._raw.with_options(*args, **kwargs))
-
 
 class _Database(_Proxy):
     """A database whose collections send through the same gate."""
@@ -649,11 +645,5 @@ class _Database(_Proxy):
             return self._tap.attribute(self._raw, "command", DATABASE_SILENT)
         return self._tap.call(self._raw, "command", *args, **kwargs)
 
-    def __getitem__(self, name: str) -> Any:
-        return self._tap.wrap(self._raw[name])
-
-    def with_options(self, *args: Any, **kwargs: Any) -> Any:
-        return _Database(self._raw.with_options(*args, **kwargs), self._tap)
-
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self._tap.wrap(self._raw.get_collection(name, *args, **kwargs))
+        return self._tap.proxy(self._raw.get_collection(name, *args, **kwargs))
