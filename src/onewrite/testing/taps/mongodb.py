@@ -75,10 +75,10 @@ class _Proxy:
         return repr(self._raw)
 
     def __getitem__(self, name: str) -> Any:
-        return self._tap.proxy(self._raw[name])
+        return _Collection(self._raw[name], self._tap)
 
     def with_options(self, *args: Any, **kwargs: Any) -> Any:
-        return self._tap.proxy(self._raw.with_options(*args, **kwargs))
+        return type(self)(self._raw.with_options(*args, **kwargs), self._tap)
 
 
 # --- clients ----------------------------------------------------------------------------------------------------------
@@ -646,4 +646,4 @@ class _Database(_Proxy):
         return self._tap.call(self._raw, "command", *args, **kwargs)
 
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self._tap.proxy(self._raw.get_collection(name, *args, **kwargs))
+        return _Collection(self._raw.get_collection(name, *args, **kwargs), self._tap)
