@@ -132,10 +132,7 @@ STEPS: list[tuple[Answer, str]] = [
         f"Uncertain (the effect was begun at 2023-11-14T22:13:20.000Z and its result is unknown; look up the key {KEY}\\n at the provider)",
     ),
     (Superseded(Message("m")), "Superseded (another worker took over the step before this one finished it)"),
-    (
-        Begun(Message("m"), KEY, "fence", SENT_AT, SENT_AT + 60),
-        "Begun (the function began a step and didn't finish it)",
-    ),
+    (Begun(Message("m"), KEY, "fence", SENT_AT, SENT_AT + 60), "Begun (the function began a step and didn't finish it)"),
 ]
 
 

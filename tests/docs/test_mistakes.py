@@ -208,10 +208,7 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     "the key first": (lambda store: store.update_item(KEY, Key=M1), "expected a Message, got dict"),
     "an id": (lambda store: store.record("m1", Key=KEY), "expected a Message, got str. Pass Message"),
     "a key of text": (lambda store: store.delete_item(M1, Key="o-1"), "Key is a str: expected a dict"),
-    "a step's name first": (
-        lambda store: store.begin("charge", M1, Key=KEY, **STEP),
-        "expected a Message, got str",
-    ),
+    "a step's name first": (lambda store: store.begin("charge", M1, Key=KEY, **STEP), "expected a Message, got str"),
     "seconds": (
         lambda store: store.begin(M1, "a", Key=KEY, lease=60, safe_for=timedelta(0)),
         "lease=60: expected a timedelta",

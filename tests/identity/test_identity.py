@@ -556,15 +556,15 @@ def test_body_that_is_not_a_cloudevent_is_refused(body: Any) -> None:
     assert refused(cloudevent(), sqs(body)).startswith("Record b1: it isn't a CloudEvent: its body has no specversion")
 
 
-# positions in streams -------------------------------------------------------------------------------------------------
-
-
 def test_unreadable_data_is_refused() -> None:
     assert refused(cloudevent(), sqs(structured(data_base64=CANARY))) == "Record b1: its data_base64: expected valid base64."
     said = binary(ce_id="A-1", ce_source="/orders")
     assert refused(cloudevent(), sqs(CANARY, messageAttributes=said)).startswith("Record b1: its body isn't valid JSON")
     headers = [{"ce_id": [255]}]
     assert "isn't valid UTF-8" in refused(cloudevent(), kafka("1", headers=headers))
+
+
+# positions in streams -------------------------------------------------------------------------------------------------
 
 
 def test_kinesis_position_is_stream_shard_and_number() -> None:

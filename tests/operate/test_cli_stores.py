@@ -85,8 +85,7 @@ def test_wrong_store_options_are_refused(given: dict[str, str], said: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("query", "limits"),
-    [("", (5, 5, 60)), ("?appName=x&SERVERSELECTIONTIMEOUTMS=7000&socketTimeoutMS=9000", (7, 5, 9))],
+    ("query", "limits"), [("", (5, 5, 60)), ("?appName=x&SERVERSELECTIONTIMEOUTMS=7000&socketTimeoutMS=9000", (7, 5, 9))]
 )
 def test_url_can_set_timeouts(query: str, limits: tuple[float, ...]) -> None:
     store = store_of({**NOTHING, "collection": f"mongodb://127.0.0.1:1/shop.orders{query}"})

@@ -308,8 +308,7 @@ def test_sample_limit_holds_over_several_pages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "permission"),
-    [("describe_time_to_live", "dynamodb:DescribeTimeToLive"), ("scan", "dynamodb:Scan")],
+    ("method", "permission"), [("describe_time_to_live", "dynamodb:DescribeTimeToLive"), ("scan", "dynamodb:Scan")]
 )
 def test_unreadable_part_of_a_table_is_named(method: str, permission: str) -> None:
     found = look(without(make_table(), method))

@@ -106,10 +106,7 @@ def test_other_objects_are_not_called(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        (
-            "broken",
-            r"shop_of_makers:broken\(\) fails: KeyError: 'ORDERS_TABLE'\. Nothing was read or written",
-        ),
+        ("broken", r"shop_of_makers:broken\(\) fails: KeyError: 'ORDERS_TABLE'\. Nothing was read or written"),
         ("leaves", r"shop_of_makers:leaves\(\) fails: SystemExit: no\."),
         ("at_once", r"shop_of_makers:at_once can't be created: KeyError: 'QUEUE_URL'\."),
     ],

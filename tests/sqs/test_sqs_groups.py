@@ -228,6 +228,3 @@ def test_each_message_is_counted_and_logged_once(sqs: FakeSqs, time: VirtualTime
         worker(sqs, Shop(time, a2=raises), wait=0, on_outcome=hook).run()
     assert told == [("a1", "Duplicate"), ("a2", "ValueError"), ("b1", "Applied")]
     assert "1 Applied, 1 Duplicate, 1 Failed" in caplog.text
-
-
-# ---------------------------------------------------------------- at any time that a test chooses

@@ -52,11 +52,7 @@ def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any,
     handler: Any = (
         handle if find_handler(handle) is not None else sqs_handler(by_body)(cast("Callable[[Message], Any]", handle))
     )
-    arguments = {
-        "stop_when_empty": True,
-        "in_flight": 1,
-        **options,
-    }
+    arguments = {"stop_when_empty": True, "in_flight": 1, **options}
     return worker_in(sqs.time, URL, handler, client=sqs, **arguments)
 
 

@@ -114,11 +114,7 @@ def measurements(failure: str, function: str, source: str) -> dict[tuple[str, st
     }
     changes: dict[str, dict[tuple[str, str], list[float | None]]] = {
         "all is well": {},
-        "nothing comes": {
-            **unread,
-            ("IncomingRecords", source): [*never],
-            ("ConsumedWriteCapacityUnits", source): [*never],
-        },
+        "nothing comes": {**unread, ("IncomingRecords", source): [*never], ("ConsumedWriteCapacityUnits", source): [*never]},
         "a message is given up": {("ApproximateNumberOfMessagesVisible", f"{function}-dead-letters"): [1.0] * LONG},
         "it is too slow": {
             ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2000.0] * LONG,

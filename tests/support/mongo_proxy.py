@@ -12,16 +12,7 @@ from tests.support.proxy import CONNECTION_FAULTS, Fault, Proxy
 _OP_MSG = 2013
 _MORE_TO_COME = 1 << 1
 _DATA_COMMANDS = frozenset(
-    {
-        "find",
-        "aggregate",
-        "update",
-        "insert",
-        "findAndModify",
-        "delete",
-        "commitTransaction",
-        "abortTransaction",
-    }
+    {"find", "aggregate", "update", "insert", "findAndModify", "delete", "commitTransaction", "abortTransaction"}
 )
 
 

@@ -45,11 +45,7 @@ _HTTP_ERRORS: dict[Fault, tuple[str, str, str]] = {
         "ProvisionedThroughputExceededException",
         "The level of configured provisioned throughput for the table was exceeded.",
     ),
-    Fault.CONFLICT: (
-        "400 Bad Request",
-        "TransactionConflictException",
-        "Transaction is ongoing for the item",
-    ),
+    Fault.CONFLICT: ("400 Bad Request", "TransactionConflictException", "Transaction is ongoing for the item"),
 }
 
 
