@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from datetime import timedelta
+from decimal import Decimal
 from inspect import iscoroutinefunction
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,14 @@ from uuid import UUID
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from bson import Binary, CodecOptions, UuidRepresentation
+from bson import Binary, CodecOptions, ObjectId, UuidRepresentation
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.outboxes import origin as key_origin
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes
+from onewrite.mongodb.outboxes import origin as id_origin
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile
 from onewrite.outbox.relay import changed_keys
 from onewrite.testing import moto_table
@@ -32,6 +35,10 @@ OUTBOX = Outbox("shop/orders")
 
 def store(collection: Any) -> GuardedCollection:
     return GuardedCollection(collection, SeenIds(), outbox=OUTBOX)
+
+
+def async_store(collection: Any) -> AsyncGuardedCollection:
+    return AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
 
 
 def emit(collection: Any, n: int) -> None:
@@ -61,8 +68,7 @@ def make(request: pytest.FixtureRequest, collection: Any) -> Callable[..., Any]:
             await asyncio.sleep(0)
             return publish(events)
 
-        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-        return Awaited(AsyncRelay(guarded, apublish, **options))
+        return Awaited(AsyncRelay(async_store(collection), apublish, **options))
 
     return make_relay
 
@@ -170,9 +176,8 @@ class Ticks:
 
 def test_asynchronous_relay_accepts_a_plain_function(collection: Any) -> None:
     bodies: list[str] = []
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
     emit(collection, 1)
-    asyncio.run(AsyncRelay(guarded, lambda events: bodies.extend(event.body for event in events)).sweep())
+    asyncio.run(AsyncRelay(async_store(collection), lambda events: bodies.extend(event.body for event in events)).sweep())
     assert bodies == ["1"]
 
 
@@ -186,8 +191,7 @@ def test_cancelled_task_of_a_publisher_stops_its_entity_only(collection: Any) ->
 
     for n in (1, 2, 3):
         emit(collection, n)
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-    report = asyncio.run(AsyncRelay(guarded, publish).sweep())
+    report = asyncio.run(AsyncRelay(async_store(collection), publish).sweep())
     assert (sorted(bodies), [event.body for event, _ in report.failed]) == (["2", "3"], ["1"])
     assert "CancelledError" in str(report.failed[0][1])
 
@@ -215,8 +219,7 @@ def test_asynchronous_relay_ends_by_its_own_cancellation_only(collection: Any) -
         await asyncio.sleep(20)
 
     async def run() -> None:
-        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-        relay = AsyncRelay(guarded, publish, clock=Ticks())
+        relay = AsyncRelay(async_store(collection), publish, clock=Ticks())
         assert len((await relay.sweep()).failed) == 1
         await relay.sweep()
 
@@ -264,39 +267,35 @@ def test_relay_accepts_plain_and_typed_keys(key: dict[str, Any], typed: bool) ->
 
 
 def test_key_of_any_type_has_one_source() -> None:
-    from decimal import Decimal  # noqa: PLC0415  # only here
-
-    from onewrite.dynamodb.outboxes import origin  # noqa: PLC0415  # only here
-
-    assert origin({"pk": "a/b c", "sk": 7}) == origin({"sk": Decimal("7.0"), "pk": "a/b c"}) == "pk=S:a%2Fb%20c/sk=N:7"
-    assert origin({"pk": b"\0\xff"}) == "pk=B:AP8="
-    assert origin({"pk": Decimal("1E+2")}) == "pk=N:100"
-    assert origin({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
-    assert origin({"pk": Decimal("-0")}) == origin({"pk": 0}) == "pk=N:0"
+    assert (
+        key_origin({"pk": "a/b c", "sk": 7}) == key_origin({"sk": Decimal("7.0"), "pk": "a/b c"}) == "pk=S:a%2Fb%20c/sk=N:7"
+    )
+    assert key_origin({"pk": b"\0\xff"}) == "pk=B:AP8="
+    assert key_origin({"pk": Decimal("1E+2")}) == "pk=N:100"
+    assert key_origin({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
+    assert key_origin({"pk": Decimal("-0")}) == key_origin({"pk": 0}) == "pk=N:0"
     with pytest.raises(ConfigurationError, match="part of a key"):
-        origin({"pk": True})
+        key_origin({"pk": True})
 
 
 def test_ids_of_all_types_name_their_documents() -> None:
-    from bson import ObjectId  # noqa: PLC0415  # only here
-
-    from onewrite.mongodb.outboxes import origin  # noqa: PLC0415  # only here
-
     ids = ["1", 1, ObjectId("0" * 24), {"a": 1}, {"a": "1"}, True]
-    assert origin(ids[0]) == "_id=S:1"
-    assert origin(ids[1]) == "_id=N:1"
-    assert origin(ids[2]) == "_id=O:" + "0" * 24
-    assert len({origin(each) for each in ids}) == len(ids)
+    assert id_origin(ids[0]) == "_id=S:1"
+    assert id_origin(ids[1]) == "_id=N:1"
+    assert id_origin(ids[2]) == "_id=O:" + "0" * 24
+    assert len({id_origin(each) for each in ids}) == len(ids)
 
 
 @pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
 def test_uuid_has_one_source_in_any_representation(representation: int) -> None:
-    from onewrite.mongodb.outboxes import origin  # noqa: PLC0415  # only here
-
     reads: CodecOptions[Any] = CodecOptions(uuid_representation=representation)
     named = UUID(int=1)
     stored = Binary.from_uuid(named, representation)
-    assert origin({"part": named}, reads) == origin({"part": stored}, reads) == origin({"part": stored}, CodecOptions())
+    assert (
+        id_origin({"part": named}, reads)
+        == id_origin({"part": stored}, reads)
+        == id_origin({"part": stored}, CodecOptions())
+    )
 
 
 def test_stream_records_name_each_item_with_events_once() -> None:
