@@ -131,7 +131,7 @@ def test_ordered_messages_after_an_unsettled_one_are_redelivered(decorator: Any,
     assert shop.calls[0] == "a1 a2? a3"
     assert "b1" not in shop.calls or decorator is sqs_handler
     assert [result.message.id for result in report.failed] == ["a2?"]
-    assert report.size == len(event["Records"]) if "Records" in event else 5
+    assert report.size == (len(event["Records"]) if "Records" in event else 5)
 
 
 def other(message: Message) -> Outcome:
