@@ -154,7 +154,7 @@ class Emission(NamedTuple):
     """The events that one write adds to an entity's outbox. Without events, the outbox is still checked to be the store's."""
 
     label: str
-    events: tuple[dict[str, str], ...] = ()
+    events: Sequence[dict[str, str]] = ()
     due: str = ""
     shard: int = 0
 
@@ -221,8 +221,7 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
     causes = [*messages] * len(events) if len(messages) == 1 else [_find_cause(event, messages) for event in events]
     nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
     entries: list[dict[str, str]] = []
-    keys = _make_event_keys(causes, events) if len(events) > 1 else [_make_event_key(events[0], 0)]
-    for message, key, event in zip(causes, keys, events, strict=True):
+    for message, key, event in zip(causes, _make_event_keys(causes, events), events, strict=True):
         cause = message if event.cause is None else event.cause
         entries.append(
             {
@@ -235,7 +234,7 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
             }
         )
     shard = int.from_bytes(blake2b(causes[0].id.encode(), digest_size=8).digest()) % outbox.shards
-    return Emission(outbox.label, tuple(entries), at, shard)
+    return Emission(outbox.label, entries, at, shard)
 
 
 MAX_MOMENT = 253_402_300_799.0  # the end of the year 9999, Python's last date
@@ -268,7 +267,7 @@ def _make_event_keys(causes: Sequence[Message], events: Sequence[Event]) -> list
     cause_ids = [id(message) for message in causes]
     for cause, event in zip(cause_ids, events, strict=True):
         place = counts.get((cause, event.type), 0)
-        keys.append(_make_event_key(event, place))
+        keys.append(f"event {place} {event.type}" if event.name is None else f"event named {event.name}")
         if event.name is None:
             counts[cause, event.type] = place + 1
     if len(set(zip(cause_ids, keys, strict=True))) < len(keys):
@@ -279,14 +278,11 @@ def _make_event_keys(causes: Sequence[Message], events: Sequence[Event]) -> list
     return keys
 
 
-def _make_event_key(event: Event, place: int) -> str:
-    return f"event {place} {event.type}" if event.name is None else f"event named {event.name}"
-
-
 def _encode_body(outbox: Outbox, event: Event) -> str:
     try:
         text = outbox.encode(event.body)
-        _check_names(event.body)
+        if type(event.body) not in _SIMPLE:
+            _check_names(event.body)
         if not text.isascii():
             text.encode()
             # SQS refuses these characters. They only occur in strings, where JSON can escape them.

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import wraps
+from operator import attrgetter
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
@@ -116,7 +117,12 @@ class GuardedCall:
     def __init__(self, messages: Sequence[Message] | None) -> None:
         self.messages: Sequence[Message] | None = messages
         self.keys: list[tuple[Store, Mapping[str, Any]]] = []
-        self._calls = _find_calls(messages)
+        # The function calls that work on these messages: the one of this thread or task, and its outer ones, if the messages are theirs.
+        current, names = _current.get(), {*map(_make_key, messages or ())}
+        if current is not None and current.is_running and current.names >= names:
+            self._calls: Sequence[FunctionCall] = current.chain
+        else:
+            self._calls = [call for call in in_work.copy() if messages is None or not call.names.isdisjoint(names)]
 
     def __enter__(self) -> Self:
         for call in self._calls:
@@ -126,8 +132,10 @@ class GuardedCall:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.error = error
-        if error is not None:
-            self._forget_seen_error(error)
+        current = _current.get()
+        if isinstance(error, Exception) and current is not None and current in self._calls and current.place == find_place():
+            # The function of the innermost handler has seen the error. The outer functions might not see it.
+            current.guarded_calls.pop(self, None)
         if self.answers or error is not None:
             self.entities = self.read_entities()
         with suppress(ValueError):  # a coroutine that isn't awaited to its end can be closed in any context
@@ -149,12 +157,6 @@ class GuardedCall:
                     other.hear_settled(self, settled)
         return cast("Any", result)
 
-    def _forget_seen_error(self, error: BaseException) -> None:
-        """Forget the call in the innermost handler if its function has seen the error. The outer functions might not see it."""
-        current = _current.get()
-        if isinstance(error, Exception) and current is not None and current in self._calls and current.place == find_place():
-            current.guarded_calls.pop(self, None)
-
     def hear_settled(self, other: GuardedCall, settled: Iterable[Answer]) -> None:
         """Forget the messages that a different call has settled, if it has written to every entity of this call."""
         if self is other or self.messages is None:
@@ -174,7 +176,14 @@ class GuardedCall:
                 call.guarded_calls.pop(self, None)
 
     def read_entities(self) -> Sequence[WrittenEntity]:
-        return [_read_entity(*key) for key in self.keys] if self.entities is None else self.entities
+        if self.entities is not None:
+            return self.entities
+        entities: list[WrittenEntity] = []
+        for store, key in self.keys:
+            names = key if isinstance(cast("object", key), Mapping) else ()  # an invalid argument, which the call refuses
+            fields = {name: store.canonical({name: key[name]}) for name in names}
+            entities.append(WrittenEntity(store.store_id, store.ledger.attribute, fields))
+        return entities
 
     def read_notes(self, name: tuple[str, str]) -> list[Note]:
         if self.answers:
@@ -226,12 +235,6 @@ def note_entity(store: Store, key: Mapping[str, Any]) -> None:
         call.keys.append((store, key))
 
 
-def _read_entity(store: Store, key: Mapping[str, Any]) -> WrittenEntity:
-    names = key if isinstance(cast("object", key), Mapping) else ()  # an invalid argument, which the call refuses
-    fields = {name: store.canonical({name: key[name]}) for name in names}
-    return WrittenEntity(store.store_id, store.ledger.attribute, fields)
-
-
 def find_place() -> tuple[int, object]:
     """Return the current thread and task."""
     asyncio: Any = sys.modules.get("asyncio")  # asyncio is slow to import
@@ -242,13 +245,9 @@ def find_place() -> tuple[int, object]:
     return get_ident(), task
 
 
-def _make_key(message: Message) -> tuple[str, str]:
-    """Return a key that is equal for a message and its parts."""
-    return message.id, message.source
-
-
-def _make_part_key(message: Message) -> tuple[str, str, tuple[str, ...]]:
-    return message.id, message.source, message.parts
+# The first key is equal for a message and its parts. The second distinguishes them.
+_make_key: Callable[[Message], tuple[str, str]] = attrgetter("id", "source")
+_make_part_key: Callable[[Message], tuple[str, str, tuple[str, ...]]] = attrgetter("id", "source", "parts")
 
 
 def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Message] | None:
@@ -264,19 +263,6 @@ def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[M
             if members and all(isinstance(member, Message) for member in members):
                 return cast("Sequence[Message]", members)
     return None
-
-
-def _find_calls(messages: Sequence[Message] | None) -> Sequence[FunctionCall]:
-    """Return the function calls that work on these messages: the one of this thread or task, and its outer ones, if the messages are theirs."""
-    current = _current.get()
-    if (
-        current is not None
-        and current.is_running
-        and (messages is None or current.names.issuperset(map(_make_key, messages)))
-    ):
-        return current.chain
-    names = {*map(_make_key, messages or ())}
-    return [call for call in in_work.copy() if messages is None or not call.names.isdisjoint(names)]
 
 
 def _find_caller_line() -> tuple[CodeType | None, int]:

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from boto3.dynamodb.conditions import ConditionBase
 
-from onewrite.core.event import Emission
 from onewrite.core.flow import Call
 from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember
@@ -546,7 +545,7 @@ def add_outbox(write: Write, draft: Draft) -> None:
     draft.ask(f"({name}={label} OR (attribute_not_exists({name}) AND attribute_not_exists({events})))")
     if write.emission.events:
         draft.set(OUTBOX.label, attrgetter("emission.label"), label)
-        draft.append(OUTBOX.events, lambda write: [*cast("Emission", write.emission).events])
+        draft.append(OUTBOX.events, attrgetter("emission.events"))
         # Both keep the values from the oldest event: the index shows that event's age, and the entity stays in one partition.
         draft.set_once(OUTBOX.due, attrgetter("emission.due"))
         draft.set_once(OUTBOX.shard, attrgetter("emission.shard"))

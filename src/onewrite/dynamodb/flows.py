@@ -208,9 +208,11 @@ class Flows(Engine):
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
         """Return the refusal, with the item that caused it. Raise the error if it isn't a refusal, or if the item can't be read."""
-        if read_error_code(error) == _REFUSED:
-            return Refusal(write, self.read_image(_read_refusing_item(error)))
-        is_mistyped = read_error_code(error) == "ValidationException" and is_mistyped_text(read_error_text(error))
+        code = read_error_code(error)
+        if code == _REFUSED:
+            # Even a Table returns typed values here, because boto3 doesn't convert the parts of an error.
+            return Refusal(write, self.read_image(readable_values(cast("Any", error.response.get("Item")))))
+        is_mistyped = code == "ValidationException" and is_mistyped_text(read_error_text(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
         # DynamoDB checks the size and some types before the condition, so this might be a redelivery.
@@ -227,14 +229,14 @@ class Flows(Engine):
     def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
         puts = "Item" in call.kwargs  # the item already contains the events
         item: Mapping[str, Any] = self.plain_item(call.kwargs["Item"]) if puts else image.fields
-        new_events = measure_value([*adds.events]) if adds is not None and adds.events and not puts else 0
+        new_events = measure_value(adds.events) if adds is not None and adds.events and not puts else 0
         total, caller = measure_item(item), measure_item(self.without_ledger(item))
         outbox = measure_item({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, caller, outbox, new_events)
         return too_large(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
 
     def _read_item(self, item: Entity | None) -> Entity | None:
-        return readable_values(item) if item is not None and self.is_typed else item
+        return readable_values(item) if self.is_typed else item
 
     def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
         """Return the current item.
@@ -252,7 +254,7 @@ class Flows(Engine):
         except ClientError as error:
             if read_error_code(error) != _REFUSED:
                 raise
-            return _read_refusing_item(error)
+            return readable_values(cast("Any", error.response.get("Item")))
         return None  # the condition is never true
 
     def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
@@ -437,13 +439,6 @@ def ask_key_names(table: Mapping[str, Any]) -> Flow[tuple[str, ...]]:
     """Return the names of the table's key attributes."""
     description = yield Call("describe_table", (), dict(table))
     return tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
-
-
-def _read_refusing_item(error: ClientError) -> Entity | None:
-    """Return the item that failed the condition of a write, or None if there was no item."""
-    # Even a Table returns typed values here, because boto3 doesn't convert the parts of an error.
-    item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-    return None if item is None else readable_values(item)
 
 
 def read_error_code(error: ClientError) -> str:

@@ -322,7 +322,7 @@ def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reaso
             action,
             entry["Code"],
             str(entry.get("Message", "")),
-            readable_values(entry["Item"]) if entry.get("Item") else None,
+            readable_values(entry.get("Item") or None),
         )
         for action, entry in zip(actions, entries, strict=True)
         if entry.get("Code", "None") != "None"

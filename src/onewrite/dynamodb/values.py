@@ -156,20 +156,18 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _deserialize(value) for name, value in values.items()}
 
 
-def readable_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `plain_values`, or an `Unreadable` without the values whose types boto3 doesn't know."""
+def readable_values(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return `plain_values`, or an `Unreadable` without the values whose types boto3 doesn't know. Return None if there's no item."""
+    if values is None:
+        return None
     try:
-        return plain_values(values)
+        return {name: _deserialize(value) for name, value in values.items()}
     except Exception:  # boto3 can raise any error for a type that it doesn't know
-        return Unreadable(_decode_readable(values))
-
-
-def _decode_readable(values: Mapping[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        with suppress(Exception):
-            result[name] = _deserialize(value)
-    return result
+        readable = Unreadable()
+        for name, value in values.items():
+            with suppress(Exception):
+                readable[name] = _deserialize(value)
+        return readable
 
 
 def check_low_level_client(client: object) -> None:

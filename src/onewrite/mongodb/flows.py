@@ -457,7 +457,7 @@ class Flows(Engine):
         """Return the error for a document that would be too large. `adds` contains the events that the write would have added."""
         total, caller = (self.measure_size(of) if of else 0 for of in (document, self.without_ledger(document)))
         outbox = self.measure_size({name: document[name] for name in OUTBOX if name in document}) - self.measure_size({})
-        new_events = self.measure_size({"": [*adds.events]}) if adds is not None and adds.events else 0
+        new_events = self.measure_size({"": adds.events}) if adds is not None and adds.events else 0
         size = Size(total, caller, outbox, new_events)
         return too_large(f"MongoDB's {MAX_DOCUMENT_BYTES} bytes", size, self.ledger.remedy)
 

@@ -235,9 +235,13 @@ class Entry(NamedTuple):
     ) -> LedgerRefusal | None:
         """Return why the ledger refuses the message, or None if it accepts the message.
 
-        Pass `is_gone=True` for a deleted entity, whose tombstone still contains the ledger.
+        Pass `is_gone=True` for a deleted entity, whose tombstone still contains the ledger. Raise `LedgerMismatch` if the entity has another
+        ledger, or another value in the ledger's place.
         """
-        self.check(lookup)
+        for label in self.terms.labels:
+            text = lookup(label.slot)
+            if text is not ABSENT and text not in label.accepts:
+                raise LedgerMismatch(mismatch(label, text))
         refusals: list[LedgerRefusal] = [Gone(message)] if is_gone else []
         for change in self.changes:
             refusal = change.judge(message, lookup, entity)
@@ -254,13 +258,6 @@ class Entry(NamedTuple):
     def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether the write might have landed: its changes are stored, possibly with those of later writes."""
         return all(change.is_shown_by(lookup) for change in self.written_changes)
-
-    def check(self, lookup: Lookup) -> None:
-        """Raise `LedgerMismatch` if the entity has another ledger, or another value in the ledger's place."""
-        for label in self.terms.labels:
-            text = lookup(label.slot)
-            if text is not ABSENT and text not in label.accepts:
-                raise LedgerMismatch(mismatch(label, text))
 
 
 _WEIGHTS = (Duplicate, Gone, Stale, Deferred)
