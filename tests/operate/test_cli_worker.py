@@ -138,6 +138,12 @@ def test_client_unfit_for_lean_is_refused(
     assert capsys.readouterr().err == f"onewrite: {refused}. Omit lean, or pass a client without it.\n"
 
 
+def test_metrics_go_to_every_requested_target(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
+    sqs.send("a")
+    assert run("--stop-when-empty", "--metrics", "emf", "--metrics", "opentelemetry") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["FunctionName"] == "ship"
+
+
 def test_json_log_line_has_the_details() -> None:
     record = logging.makeLogRecord({"msg": "a\nb", "levelname": "WARNING", "name": "onewrite", "created": 0.0, "process": 7})
     record.onewrite = {"failed": 1}
