@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.core.label import is_ours
 from onewrite.testing.taps.aws import key_value
+from onewrite.testing.taps.mongodb_methods import document_key
 from onewrite.testing.taps.tap import Store, find_kind, send
 from onewrite.testing.taps.traffic import Request, StoreCalls, is_dynamodb
 
@@ -109,7 +110,7 @@ class Contents:
     """The contents of a table or collection. A table that doesn't exist has no entities and no key."""
 
     key: tuple[str, ...]  # the names of the key's attributes
-    entities: Mapping[Hashable, Entity]  # by the value of an item's key, or by the engine's form of a document's `_id`
+    entities: Mapping[Hashable, Entity]  # by their keys, in the form that requests use
     forms: Mapping[Hashable, Hashable]  # the canonical form of each entity, by the same key
     digest: bytes  # equal for equal entities
 
@@ -176,12 +177,7 @@ def find_tables(store: Store) -> StoreCalls[tuple[str, ...]]:
 
 
 def _contents(key: tuple[str, ...], members: list[Entity], *, ordered: bool) -> Contents:
-    if ordered:
-        from onewrite.mongodb.layout import canonical as canonical_key
-
-        entities = {canonical_key({"_id": entity["_id"]}): entity for entity in members}
-    else:
-        entities = {key_value(key, entity): entity for entity in members}
+    entities = {document_key(entity["_id"]) if ordered else key_value(key, entity): entity for entity in members}
     # MongoDB stores a ledger's marks in arrays, whose order doesn't matter to the ledger. Documents that received the same messages in
     # different orders are therefore equal, so there are far fewer states.
     forms = {

@@ -26,7 +26,7 @@ from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
 from onewrite.testing.taps.failures import client_error, is_answer, server_error
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS, has_only_equalities
-from onewrite.testing.taps.tap import find_kind, send, tap
+from onewrite.testing.taps.tap import send, tap
 from onewrite.testing.taps.traffic import (
     ABORT,
     COMMIT,
@@ -387,18 +387,8 @@ class Machine:
     def keys_held(self) -> frozenset[Key]:
         """Return the keys of all current entities, in the form that requests use."""
         return frozenset(
-            key
-            for place in self._initial
-            for entity in self.contents_at(self.present, place).entities.values()
-            for key in self._keys_of(place, entity)
+            (place[1], key) for place in self._initial for key in self.contents_at(self.present, place).entities
         )
-
-    def _keys_of(self, place: Place, entity: Entity) -> tuple[Key, ...]:
-        database, table = place
-        if find_kind(self.databases.keeper(database)) == "collection":
-            return mongodb.request_of("", table, "insert_one", {"document": entity}, {}).keys or ()
-        arguments = {"TableName": table, "Item": entity}
-        return aws.request_of("", "PutItem", arguments, {table: self._initial[place].key}).keys or ()
 
     def without_memory(self) -> Machine:
         """Return a machine without remembered requests. It replaces this one, and knows its adopted stores."""

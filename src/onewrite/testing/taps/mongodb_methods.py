@@ -212,8 +212,12 @@ def _equal(condition: object) -> object:
 
 
 def _key(value: object) -> Hashable:
-    """Return the same value for all IDs that the server treats as equal, or None if the ID isn't known."""
-    if value is None or isinstance(value, UUID):  # a UUID's canonical form isn't readable in a report
+    return None if value is None else document_key(value)
+
+
+def document_key(value: object) -> Hashable:
+    """Return the same value for all IDs that the server treats as equal."""
+    if isinstance(value, UUID):  # its canonical form isn't readable in a report
         return value
     from onewrite.mongodb.layout import canonical
 
