@@ -95,6 +95,11 @@ class _PartResult:
         return self.says_why and not all(isinstance(outcome, Missing) and outcome.settled for outcome in self.outcomes)
 
     @property
+    def is_ignored(self) -> bool:
+        """Whether the handler settled the part without an effect, and no guarded store reported a reason."""
+        return not self.has_changed and self.error is None and not self.says_why
+
+    @property
     def says_why(self) -> bool:
         """Whether a guarded store reported that it is right to change nothing."""
         return any(isinstance(outcome, Rejected | Missing | Stale | Deferred) for outcome in self.outcomes)
@@ -138,14 +143,19 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
     all_results = (results, *others)
     best_results = next((part_results for part_results in all_results if all(map(_acts, part_results.values()))), results)
     seen_parts = {part for part_results in all_results for part, result in part_results.items() if result.is_seen}
+    complete_ends = [order_result.end for order_result in in_each_order if all(map(_acts, order_result.results.values()))]
     for part in given_order:
         ends = [order_result.end for order_result in in_each_order if order_result.results[part].has_changed]
         # An upsert that came before a creation might have written everything that the creation would have written.
         losses = (
             order_result.results
             for order_result in in_each_order
-            if order_result.results[part].is_lost
-            and not (order_result.results[part].is_forestalled and order_result.end in ends)
+            if (
+                order_result.results[part].is_lost
+                and not (order_result.results[part].is_forestalled and order_result.end in ends)
+            )
+            # If the later message wins, all orders have the same end.
+            or (order_result.results[part].is_ignored and complete_ends and order_result.end not in complete_ends)
         )
         yield from islice((_on_early(subject, part, part_results) for part_results in losses if ends), 1)
     for place, part in enumerate(given_order):
@@ -226,8 +236,8 @@ def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
     else:
         position = f"before {later}" if later else f"after {earlier}"
         text = (
-            f"{_name(subject, part)} finds nothing and does nothing if it comes {position}, and is never redelivered. If that loses its "
-            "effect, raise, or return the Missing of a guarded write: both cause a redelivery."
+            f"{_name(subject, part)} {'finds nothing and ' * results[part].finds_nothing}does nothing if it comes {position}, and is never "
+            "redelivered. If that loses its effect, raise, or return the Missing of a guarded write: both cause a redelivery."
         )
     return Remark("early", text)
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.outcome import Busy
+from onewrite.outcome import Busy, Uncertain
 from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, HandlerCall, Reply, Standstill, error_in_words
 from onewrite.testing.explorer.deliverables import LambdaEvent, read_outcomes
 from onewrite.testing.explorer.recall import (
@@ -465,13 +465,20 @@ def _why_never_done(last: TrialStep) -> str:
     unsettled_outcomes = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
     if not unsettled_outcomes:
         return f". Its last result was {last.end.value!r}" if last.repeated_parts and last.end is not None else ""
-    text = f". The guarded store's last outcome was {type(unsettled_outcomes[-1]).__name__}"
-    if not isinstance(unsettled_outcomes[-1], Busy):
-        return text
-    return (
-        f"{text}: another delivery holds the step until its lease ends. Don't pass clock= to the store, so that its time advances with "
-        f"each delivery. If the lease doesn't end within {ROUNDS} redeliveries, pass a longer redelivered_after="
-    )
+    last_outcome = unsettled_outcomes[-1]
+    text = f". The guarded store's last outcome was {type(last_outcome).__name__}"
+    if isinstance(last_outcome, Uncertain):
+        return (
+            f"{text}: nobody knows whether the effect happened, so only an operator can settle the message. If you mean that, explore with "
+            "faults=0. Otherwise, pass the safe_for= of a provider that knows its keys"
+        )
+    if isinstance(last_outcome, Busy):
+        return (
+            f"{text}: the message's step is open until its lease ends. Pass the step as finishes= to the write that records the effect. If you "
+            "do, don't pass clock= to the store, so that its time advances with each delivery. If the lease doesn't end within "
+            f"{ROUNDS} redeliveries, pass a longer redelivered_after="
+        )
+    return text
 
 
 def _second_answer(answer: Reply) -> Reply:
