@@ -649,3 +649,31 @@ def test_messages_of_two_sources_can_have_one_id() -> None:
         return lambda message: store.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True)
 
     assert explored(build_handler, [Message("1", source="ann"), Message("1", source="bob")]).ok
+
+
+def test_refusal_of_an_early_message_is_reported() -> None:
+    def build_handler(customers: Any) -> Handler:
+        def handle(message: Message) -> None:
+            before, after = message.body
+            customers.update_one({**C1, "state": before}, {"$set": {"state": after}})
+
+        return handle
+
+    def state(customers: Any) -> Any:
+        return customers.find_one(C1)["state"]
+
+    messages = [Message("pay", body=("new", "paid")), Message("ship", body=("paid", "shipped"))]
+    given: dict[str, Any] = {"messages": messages, "world": lambda: filled(state="new"), "observe": state}
+    assert kinds(explored(build_handler, **given)) == ["early"]
+
+
+def test_older_message_without_effect_is_no_early_message() -> None:
+    def build_handler(customers: Any) -> Handler:
+        return lambda message: customers.update_one(
+            {**C1, "version": {"$lt": message.sequence}}, {"$set": {"version": message.sequence}}
+        )
+
+    assert (
+        kinds(explored(build_handler, world=lambda: filled(version=0), observe=lambda customers: customers.find_one(C1)))
+        == []
+    )

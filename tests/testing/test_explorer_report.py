@@ -196,3 +196,21 @@ def test_the_first_difference_is_named(before: Request | None, after: Request | 
     assert told in text
     assert "message.child(name)" in text
     assert "create that state in build(store)" in text
+
+
+def test_read_shows_its_response_and_not_later_changes() -> None:
+    def build(collection: Any) -> Any:
+        def handle(_: Message) -> None:
+            document = collection.find_one({"_id": "o-1"})
+            document["paid"] += 100
+            collection.replace_one({"_id": "o-1"}, document)
+
+        return handle
+
+    def world() -> Any:
+        collection = mongomock_collection("orders")
+        collection.insert_one({"_id": "o-1", "paid": 0})
+        return collection
+
+    report = explore(build, [MESSAGE], world, lambda collection: collection.find_one({"_id": "o-1"}))
+    assert "read (paid=0)" in str(report)

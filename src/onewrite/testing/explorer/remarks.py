@@ -72,6 +72,7 @@ class _PartResult:
     outcomes: list[object] = field(default_factory=list[object])
     returned: object = None  # the handler's latest return value
     finds_nothing: bool = False  # whether it tried to read or change a missing entity
+    meets_entity: bool = False  # whether it tried to read or change an existing entity by its key
     is_forestalled: bool = False  # whether it tried to create an entity that another message had upserted
     writes: list[Request] = field(default_factory=list[Request])
 
@@ -96,8 +97,8 @@ class _PartResult:
 
     @property
     def is_ignored(self) -> bool:
-        """Whether the handler settled the part without an effect, and no guarded store reported a reason."""
-        return not self.has_changed and self.error is None and not self.says_why
+        """Whether the handler settled the part without an effect on an entity that it asked for, and no guarded store reported a reason."""
+        return self.meets_entity and not self.has_changed and self.error is None and not self.says_why
 
     @property
     def says_why(self) -> bool:
@@ -327,6 +328,7 @@ def _process(
             )
             result.is_forestalled = result.is_forestalled or bool(made_keys)
         else:
+            result.meets_entity = result.meets_entity or bool(keys & keys_before)
             is_absent = bool(keys) and not keys & (keys_before | keys_after)
             nothing = (
                 is_absent or (not request.writes and any(_is_nothing(request, answer) for answer in step.answers))

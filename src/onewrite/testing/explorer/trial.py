@@ -351,11 +351,13 @@ class Trial:
 
     def _resume(self, call: AnyCall, delivery: Delivery, answer: Reply, index: int) -> None:
         """Pass a response to the call, and record its behavior."""
+        # A copy, because the handler can change what it has read, and the report shows the response.
+        given = answer._replace(value=copy.deepcopy(answer.value)) if isinstance(answer.value, dict | list) else answer
         if self._subject.recall is None:
-            call.resume(answer, index)
+            call.resume(given, index)
             return
         self._histories[delivery] = self._subject.recall.after(self._histories[delivery], answer, index)
-        call.resume(answer, index)
+        call.resume(given, index)
         self._subject.recall.note(self._histories[delivery], cast("HandlerCall", call))
 
     def _release(self, call: AnyCall) -> None:
