@@ -7,10 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
 from botocore.exceptions import ClientError
+from pymongo.errors import DuplicateKeyError
 
 from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
@@ -167,3 +170,17 @@ def test_deliveries_that_wait_with_a_timeout_take_turns() -> None:
 
     explored(build, (M1, M2)).assert_effectively_once()
     assert len(timeouts) < 10
+
+
+def test_index_that_build_creates_is_there_in_each_schedule() -> None:
+    def build(events: Any) -> Any:
+        events.create_index("event", unique=True)
+
+        def handle(message: Message) -> None:
+            with suppress(DuplicateKeyError):
+                events.insert_one({"event": message.id})
+
+        return handle
+
+    world = partial(mongomock_collection, "events")
+    explore(build, [Message("m1")], world, lambda events: events.count_documents({})).assert_effectively_once()

@@ -44,7 +44,6 @@ from onewrite.testing.model.machine import (
     TOKEN,
     Machine,
     WorldState,
-    changes_structure,
     make_repeater,
     reads_structure,
 )
@@ -256,7 +255,7 @@ class Subject:
     misuse: OnewriteError | None = None  # set if the handler does something that can't be explored
     has_written = False  # a call of the handler has sent a write
     tapped_late = False  # the handler imported a driver, so its first requests might have been missed
-    recovers = False  # `build` reads data from the store, so a handler must be built when it takes over
+    recovers = False  # `build` reads data from the store, or changes it, so a handler must be built when it takes over
     time_goes_on = False  # the clock advances with each redelivery
     deliveries_differ = False  # the handler's behavior depends on the delivery number
     hashes_at: Place | None = None  # where the handler calls hash() on a string
@@ -522,9 +521,8 @@ class Subject:
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
             self.look_requests.append(request)
-            # Ignore requests about a table's structure, such as its indexes: they don't read data.
-            is_structural = changes_structure(request) or reads_structure(request)
-            asks_for_data = self.machine.databases.list_places(request) and not is_structural
+            # A request that only reads a table's structure, such as its indexes, has the same response in every process.
+            asks_for_data = self.machine.databases.list_places(request) and not reads_structure(request)
             self.recovers = self.recovers or bool(not self._looks and asks_for_data)
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:

@@ -352,7 +352,8 @@ class Trial:
     def _resume(self, call: AnyCall, delivery: Delivery, answer: Reply, index: int) -> None:
         """Pass a response to the call, and record its behavior."""
         # A copy, because the handler can change what it has read, and the report shows the response.
-        given = answer._replace(value=copy.deepcopy(answer.value)) if isinstance(answer.value, dict | list) else answer
+        is_changeable = isinstance(cast("object", answer.value), dict | list)
+        given = answer._replace(value=copy.deepcopy(answer.value)) if is_changeable else answer
         if self._subject.recall is None:
             call.resume(given, index)
             return
