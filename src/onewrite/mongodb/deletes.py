@@ -17,6 +17,7 @@ from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_update, in_transaction
+from onewrite.mongodb.expression import asks_more
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.indexes import check_unique_indexes, find_id_index
 from onewrite.mongodb.layout import Document
@@ -40,12 +41,12 @@ def delete(
     options = {name: value for name, value in native.items() if name != "filter"}
     request = build_update(write, native["filter"], [burial(terms, tombstone, expires)], options)
     # A missing document gets a tombstone too, which refuses late messages, unless the filter has conditions.
-    creates = not request.conditional and not in_transaction(options) and not write.entry.has_predecessor
+    creates = not asks_more(native["filter"], write.key) and not in_transaction(options) and not write.entry.has_predecessor
     if not flows.has_checked_unique_indexes:
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)
         flows.has_checked_unique_indexes = find_id_index(indexes) is not None  # otherwise, the collection doesn't exist yet
-    return (yield from send_write(CollectionAttempt(flows, request, writer, creates), missing_ok=missing_ok))
+    return (yield from send_write(CollectionAttempt(flows, write, request, writer, creates), missing_ok=missing_ok))
 
 
 # --- the pipelines -------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The requests of a guarded write on MongoDB: the caller's own call, with the conditions and changes of each part of the write. Pure.
 
-`_merge` lists the parts. Each part has its condition, change, and values in one function. To add a part, write a function here
+`build_update` lists the parts. Each part has its condition, change, and values in one function. To add a part, write a function here
 and one in the dialect of the other engine, and add a field to `Write`.
 
 Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
@@ -39,7 +39,6 @@ _NONE_OPEN: Document = {"$in": [None, {}]}  # finishing the last step leaves an 
 class GuardedUpdate(NamedTuple):
     """The caller's update with onewrite's parts."""
 
-    write: Write
     filter: dict[str, Any]
     update: dict[str, Any] | list[Any]
     upsert: bool  # as the caller requested
@@ -47,16 +46,6 @@ class GuardedUpdate(NamedTuple):
     native: Mapping[str, Any]
     query: Document  # the caller's filter
     change: Update  # the caller's update
-
-    @property
-    def conditional(self) -> bool:
-        """Whether the caller's filter has conditions besides the entity's key."""
-        return asks_more(self.query, self.write.key)
-
-    def with_write(self, write: Write) -> GuardedUpdate:
-        """Return the same call with the parts of this write."""
-        merged_query, merged_update = _merge(write, self.query, self.change)
-        return self._replace(write=write, filter=merged_query, update=merged_update)
 
 
 def build_update(write: Write, query: Document, update: Update | None, native: Mapping[str, Any]) -> GuardedUpdate:
@@ -83,8 +72,27 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
     # A message that needs a predecessor can't create the entity. An upsert would also copy the predecessor's mark from the filter.
     upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # only an Advance has a predecessor
     at_once = upsert and ("projection" not in options or not computes(options["projection"]))
-    merged_query, merged_update = _merge(write, query, update)
-    return GuardedUpdate(write, merged_query, merged_update, upsert, at_once, options, query, update)
+    is_pipeline = type(update) is not dict and not isinstance(update, Mapping)
+    draft = Draft(stages=is_pipeline)
+    add_step(write, draft)
+    add_ledger(write, draft)
+    if write.emission is not None:
+        add_outbox(write, write.emission, draft)
+    merged_query = {**query, **draft.asks}
+    if draft.extra_conditions:
+        merged_query["$and"] = [*query.get("$and", ()), *draft.extra_conditions]
+    if is_pipeline:
+        merged_stages = [*cast("Sequence[Document]", update), draft.stage]
+        return GuardedUpdate(merged_query, merged_stages, upsert, at_once, options, query, update)
+    merged_update = dict(cast("Document", update))
+    # $push and $unset write only a few bytes to the oplog. $addToSet and $slice would write the whole array each time.
+    pushes: dict[str, Any] = {}
+    for path, marks in draft.pushes.items():
+        pushes[path] = marks[0] if len(marks) == 1 else {"$each": marks}
+    for operator, change in (("$set", draft.sets), ("$push", pushes), ("$unset", draft.removes), ("$min", draft.lowest)):
+        if change:
+            merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
+    return GuardedUpdate(merged_query, merged_update, upsert, at_once, options, query, update)
 
 
 def build_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,30 +124,6 @@ def in_transaction(native: Mapping[str, Any]) -> bool:
 def check_not_in_transaction(native: Mapping[str, Any], name: str, remedy: str) -> None:
     if in_transaction(native):
         raise InvalidUpdate(f"{name} in a transaction is refused. {remedy}")
-
-
-def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any], dict[str, Any] | list[Any]]:
-    """Merge onewrite's parts into the caller's filter and update."""
-    is_pipeline = type(update) is not dict and not isinstance(update, Mapping)
-    draft = Draft(stages=is_pipeline)
-    add_step(write, draft)
-    add_ledger(write, draft)
-    if write.emission is not None:
-        add_outbox(write, write.emission, draft)
-    merged_query = {**query, **draft.asks}
-    if draft.extra_conditions:
-        merged_query["$and"] = [*query.get("$and", ()), *draft.extra_conditions]
-    if is_pipeline:
-        return merged_query, [*cast("Sequence[Document]", update), draft.stage]
-    merged_update = dict(cast("Document", update))
-    # $push and $unset write only a few bytes to the oplog. $addToSet and $slice would write the whole array each time.
-    pushes: dict[str, Any] = {}
-    for path, marks in draft.pushes.items():
-        pushes[path] = marks[0] if len(marks) == 1 else {"$each": marks}
-    for operator, change in (("$set", draft.sets), ("$push", pushes), ("$unset", draft.removes), ("$min", draft.lowest)):
-        if change:
-            merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
-    return merged_query, merged_update
 
 
 # --- the draft of a request --------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ from onewrite.mongodb.dialect import (
 )
 from onewrite.mongodb.expression import (
     Update,
+    asks_more,
     check_filter,
     check_projection,
     check_update,
@@ -158,7 +159,8 @@ class Flows(Engine):
         check_update(self.ledger.terms, self.fields, update)
         write = new_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
-        return send_write(CollectionAttempt(self, request, writer, request.is_first_upsert), missing_ok=missing_ok)
+        attempt = CollectionAttempt(self, write, request, writer, request.is_first_upsert)
+        return send_write(attempt, missing_ok=missing_ok)
 
     def record(
         self,
@@ -222,12 +224,13 @@ class Flows(Engine):
         if "update" in native:
             check_update(self.ledger.terms, self.fields, native["update"])
         request = build_update(write, native["filter"], native.get("update"), options)
-        if isinstance(write.step, Finishes) and not write.step.is_unsent and (request.upsert or request.conditional):
+        attempt = CollectionAttempt(self, write, request, writer, request.is_first_upsert)
+        if isinstance(write.step, Finishes) and not write.step.is_unsent and (request.upsert or attempt.is_conditional):
             raise InvalidUpdate(
                 "A write that finishes a step can't have a condition or create the entity, because a refusal would leave the effect "
                 "unrecorded. Pass a filter that only identifies the entity, and pass the condition to begin."
             )
-        return CollectionAttempt(self, request, writer, request.is_first_upsert)
+        return attempt
 
     def make_fold_attempt(self, write: Write, native: Native) -> CollectionAttempt:
         arguments = dict(native)
@@ -264,17 +267,11 @@ class Flows(Engine):
             fields = {f"{path}.{name}": value for name, value in change.items()}
         options = {name: value for name, value in native.items() if name != "filter"}
         query = {**write.key, f"{path}.fence": fence}
+        update = {"$set": fields}
         request = GuardedUpdate(
-            write,
-            query,
-            {"$set": fields},
-            upsert=False,
-            is_first_upsert=False,
-            native=options,
-            query=native["filter"],
-            change={},
+            query, update, upsert=False, is_first_upsert=False, native=options, query=native["filter"], change={}
         )
-        return CollectionAttempt(self, request)
+        return CollectionAttempt(self, write, request)
 
     def read(self, key: Document, native: Native, entry: Entry | None = None) -> Flow[Image]:
         options = {name: value for name, value in native.items() if name != "filter"}
@@ -287,36 +284,6 @@ class Flows(Engine):
 
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
-    def try_once(self, request: GuardedUpdate, writer: Writer, *, upsert: bool) -> Flow[Landed | Exception | None]:
-        """Send the write once. Return None if it matched nothing, or the error if it also couldn't create the document."""
-        if writer == "find_one_and_update" and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
-            unknown = ", ".join(sorted(request.native.keys() - _ACCEPTED_ARGUMENTS))
-            raise InvalidUpdate(
-                f"This call doesn't accept {unknown}, because pymongo would add it to the command, where it could replace the guard. "
-                "Omit it."
-            )
-        try:
-            reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
-            if writer == "find_one_and_update":
-                if reply is None and not upsert:  # with upsert, None can mean that the document is new
-                    return None
-                return Landed(None if reply is None else self.read_entity(reply))
-        except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
-            # The ledger might have refused the message too. The failure is then about a document that this write wouldn't have changed.
-            if in_transaction(request.native) or not is_verdict_open(error):
-                yield from self.raise_failure(error, request)
-            return error
-        server_reply, watch, now = reply.raw_result, self.watch, request.write.now
-        if not server_reply["n"]:  # number of documents matched or created
-            return None
-        if (
-            not watch.since < now < watch.until
-            and watch.start_comparison(now)
-            and (time := server_reply.get("operationTime"))
-        ):
-            watch.clock(now, time.time)
-        return Landed(response=reply)
-
     def make_record_attempt(self, write: Write, native: Document, *, passes: bool) -> CollectionAttempt:
         """Return the write that records the message and changes nothing else.
 
@@ -325,7 +292,7 @@ class Flows(Engine):
         options = {name: native[name] for name in ("session", "comment") if name in native}
         entry = write.entry.passing if passes else write.entry
         parts = write._replace(entry=entry, emission=None, step=NO_STEP, burial=None)
-        return CollectionAttempt(self, build_update(parts, write.key, None, options), "update_one", shown=native)
+        return CollectionAttempt(self, parts, build_update(parts, write.key, None, options), shown=native)
 
     def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
         """Wait until a majority has the document whose key refused an insert.
@@ -362,32 +329,6 @@ class Flows(Engine):
         document: Document | None = yield Call("find_one", (query,), options)
         return read_raw(self.ledger.terms, document, self._codec) if isinstance(document, RawBSONDocument) else document
 
-    def holds(self, request: GuardedUpdate) -> Flow[bool]:
-        """Whether the caller's condition holds now. If so, something else refused the write."""
-        if not request.conditional:
-            return True
-        options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
-        return (yield Call("find_one", (request.query,), {**options, "projection": {"_id": 1}})) is not None
-
-    def probe_write(self, failure: Exception, request: GuardedUpdate, writer: Writer) -> Flow[bool]:
-        """Whether the write happened before this failure, given that the entity shows its effect.
-
-        The server computes the returned document after the write. Any other failure occurs before the write, and recurs if the
-        request is sent again with a filter that matches nothing.
-        """
-        if not is_raised_after_write(failure, request.native):
-            return False
-        try:
-            yield Call(writer, ({"_id": {"$in": []}}, request.update), {"upsert": False, **request.native})
-            yield from self.holds(request)
-        except PyMongoError as error:
-            if not isinstance(error, OperationFailure):
-                raise
-            return False
-        except Exception:  # raised by the driver before it sends anything
-            return False
-        return True
-
     def read_entity(self, response: Document) -> Entity | None:
         """Return the document in a write's response as the client reads it, or None if the client can't read it."""
         if not isinstance(response, RawBSONDocument):
@@ -399,21 +340,6 @@ class Flows(Engine):
 
     def read_image(self, document: Document | None) -> Image:
         return read_image(self.ledger.terms, document)
-
-    def raise_failure(self, error: Exception, request: GuardedUpdate, image: Image | None = None) -> Flow[NoReturn]:
-        """Raise the error that explains the failure, or the failure itself. Pass `image` if the entity was read since."""
-        check_refusal(error)
-        is_large = isinstance(error, DocumentTooLarge) or getattr(error, "code", None) in _TOO_LARGE_CODES
-        if in_transaction(request.native) or not (is_large or getattr(error, "code", None) in _CONTENT_CODES):
-            raise error  # the transaction has been aborted, so nothing more can be read in it
-        write = request.write
-        if image is None or (is_large and request.native.get("projection") is not None):
-            image = self.read_image((yield from self.look(write.key, request.native)))
-        if is_large:
-            raise self.too_large(image.fields, write.emission) from error
-        write.entry.judge(Message("unknown"), image.ledger)
-        check_emits(write, image)
-        raise error
 
     def check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
         """Raise if the collection could confuse two entities or split one into two. Read its indexes once, and only if needed."""
@@ -466,69 +392,145 @@ class CollectionAttempt(NamedTuple):
     """A ready-to-send write of a guarded collection. If the entity must be read with different options, `shown` contains them."""
 
     flows: Flows
+    write: Write
     request: GuardedUpdate
     writer: Writer = "update_one"
     upsert: bool = False
     shown: Document | None = None
 
     @property
-    def write(self) -> Write:
-        return self.request.write
+    def is_conditional(self) -> bool:
+        """Whether the caller's filter has conditions besides the entity's key."""
+        return asks_more(self.request.query, self.write.key)
 
     def send(self) -> Flow[Landed | Refusal]:
-        flows, request = self.flows, self.request
-        entry = request.write.entry
-        if (flows.fields or type(entry.own.mark) is str or entry.also) and not isinstance(request.write.step, Finishes):
+        flows, write, request = self.flows, self.write, self.request
+        entry, returns_document = write.entry, self.writer == "find_one_and_update"
+        if (flows.fields or type(entry.own.mark) is str or entry.also) and not isinstance(write.step, Finishes):
             yield from flows.check_collection(entry)
-        result = yield from flows.try_once(request, self.writer, upsert=self.upsert)
-        if isinstance(result, Landed):
-            return result
-        write = request.write
+        if returns_document and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
+            unknown = ", ".join(sorted(request.native.keys() - _ACCEPTED_ARGUMENTS))
+            raise InvalidUpdate(
+                f"This call doesn't accept {unknown}, because pymongo would add it to the command, where it could replace the guard. "
+                "Omit it."
+            )
+        failure: Exception | None = None
         try:
-            document = yield from flows.look(write.key, self.shown or request.native, write.entry)
+            reply = yield Call(self.writer, (request.filter, request.update), {"upsert": self.upsert, **request.native})
+            if returns_document:
+                if reply is not None or self.upsert:  # with upsert, None can mean that the document is new
+                    return Landed(None if reply is None else flows.read_entity(reply))
+            elif reply.raw_result["n"]:  # number of documents matched or created
+                watch, now = flows.watch, write.now
+                if not watch.since < now < watch.until and watch.start_comparison(now):
+                    time = reply.raw_result.get("operationTime")
+                    if time:
+                        watch.clock(now, time.time)
+                return Landed(response=reply)
+        except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
+            # The ledger might have refused the message too. The failure is then about a document that this write wouldn't have changed.
+            if in_transaction(request.native) or not is_verdict_open(error):
+                yield from self.raise_error(error)
+            failure = error
+        try:
+            document = yield from flows.look(write.key, self.shown or request.native, entry)
         except PyMongoError:  # if the write failed too, raise its error instead
-            if result is None or is_entity_taken(result, write.key):
+            if failure is None or is_entity_taken(failure, write.key):
                 raise
-            raise result from None
+            raise failure from None
         image = flows.read_image(document)
-        if result is not None and has_effect(write, image) and (yield from flows.probe_write(result, request, self.writer)):
+        if failure is not None and has_effect(write, image) and (yield from self.probe_write(failure)):
             return Landed()
-        return Refusal(write._replace(now=flows.clock()), image, result)
+        return Refusal(write._replace(now=flows.clock()), image, failure)
+
+    def probe_write(self, failure: Exception) -> Flow[bool]:
+        """Whether the write happened before this failure, given that the entity shows its effect.
+
+        The server computes the returned document after the write. Any other failure occurs before the write, and recurs if the
+        request is sent again with a filter that matches nothing.
+        """
+        request = self.request
+        if not is_raised_after_write(failure, request.native):
+            return False
+        try:
+            yield Call(self.writer, ({"_id": {"$in": []}}, request.update), {"upsert": False, **request.native})
+            yield from self.holds()
+        except PyMongoError as error:
+            if not isinstance(error, OperationFailure):
+                raise
+            return False
+        except Exception:  # raised by the driver before it sends anything
+            return False
+        return True
+
+    def holds(self) -> Flow[bool]:
+        """Whether the caller's condition holds now. If so, something else refused the write."""
+        if not self.is_conditional:
+            return True
+        native = self.request.native
+        options = {name: native[name] for name in (*_LOOK_OPTIONS, "let") if name in native}
+        return (yield Call("find_one", (self.request.query,), {**options, "projection": {"_id": 1}})) is not None
 
     def try_send(self) -> Flow[bool]:
-        result = yield from self.flows.try_once(self.request, "update_one", upsert=False)
-        if isinstance(result, Exception):
-            yield from self.flows.raise_failure(result, self.request)
-        return result is not None
+        request = self.request
+        try:
+            reply = yield Call("update_one", (request.filter, request.update), {"upsert": False, **request.native})
+        except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
+            return (yield from self.raise_error(error))
+        return bool(reply.raw_result["n"])
 
     def raise_failure(self, refusal: Refusal) -> Flow[None]:
         if refusal.failure is not None:
-            yield from self.flows.raise_failure(refusal.failure, self.request, refusal.image)
+            yield from self.raise_error(refusal.failure, refusal.image)
+
+    def raise_error(self, error: Exception, image: Image | None = None) -> Flow[NoReturn]:
+        """Raise the error that explains the failure, or the failure itself. Pass `image` if the entity was read since."""
+        flows, write, native = self.flows, self.write, self.request.native
+        check_refusal(error)
+        is_large = isinstance(error, DocumentTooLarge) or getattr(error, "code", None) in _TOO_LARGE_CODES
+        if in_transaction(native) or not (is_large or getattr(error, "code", None) in _CONTENT_CODES):
+            raise error  # the transaction has been aborted, so nothing more can be read in it
+        if image is None or (is_large and native.get("projection") is not None):
+            image = flows.read_image((yield from flows.look(write.key, native)))
+        if is_large:
+            raise flows.too_large(image.fields, write.emission) from error
+        write.entry.judge(Message("unknown"), image.ledger)
+        check_emits(write, image)
+        raise error
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[CollectionAttempt | None]:
         """Return the next attempt, or None. The cause of the refusal might no longer exist when the document is read."""
-        request, failure, exists = self.request, refusal.failure, refusal.image.exists
+        write, request, failure, exists = self.write, self.request, refusal.failure, refusal.image.exists
         if failure is not None and (not self.upsert or is_raised_after_write(failure, request.native)):
             yield from self.raise_failure(refusal)
-        if isinstance(request.write.step, Finishes) and not request.write.step.is_unsent:
+        if isinstance(write.step, Finishes) and not write.step.is_unsent:
             if attempts == MAX_ATTEMPTS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
             return self
-        if failure is not None and not exists and not is_entity_taken(failure, request.write.key):
-            yield from self.raise_failure(refusal)
-        upsert = choose_next_upsert(request, attempts, has_failed=failure is not None, exists=exists)
-        is_single = not request.write.other_messages  # a fold then sends its messages one by one
-        if upsert is None and exists and is_single and (yield from self.flows.holds(request)):
-            upsert = False  # the entity was created between the write and the read
-        return None if upsert is None else self._replace(upsert=upsert)
+        if failure is not None:
+            if not exists and not is_entity_taken(failure, write.key):
+                yield from self.raise_failure(refusal)
+            return self._replace(upsert=False)  # the entity exists, so the next write matches it or is refused for a reason
+        # The ledger would have accepted the message of the last attempt.
+        if request.upsert and not (exists and self.is_conditional):
+            # The entity was deleted in the meantime, and maybe created again: nothing else could refuse the message.
+            return self._replace(upsert=True)
+        if attempts == 1 and write.entry.has_predecessor:
+            return self._replace(upsert=False)  # the gap that refused the message might have been filled before the read
+        # A fold then sends its messages one by one.
+        if exists and not write.other_messages and (yield from self.holds()):
+            return self._replace(upsert=False)  # the entity was created between the write and the read
+        return None
 
     def with_step(self, step: StepPart) -> CollectionAttempt:
+        write, request = self.write._replace(step=step), self.request
         upsert = self.upsert and not isinstance(step, Finishes)  # an upsert would copy the fence into a new document
-        return self._replace(request=self.request.with_write(self.request.write._replace(step=step)), upsert=upsert)
+        native = {**request.native, "upsert": request.upsert}
+        return self._replace(write=write, request=build_update(write, request.query, request.change, native), upsert=upsert)
 
     def make_record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
         yield from ()
-        return self.flows.make_record_attempt(self.request.write, self.request.native, passes=passes)
+        return self.flows.make_record_attempt(self.write, self.request.native, passes=passes)
 
     def show(self, outcome: Outcome) -> Outcome:
         return outcome
@@ -610,20 +612,6 @@ _HINTED = (
     "The step is open, but the write that finishes it didn't find the entity: the index in hint= might not contain it. Omit hint=, "
     "because the filter only identifies the entity."
 )
-
-
-def choose_next_upsert(request: GuardedUpdate, attempts: int, *, has_failed: bool, exists: bool) -> bool | None:
-    """Return whether the next attempt is an upsert, or None if there is no next attempt.
-
-    The ledger would have accepted the message of the last attempt.
-    """
-    if has_failed:
-        return False  # the entity exists, so the next write matches it or is refused for a reason
-    if request.upsert and not (exists and request.conditional):
-        return True  # the entity was deleted in the meantime, and maybe created again: nothing else could refuse the message
-    if attempts == 1 and request.write.entry.has_predecessor:
-        return False  # the gap that refused the message might have been filled before the read
-    return None
 
 
 # --- what MongoDB's errors mean ------------------------------------------------------------------------------------

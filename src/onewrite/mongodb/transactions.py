@@ -186,7 +186,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         """Whether the caller's condition holds now. If so, it doesn't explain the refusal: the document might have changed since the write."""
         if isinstance(self.attempt, InsertAttempt):
             return False
-        return (yield from redirect_calls(self.target, self.flows.holds(self.attempt.request)))
+        return (yield from redirect_calls(self.target, self.attempt.holds()))
 
     def has_effect(self) -> Flow[bool]:
         """Whether the entity shows what this transaction would have written."""
@@ -234,7 +234,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
             failure.__cause__ = error
             return failure
         try:
-            return (yield from redirect_calls(self.target, self.flows.raise_failure(error, attempt.request)))
+            return (yield from redirect_calls(self.target, attempt.raise_error(error)))
         except Exception as meaning:
             return meaning
 
