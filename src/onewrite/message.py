@@ -92,9 +92,17 @@ class Message:
         Idempotency-Key get two keys.
         """
         if not self.source and not self.parts:
-            return _child(f"{len(self.id)}:{self.id}" + name)
-        # "of " keeps this text apart from that of a message without source and parts, which begins with a digit.
-        return _child("of " + join_texts(self.id, self.source, *self.parts) + " " + name)
+            text = f"{len(self.id)}:{self.id}" + name
+        else:  # "of " keeps this text apart from that of a message without source and parts, which begins with a digit
+            text = "of " + join_texts(self.id, self.source, *self.parts) + " " + name
+        # The same as `str(uuid5(_CHILDREN, text))`, in a fraction of the time.
+        sha = _NAMESPACE_HASH.copy()
+        sha.update(text.encode())
+        digest = bytearray(sha.digest())
+        digest[6] = digest[6] & 0x0F | 0x50  # the version
+        digest[8] = digest[8] & 0x3F | 0x80  # the variant
+        digits = digest.hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
     def part(self, name: str) -> Message:
         """Return this message for a second write to the same entity, which would otherwise be a duplicate."""
@@ -104,17 +112,6 @@ class Message:
 def join_texts(*texts: str) -> str:
     """Return the texts as one, each with its length, so that ("ab", "c") and ("a", "bc") differ."""
     return "".join([f"{len(text)}:{text}" for text in texts])
-
-
-def _child(name: str) -> str:
-    """Return `str(uuid5(_CHILDREN, name))`, in a fraction of the time."""
-    sha = _NAMESPACE_HASH.copy()
-    sha.update(name.encode())
-    digest = bytearray(sha.digest())
-    digest[6] = digest[6] & 0x0F | 0x50  # the version
-    digest[8] = digest[8] & 0x3F | 0x80  # the variant
-    digits = digest.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
 
 def printable(text: str, max_length: int = 200) -> str:

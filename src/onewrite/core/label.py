@@ -131,18 +131,13 @@ def check_outbox(label: str | None, fields: Mapping[str, object], *, is_null_abs
             "attribute, and make the other writer use another name."
         )
     if label not in (None, text):
+        stored_name, store_name = [str(name).removeprefix(_OUTBOX_LABEL) for name in (text, label)]
         raise LedgerMismatch(
-            _describe_other_name(str(text).removeprefix(_OUTBOX_LABEL), str(label).removeprefix(_OUTBOX_LABEL))
+            f"Outbox mismatch: this entity uses Outbox({stored_name!r}), but the store or relay uses Outbox({store_name!r}). Consumers know "
+            f"events by that name, and would take the same event for another one. Use {stored_name!r}. To rename an outbox, stop all writers, let a "
+            f"relay of the old name publish the pending events, remove {', '.join(OUTBOX)} from the entities, and deploy the new name to writers "
+            "and relays. Events then have another source, and are counted from 1 again."
         )
-
-
-def _describe_other_name(stored_name: str, store_name: str) -> str:
-    return (
-        f"Outbox mismatch: this entity uses Outbox({stored_name!r}), but the store or relay uses Outbox({store_name!r}). Consumers know "
-        f"events by that name, and would take the same event for another one. Use {stored_name!r}. To rename an outbox, stop all writers, let a relay "
-        f"of the old name publish the pending events, remove {', '.join(OUTBOX)} from the entities, and deploy the new name to writers and "
-        "relays. Events then have another source, and are counted from 1 again."
-    )
 
 
 def is_other_version(text: object) -> bool:

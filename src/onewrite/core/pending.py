@@ -119,11 +119,6 @@ class Box:
         """The entity's incarnation. It exists from the first event on, and the first clear stores it."""
         return self.events[0].nonce if self.incarnation is None else self.incarnation
 
-    @property
-    def due_at(self) -> str:
-        """The time from which a sweep takes the box, if an event is pending."""
-        return self.due or self.events[0].time
-
     def is_postponed(self, now: float) -> bool:
         """Whether an event was refused, and it's too early to retry it. An event whose time is in the future, because its writer's clock was
         ahead, isn't postponed."""
@@ -131,7 +126,7 @@ class Box:
 
     def is_due(self, before: str | None) -> bool:
         """Whether a sweep for events that are due before this time takes the box. None: the sweep takes all pending events."""
-        return bool(self.events) and (before is None or self.due_at <= before)
+        return bool(self.events) and (before is None or (self.due or self.events[0].time) <= before)
 
     def outgoing(self, place: int) -> Outgoing:
         event, source = self.events[place], self.source

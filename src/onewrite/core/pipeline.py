@@ -197,7 +197,11 @@ def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
     step = attempt.write.step
     if not attempt.write.entry.own.requires_predecessor:
         if isinstance(step, Finishes):
-            yield from drop_unsent_step(attempt, step)
+            # The message isn't redelivered, so its step, whose effect wasn't sent, is removed. The mark remains.
+            record = yield from attempt.make_record()
+            if record is not None:
+                part = step if step.overtaken else Withdraws(step.fence, step.ledger)
+                yield from record.with_step(part).try_send()
         return outcome
     record = yield from attempt.make_record()
     if record is None:
@@ -214,14 +218,6 @@ def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
     if isinstance(verdict, Unmet):
         yield from record.raise_failure(result)
     return Rejected(outcome.message, verdict.entity, settled=False) if isinstance(verdict, Rejected) else verdict
-
-
-def drop_unsent_step(attempt: Attempt, step: Finishes) -> Flow[None]:
-    """Remove the step of a message that the caller's condition refused, because the message isn't redelivered. The mark remains."""
-    record = yield from attempt.make_record()
-    if record is not None:
-        part = step if step.overtaken else Withdraws(step.fence, step.ledger)
-        yield from record.with_step(part).try_send()
 
 
 def send_finish(attempt: Attempt) -> Flow[Outcome]:

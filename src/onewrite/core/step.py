@@ -65,10 +65,6 @@ class Step(NamedTuple):
         since = self.since if open_step.is_unsent else open_step.since
         return self._replace(ledger=open_step.ledger, key=open_step.key, since=since, first=open_step.is_unsent)
 
-    def reopen(self, uncertain: Uncertain) -> Step:
-        """Return this step as the successor of an uncertain one whose effect did not happen, according to an operator."""
-        return self._replace(key=uncertain.key, first=False)
-
     def as_begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
         """Return the outcome for the worker that holds the step. `entity_key` is copied, because the outcome outlives the call."""
         key = copy_value(entity_key)

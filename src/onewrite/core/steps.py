@@ -61,7 +61,8 @@ def begin(
     fresh = new_step(engine.ledger.attribute, message, request, engine.name_call(), write.now)
     step, old_fence = fresh, None
     if after is not None:
-        step, old_fence = fresh.reopen(after), after.fence
+        # The successor of an uncertain step whose effect did not happen, according to an operator.
+        step, old_fence = fresh._replace(key=after.key, first=False), after.fence
     for _ in range(_MAX_ROUNDS):
         begins = write._replace(step=Begins(step))
         if old_fence is None:

@@ -76,7 +76,10 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     check_roots(write.entry.terms, {}, item)
-    plan, kwargs = _merge(write, native, convert, tuple(list_possible_keys(item)), creates=True)
+    # A put doesn't show which attributes are the key. An existing item has its key attributes, so a condition that none of the attributes
+    # that could be the key exists refuses it.
+    keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
+    plan, kwargs = _merge(write, native, convert, tuple(keys), creates=True)
     kwargs["Item"] = convert({**item, **cast("PutDraft", plan.draft).read_item(write)})
     return Call("put_item", (), kwargs)
 
@@ -84,14 +87,6 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
 def build_change(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
     """Build an update of an existing item, for `Attempt.make_record` or for the begin of a step."""
     return build_update(write, native, convert, exists=True)
-
-
-def list_possible_keys(item: Mapping[str, Any]) -> list[str]:
-    """Return the attributes that could be the key, because a put doesn't show which ones are.
-
-    An existing item has its key attributes, so a condition that none of these attributes exists refuses it.
-    """
-    return [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
 
 
 class _Plan(NamedTuple):

@@ -95,13 +95,9 @@ def find_event_handlers(service: Service, client: Any) -> Iterator[tuple[str, Ca
         for event in _EVENTS:
             name = f"{event}.{service.name}.{operation}"
             for handler in read_event_handlers(client, name):
-                if not _is_registered(service, event, handler) and not _is_built_in(name, handler):
+                is_known = (event, describe_function(handler)) in _KNOWN_HANDLERS | service.event_handlers
+                if not is_known and not _is_built_in(name, handler):
                     yield name, handler
-
-
-def _is_registered(service: Service, event: str, handler: Callable[..., Any]) -> bool:
-    registration = event, describe_function(handler)
-    return registration in _KNOWN_HANDLERS or registration in service.event_handlers
 
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:

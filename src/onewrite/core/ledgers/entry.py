@@ -128,7 +128,11 @@ class Advance(NamedTuple):
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
         mark = lookup(self.slot)
         if mark is ABSENT:
-            return self._judge_unknown_source(message, entity)
+            if self.rule != "next":
+                return None
+            if isinstance(self.mark, int) and self.mark < self.first:
+                return Stale(message, self.first - 1, entity)
+            return Deferred(message, self.first, entity)
         is_below = self._is_below(message, mark)
         if mark == self.mark:
             return Duplicate(message, entity)
@@ -157,13 +161,6 @@ class Advance(NamedTuple):
         if type(stored_mark) is int and isinstance(self.mark, int):
             return stored_mark < self.mark
         raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
-
-    def _judge_unknown_source(self, message: Message, entity: Entity | None) -> LedgerRefusal | None:
-        if self.rule != "next":
-            return None
-        if isinstance(self.mark, int) and self.mark < self.first:
-            return Stale(message, self.first - 1, entity)
-        return Deferred(message, self.first, entity)
 
 
 _DIGITS = (
