@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import pickle
 from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -81,16 +82,35 @@ def _name(value: Any) -> Hashable:
 # Numbers for requests: equal requests have the same number.
 
 
+_MAX_PICKLES = 100_000  # of a cache that is cleared when it's full, so it doesn't grow with the exploration
+
+
 class Keys:
     def __init__(self) -> None:
         self._keys: dict[Hashable, int] = {}
+        self._keys_of_pickles: dict[bytes, int | None] = {}
 
     def key(self, request: Request) -> int | None:
-        """Return the same number for equal requests, or None for a request without a canonical form."""
+        """Return the same number for equal requests, or None for a request without a canonical form.
+
+        Equal pickles mean equal requests, and pickling is fast, so only new pickles need a canonical form.
+        """
+        try:
+            target = request.store, request.tables, request.method  # a collection's arguments don't contain its name
+            pickle_bytes = pickle.dumps((target, dict(request.arguments), dict(request.options)))
+        except Exception:
+            return self._make_form_key(request)
+        if pickle_bytes not in self._keys_of_pickles:
+            if len(self._keys_of_pickles) == _MAX_PICKLES:
+                self._keys_of_pickles.clear()
+            self._keys_of_pickles[pickle_bytes] = self._make_form_key(request)
+        return self._keys_of_pickles[pickle_bytes]
+
+    def _make_form_key(self, request: Request) -> int | None:
         ordered = not is_dynamodb(request)
         try:
             arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
-            target = request.store, request.tables, request.method  # a collection's arguments don't contain its name
+            target = request.store, request.tables, request.method
             form = (target, tuple(sorted(arguments)), canonical(request.options, ordered=False))
         except NotCanonicalError:
             return None

@@ -217,7 +217,7 @@ def _key(value: object) -> Hashable:
 
 def document_key(value: object) -> Hashable:
     """Return the same value for all IDs that the server treats as equal."""
-    if isinstance(value, UUID):  # its canonical form isn't readable in a report
+    if type(value) in (str, UUID):  # equal only to itself. The canonical form of a UUID isn't readable in a report
         return value
     from onewrite.mongodb.layout import canonical
 
