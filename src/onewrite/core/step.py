@@ -166,12 +166,6 @@ def check_begin(request: StepRequest) -> None:
         )
 
 
-def check_release(step: object) -> None:
-    """Raise unless this is a step that can be released."""
-    if not isinstance(step, Begun):
-        raise InvalidUpdate(f"release: expected the Begun that begin returned, got {type(step).__name__}.")
-
-
 def check_claim(claim: object, message: Message, entity_key: object, canonical: Callable[[Any], object]) -> None:
     """Raise unless a write of the message to that entity can finish the step. `canonical` returns the same value for equal keys."""
     if not isinstance(claim, Begun | Uncertain):

@@ -20,7 +20,6 @@ from onewrite.core.step import (
     StepRequest,
     check_begin,
     check_claim,
-    check_release,
     is_takeover_allowed,
     judge_open_step,
     make_unsent_fence,
@@ -107,7 +106,8 @@ def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
     With a ledger under which later messages can overtake this one, the step remains for any worker to take over, because only the step
     shows that the message isn't done.
     """
-    check_release(step)
+    if not isinstance(cast("object", step), Begun):
+        raise InvalidUpdate(f"release: expected the Begun that begin returned, got {type(step).__name__}.")
     native, is_unsent = engine.name_key(step.entity_key), step.first and not sent
     write = new_write(engine, step.message, step.entity_key, has_token=False)
     for ledger in engine.ledger.terms.attributes:  # it can be under a ledger in also=

@@ -7,7 +7,7 @@ cancellation, the next attempt has a new token.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -133,17 +133,6 @@ class Prepared(PreparedWrite[Flows]):
         """The item's key. It's empty for a put, whose arguments don't show which attributes are the key."""
         key: Mapping[str, Any] = self.native.get("Key", {})
         return key
-
-    @property
-    def value_bytes(self) -> int:
-        """The size of the write's values in bytes."""
-        parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
-        return sum([measure_value(value) for part in parts for value in part.values()])
-
-    def select_key(self, names: Iterable[str]) -> dict[str, Any] | None:
-        """Return the key with these attribute names, or None if the item lacks one of them."""
-        attributes: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
-        return {name: attributes[name] for name in names} if attributes.keys() >= {*names} else None
 
     def make_attempt(self, write: Write) -> TableAttempt:
         """Return the write with these parts, ready to be sent on its own."""
@@ -358,8 +347,9 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     count = len(participants) + (0 if inbox is None else 1 + len(inbox.also))
     if count > _MAX_ACTIONS:
         raise InvalidUpdate(f"The transaction has {count} writes, but DynamoDB accepts at most {_MAX_ACTIONS}. Split it.")
+    parts = [write.native.get(name) or {} for write in participants for name in ("Item", "ExpressionAttributeValues")]
     # An item has 400 KB at most, so ten of them are within the limit.
-    size = sum([write.value_bytes for write in participants]) if count > _MAX_UNMEASURED_WRITES else 0
+    size = sum([measure_value(value) for part in parts for value in part.values()]) if count > _MAX_UNMEASURED_WRITES else 0
     if size > _MAX_BYTES:
         raise InvalidUpdate(
             f"The transaction has {size} bytes of values, but DynamoDB accepts at most {_MAX_BYTES}. Split it."
@@ -368,9 +358,10 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     items: set[Hashable] = set()
     for write in participants:
         table = write.store.full_name
-        key = write.select_key(key_names.get(table, ()))
-        if key:
-            item = (table, canonical(key))
+        names = key_names.get(table, ())  # an item's key is known only if another write of its table names the key
+        attributes: Mapping[str, Any] = write.native.get("Key") or write.native.get("Item") or {}
+        if names and attributes.keys() >= {*names}:
+            item = (table, canonical({name: attributes[name] for name in names}))
             if item in items:
                 raise InvalidUpdate(_SAME_ITEM)
             items.add(item)

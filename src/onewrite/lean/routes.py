@@ -46,7 +46,8 @@ class Routes:
         credentials = read_credentials(self._client)
         if credentials is None:
             raise UnknownRoute("the client has no credentials")
-        keys, route = _copy_keys(credentials.get_frozen_credentials()), self._last_route
+        snapshot, route = credentials.get_frozen_credentials(), self._last_route
+        keys = SigningKeys(snapshot.access_key, snapshot.secret_key, snapshot.token)
         if route is None or route.keys != keys or route.place != arguments.get(self._place, ""):
             context: dict[str, Any] = {}
             endpoint = find_endpoint(self._client, operation, arguments, context)
@@ -70,10 +71,6 @@ class Routes:
                 raise UnknownRoute("the credentials contain characters that a header can't have")
         signer = Signer(keys, region, service)
         return Route(keys, arguments.get(self._place, ""), read_address(url), read_host(url), signer)
-
-
-def _copy_keys(snapshot: Any) -> SigningKeys:
-    return SigningKeys(snapshot.access_key, snapshot.secret_key, snapshot.token)
 
 
 def read_address(url: str) -> Address:

@@ -62,8 +62,11 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
     If no event is pending, the tombstone expires at `expires`. Pass None if the delete itself emits events.
     """
     parts = [_list_lasting_fields(terms, tombstone.key), _make_literal({TOMBSTONE: tombstone.as_fields()})]
-    if expires is not None:
-        parts.append(_make_expiry(tombstone, expires))
+    if expires is not None:  # it stays unset while events are pending
+        empty: list[Any] = []
+        is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
+        expiry = _make_literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})
+        parts.append({"$cond": [is_pending, [], expiry]})
     return _build_document(parts)
 
 
@@ -79,13 +82,6 @@ def _build_document(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _make_literal(fields: Document) -> dict[str, Any]:
     return {"$literal": [{"k": name, "v": value} for name, value in fields.items()]}
-
-
-def _make_expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
-    """Return the expression for the tombstone's expiry time, which stays unset while events are pending."""
-    empty: list[Any] = []
-    is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
-    return {"$cond": [is_pending, [], _make_literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
 
 
 @lru_cache(maxsize=64)

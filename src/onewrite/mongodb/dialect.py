@@ -260,17 +260,12 @@ def _add_changes(entry: Entry, draft: Draft) -> None:
             for change in cast("tuple[Advance, ...]", entry.written_changes):
                 paths.append(locate_slot(change.slot))
                 draft.sets[paths[-1]] = change.reaches
-    if draft.stages:
-        draft.extra_conditions += _build_kind_conditions(paths, draft)
-
-
-def _build_kind_conditions(paths: list[str], draft: Draft) -> list[dict[str, Any]]:
-    """Return conditions that the values to be overwritten by a stage have the expected types."""
-    parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
-    # $type "object" also matches an array that contains a document.
-    kinds: dict[str, Document] = {path: {"$type": "object", "$not": {"$type": "array"}} for path in parents}
-    kinds |= {path: {"$type": "array"} for path in paths if path in draft.pushes}
-    return [{"$or": [{path: _ABSENT}, {path: kind}]} for path, kind in kinds.items()]
+    if draft.stages:  # a stage overwrites a value of any type, so its values must have the expected types
+        parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
+        # $type "object" also matches an array that contains a document.
+        kinds: dict[str, Document] = {path: {"$type": "object", "$not": {"$type": "array"}} for path in parents}
+        kinds |= {path: {"$type": "array"} for path in paths if path in draft.pushes}
+        draft.extra_conditions += [{"$or": [{path: _ABSENT}, {path: kind}]} for path, kind in kinds.items()]
 
 
 class _Places(NamedTuple):

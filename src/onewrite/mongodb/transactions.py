@@ -208,21 +208,21 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         inbox has forgotten the message.
         """
         if self.place is None:
-            return None if document is None else self._judge_inbox(document)
+            message = self.write.message
+            if document is None:
+                return None
+            if document["_id"] != self.entity["_id"]:
+                raise ConfigurationError(
+                    f"The inbox compares strings by a collation, under which this message equals another processed one, "
+                    f"{document['_id']!r}. Use a collection without a collation as the inbox."
+                )
+            is_own = document.get(TOKEN) == self.write.token
+            return Applied(message, retried=True) if is_own else Duplicate(message)
         outcome = self.judge(self.flows.read_image(document), self.flows.clock())
         may_pass = self.creates and document is None
         if isinstance(outcome, Unmet) and (may_pass or (self.write.entry.has_predecessor and first)):
             return None
         return outcome
-
-    def _judge_inbox(self, document: Document) -> Outcome:
-        if document["_id"] != self.entity["_id"]:
-            raise ConfigurationError(
-                f"The inbox compares strings by a collation, under which this message equals another processed one, "
-                f"{document['_id']!r}. Use a collection without a collation as the inbox."
-            )
-        message = self.write.message
-        return Applied(message, retried=True) if document.get(TOKEN) == self.write.token else Duplicate(message)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         """Return the error that explains the failure, or the failure itself."""
