@@ -347,7 +347,8 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     count = len(participants) + (0 if inbox is None else 1 + len(inbox.also))
     if count > _MAX_ACTIONS:
         raise InvalidUpdate(f"The transaction has {count} writes, but DynamoDB accepts at most {_MAX_ACTIONS}. Split it.")
-    parts = [write.native.get(name) or {} for write in participants for name in ("Item", "ExpressionAttributeValues")]
+    names = ("Item", "ExpressionAttributeValues")
+    parts: list[Mapping[str, Any]] = [write.native.get(name) or {} for write in participants for name in names]
     # An item has 400 KB at most, so ten of them are within the limit.
     size = sum([measure_value(value) for part in parts for value in part.values()]) if count > _MAX_UNMEASURED_WRITES else 0
     if size > _MAX_BYTES:
@@ -358,10 +359,10 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     items: set[Hashable] = set()
     for write in participants:
         table = write.store.full_name
-        names = key_names.get(table, ())  # an item's key is known only if another write of its table names the key
+        key = key_names.get(table, ())  # an item's key is known only if another write of its table names the key
         attributes: Mapping[str, Any] = write.native.get("Key") or write.native.get("Item") or {}
-        if names and attributes.keys() >= {*names}:
-            item = (table, canonical({name: attributes[name] for name in names}))
+        if key and attributes.keys() >= {*key}:
+            item = (table, canonical({name: attributes[name] for name in key}))
             if item in items:
                 raise InvalidUpdate(_SAME_ITEM)
             items.add(item)
