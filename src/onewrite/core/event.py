@@ -126,14 +126,6 @@ class Outbox:
             )
         if type(self.shards) is not int or not 1 <= self.shards <= _MAX_SHARDS:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): must be between 1 and {_MAX_SHARDS}.")
-        self._check_options()
-        object.__setattr__(self, "name", plain(self.name))
-        object.__setattr__(self, "label", make_outbox_label(self.name))
-        # json.dumps would create an encoder for each event.
-        encoder = json.JSONEncoder(default=self._convert, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        object.__setattr__(self, "encode", encoder.encode)
-
-    def _check_options(self) -> None:
         index, largest, default = cast("tuple[object, ...]", (self.index, self.largest_event, self.default))
         if index is not None and (not isinstance(index, str) or not index):
             raise ConfigurationError(f"Outbox(index={index!r}): expected the name of an index of the table, or None.")
@@ -143,6 +135,11 @@ class Outbox:
             raise ConfigurationError(
                 f"Outbox(default={default!r}): expected a function of a value, like the default= of json.dumps."
             )
+        object.__setattr__(self, "name", plain(self.name))
+        object.__setattr__(self, "label", make_outbox_label(self.name))
+        # json.dumps would create an encoder for each event.
+        encoder = json.JSONEncoder(default=self._convert, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        object.__setattr__(self, "encode", encoder.encode)
 
     def _convert(self, value: object) -> object:
         json_value = self.default(value)
@@ -304,24 +301,20 @@ def _check_names(body: object) -> None:
     if isinstance(body, dict):
         members = cast("dict[object, object]", body)
         if not _TEXT.issuperset(map(type, members)):
-            _check_keys(members)
+            names: list[str] = json.loads(
+                json.dumps(dict.fromkeys(members)), object_pairs_hook=lambda pairs: [name for name, _ in pairs]
+            )
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise InvalidUpdate(
+                    f"Two keys of the event's body are {twice!r} in JSON, so readers would lose one of them. Use different keys."
+                )
         for value in members.values():
             if type(value) not in _SIMPLE:
                 _check_names(value)
     elif isinstance(body, list | tuple):
         for value in cast("Sequence[object]", body):
             _check_names(value)
-
-
-def _check_keys(members: dict[object, object]) -> None:
-    names: list[str] = json.loads(
-        json.dumps(dict.fromkeys(members)), object_pairs_hook=lambda pairs: [name for name, _ in pairs]
-    )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidUpdate(
-            f"Two keys of the event's body are {twice!r} in JSON, so readers would lose one of them. Use different keys."
-        )
 
 
 def _convert_decimal(value: Decimal) -> int | float:
