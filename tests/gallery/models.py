@@ -7,17 +7,6 @@ from pynamodb.attributes import NumberAttribute, UnicodeAttribute, UnicodeSetAtt
 from pynamodb.models import Model
 
 
-class VersionedCustomer(Model):
-    class Meta:
-        table_name = "customers"
-        region = "eu-west-1"
-
-    id = UnicodeAttribute(hash_key=True)
-    balance = NumberAttribute(default=0)
-    seen = UnicodeSetAttribute(null=True)
-    version = VersionAttribute()
-
-
 class UnversionedCustomer(Model):
     class Meta:
         table_name = "customers"
@@ -26,6 +15,10 @@ class UnversionedCustomer(Model):
     id = UnicodeAttribute(hash_key=True)
     balance = NumberAttribute(default=0)
     seen = UnicodeSetAttribute(null=True)
+
+
+class VersionedCustomer(UnversionedCustomer):
+    version = VersionAttribute()
 
 
 class Customer(mongoengine.Document):  # type: ignore[misc]  # mongoengine says nothing of its types

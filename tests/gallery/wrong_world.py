@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ConnectTimeoutError, ReadTimeoutError
@@ -289,75 +290,47 @@ def record_taken_back_if_alone(bank: Bank) -> Any:
 # --- drivers raise more than one kind of error -------------------------------------------------------------------------
 
 
-def timeout_taken_for_success(bank: Bank) -> Coroutine:
-    """A request that has timed out has arrived, it thinks."""
+def _swallow(bank: Bank, *errors: type[Exception], but: Callable[[Any], bool] = lambda _: False) -> Coroutine:
+    """Return a handler that takes these errors for success."""
 
     async def handle(message: Message) -> Any:
         try:
             return await bank.add(message)
-        except (ReadTimeoutError, NetworkTimeout):
-            return None
-
-    return handle
-
-
-def error_of_the_server_swallowed(bank: Bank) -> Coroutine:
-    """It takes an error of the server for a passing one, and lets the message go."""
-
-    async def handle(message: Message) -> Any:
-        try:
-            return await bank.add(message)
-        except NotPrimaryError:
-            return None
-        except ClientError as error:
-            response: Any = error.response
-            if response["ResponseMetadata"]["HTTPStatusCode"] < 500:  # an error of its own
+        except errors as error:
+            if isinstance(error, ClientError) and but(error.response):
                 raise
             return None
 
     return handle
+
+
+def timeout_taken_for_success(bank: Bank) -> Coroutine:
+    """A request that has timed out has arrived, it thinks."""
+    return _swallow(bank, ReadTimeoutError, NetworkTimeout)
+
+
+def error_of_the_server_swallowed(bank: Bank) -> Coroutine:
+    """It takes an error of the server for a passing one, and lets the message go. It raises an error of its own."""
+    return _swallow(
+        bank, NotPrimaryError, ClientError, but=lambda response: response["ResponseMetadata"]["HTTPStatusCode"] < 500
+    )
 
 
 def other_throttling_swallowed(bank: Bank) -> Coroutine:
     """It sends back what was throttled in one way, and not in another."""
-
-    async def handle(message: Message) -> Any:
-        try:
-            return await bank.add(message)
-        except ExecutionTimeout:
-            return None
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") != "ThrottlingException":
-                raise
-            return None
-
-    return handle
+    return _swallow(
+        bank, ExecutionTimeout, ClientError, but=lambda response: response["Error"]["Code"] != "ThrottlingException"
+    )
 
 
 def connection_timeout_swallowed(bank: Bank) -> Coroutine:
     """It lets a message go that never was sent."""
-
-    async def handle(message: Message) -> Any:
-        try:
-            return await bank.add(message)
-        except ConnectTimeoutError:
-            return None
-        except NetworkTimeout:
-            return None
-
-    return handle
+    return _swallow(bank, ConnectTimeoutError, NetworkTimeout)
 
 
 def closed_connection_taken_for_success(bank: Bank) -> Coroutine:
     """The connection may also close before the request has arrived."""
-
-    async def handle(message: Message) -> Any:
-        try:
-            return await bank.add(message)
-        except (ConnectionClosedError, AutoReconnect):
-            return None
-
-    return handle
+    return _swallow(bank, ConnectionClosedError, AutoReconnect)
 
 
 # --- an outage lasts ---------------------------------------------------------------------------------------------------
