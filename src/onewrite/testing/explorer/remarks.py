@@ -328,7 +328,7 @@ def _process(
             )
             result.is_forestalled = result.is_forestalled or bool(made_keys)
         else:
-            result.meets_entity = result.meets_entity or bool(keys & keys_before)
+            result.meets_entity = result.meets_entity or (bool(keys & keys_before) and not _is_for_a_relay(request))
             is_absent = bool(keys) and not keys & (keys_before | keys_after)
             nothing = (
                 is_absent or (not request.writes and any(_is_nothing(request, answer) for answer in step.answers))
