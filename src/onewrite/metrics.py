@@ -131,7 +131,9 @@ def list_kinds(outcome: Reported) -> list[tuple[str, bool]]:
         return [(FAILED, False)]
     if isinstance(outcome, Skip):
         return [(SKIPPED, False)]
-    outcomes: Sequence[Answer] = () if outcome is None else outcome if isinstance(outcome, Sequence) else (outcome,)
+    if outcome is None:
+        return [(NO_OUTCOME, False)]
+    outcomes: Sequence[Answer] = outcome if isinstance(outcome, Sequence) else (outcome,)
     kinds = [(type(answer).__name__, isinstance(answer, Applied) and answer.retried) for answer in outcomes]
     return kinds or [(NO_OUTCOME, False)]
 

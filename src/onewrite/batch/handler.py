@@ -240,7 +240,8 @@ class Handler(Generic[R]):
     @contextmanager
     def _logging(self, records: Iterable[Any]) -> Generator[_Lane, None, None]:
         """Yield the records of one lane, already read, and log one line about them at the end."""
-        start, outside, counter = self._monotonic(), meter.get(), Meter()
+        start = self._monotonic()
+        outside, counter = meter.get(), Meter()
         lane = _Lane([self.read(record, position) for position, record in enumerate(records)])
         token = meter.set(counter)
         try:
@@ -404,7 +405,9 @@ class Handler(Generic[R]):
         for number, turns in enumerate(units):
             if number and deadline.is_over:
                 break
-            unit, error, share, single_turns = turns, None, 0.0, turns
+            unit = single_turns = turns
+            error = None
+            share = 0.0
             if has_groups:
                 unit = [turn for turn in turns if not turn[0].has_failed]
                 calls = [turn for turn in unit if turn[0].messages]

@@ -56,18 +56,19 @@ def first_request(
             f"explain({verb!r}): expected the name of a method first, one of {', '.join(verbs)}. Write "
             f"explain({verbs[0]!r}, message, ...), with the method's arguments."
         )
-    counter = meter.set(None)
+    meter_token = meter.set(None)  # the meter of a handler's batch counts only requests that are sent
     try:
-        # Nothing is written, so handlers don't list the call.
-        call = unwrap(getattr(type(silent_store), verb))(silent_store, *args, **arguments)
-        if iscoroutine(call):
-            call.send(None)  # ends at once, unless a fold's function waits
-            call.close()
+        # Call the method without `noted`: nothing is written, so a handler must not list the call as unsettled.
+        method = unwrap(getattr(type(silent_store), verb))
+        result = method(silent_store, *args, **arguments)
+        if iscoroutine(result):
+            result.send(None)  # raises, unless a fold's function waits
+            result.close()
             raise ConfigurationError("explain can't run a fold function that awaits. Pass a function that doesn't await.")
     except _FirstRequest as request:
         return request.arguments
-    except StopIteration:
+    except StopIteration:  # the coroutine returned without a request
         pass
     finally:
-        meter.reset(counter)
+        meter.reset(meter_token)
     raise ConfigurationError("explain: this call sends no request.")

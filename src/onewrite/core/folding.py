@@ -159,7 +159,8 @@ def assume_refusal(members: Sequence[Member]) -> Refusal:
         return marks.get(slot, ABSENT)
 
     first = members[0]
-    image = Image(False, False, None, look_up, {}, {}, False)  # an unknown entity
+    # Nothing is known of the entity except the marks.
+    image = Image(exists=False, is_gone=False, entity=None, ledger=look_up, steps={}, fields={}, is_null_absent=False)
     return Refusal(Write(first.message, {}, 0.0, first.entry, NO_STEP), image)
 
 
@@ -216,7 +217,9 @@ def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flo
             f"fold: expected a function after the messages, got a {type(cast('object', function)).__name__}. Pass for example lambda "
             f"fresh: {{...}}, which returns the arguments of one write."
         )
-    message_list, call, outcomes = [*messages], _Fold(engine, function), dict[int, Outcome]()
+    message_list = [*messages]
+    call = _Fold(engine, function)
+    outcomes: dict[int, Outcome] = {}
     order = order_messages(message_list)
     first_places: dict[object, int] = {}
     entries = [call.make_entry(message) for message in message_list]
@@ -272,7 +275,8 @@ class _Fold:
 
         Return None if one write of them is too large.
         """
-        refusal, asked_places = assume_refusal(chunk), set[int]()
+        refusal = assume_refusal(chunk)
+        asked_places: set[int] = set()
         for _ in chunk:
             plan = make_plan(chunk, refusal)
             if not plan.moved:

@@ -173,7 +173,7 @@ def try_read(
     """Return the entity's outbox, or why it can't be read. An entity with an unreadable outbox must not block the others."""
     try:
         return (yield from read(entity))
-    except ConfigurationError:
+    except ConfigurationError:  # misuse, which isn't this entity's fault
         raise
     except Exception as error:
         return Broken(entity, error)

@@ -128,7 +128,7 @@ class Backoff:
         self._next = _MIN_WAIT
 
     def pause(self) -> float | None:
-        """Return the seconds to wait before the next attempt, or None if the deadline has passed."""
+        """Return the seconds to wait before the next attempt, or None if the wait would end after the deadline."""
         wait = self._next * (1 + self._chance()) / 2
         if self._clock() + wait > self._end or wait > self._budget:
             return None

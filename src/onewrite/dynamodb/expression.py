@@ -255,6 +255,7 @@ def make_table_error() -> InvalidUpdate:
 
 
 def check_placeholders(placeholders: Iterable[object]) -> None:
+    """Raise if a placeholder, or the first name of a path, isn't a string, or begins like onewrite's own placeholders."""
     for placeholder in placeholders:
         if not isinstance(placeholder, str):
             raise _make_type_error(repr(placeholder), placeholder, "the name of a placeholder or an attribute")

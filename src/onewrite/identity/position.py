@@ -80,12 +80,15 @@ def kinesis_position() -> OneMessage:
         shard, colon, _ = text(record, "its eventID", field(record, "eventID")).rpartition(":")
         if not colon:
             raise refusal(record, "its eventID: expected a shard and a number, such as shardId-000000000000:1.")
-        kinesis, source = part(record, "kinesis"), f"{_arn(record)}/{shard}"
+        kinesis = part(record, "kinesis")
+        source = f"{_arn(record)}/{shard}"
         number = kinesis.get("sequenceNumber")
-        key, sequence = f"{source}:{number}", _sortable(record, number)
+        sequence = _sortable(record, number)
+        key = f"{source}:{number}"
         if "subSequenceNumber" in kinesis:  # deaggregated records share the sequence number of their Kinesis record
             sub_number = _int(record, kinesis, "subSequenceNumber")
-            key, sequence = f"{key}:{sub_number}", f"{sequence}{_sortable(record, str(sub_number))}"
+            key += f":{sub_number}"
+            sequence += _sortable(record, str(sub_number))
         return whole_message(record, key, source=source, sequence=sequence)
 
     return identify

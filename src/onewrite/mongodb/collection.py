@@ -253,7 +253,7 @@ class GuardedCollection(_Store):
         """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
 
         `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
-        `timedelta(0)`. `after` permits a new attempt if an operator knows that the effect didn't happen.
+        `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
         """
         flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
         return self._run(flow, self._target)

@@ -145,7 +145,7 @@ class Draft:
         self.sets: dict[str, Any] = {}
         self.pushes: dict[str, list[Any]] = {}
         self.removes: dict[str, str] = {}
-        self.lowest: dict[str, Any] = {}  # values that are stored only if they're lower than the current ones
+        self.lowest: dict[str, Any] = {}  # values that must not replace an older, lower one
 
     @property
     def stage(self) -> dict[str, Any]:
@@ -153,6 +153,7 @@ class Draft:
         changes: dict[str, Any] = {path: {"$literal": value} for path, value in self.sets.items()}
         for path, marks in self.pushes.items():
             changes[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": marks}]}
+        # Unlike an update operator, a stage can set a field only if it's missing. So it needs no $min.
         for path, value in self.lowest.items():
             changes[path] = {"$ifNull": [f"${path}", {"$literal": value}]}
         return {"$set": changes | dict.fromkeys(self.removes, "$$REMOVE")}

@@ -563,6 +563,7 @@ class InsertAttempt(NamedTuple):
                     raise flows.too_large(self.new_document) from failure
                 raise failure
             yield from flows.wait_for_majority(key, native)
+            # A majority now has the document that refused the insert, so a second read decides. Without a document, `retry` inserts again.
             if image.exists:
                 image = flows.read_image((yield from flows.look(key, native)))
         return Refusal(write, image, failure)
@@ -637,7 +638,10 @@ def is_verdict_open(error: Exception) -> bool:
 
 
 def is_raised_after_write(error: Exception, native: Document) -> bool:
-    """Whether the failure can come from the returned document. The server reports a failed projection after the write, with any code."""
+    """Whether the failure can come from the returned document. The server reports a failed projection after the write, with any code.
+
+    A duplicate key is reported before the write.
+    """
     return (
         isinstance(error, OperationFailure)
         and not isinstance(error, DuplicateKeyError)

@@ -202,7 +202,7 @@ def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) 
 def _decode_readable(values: Mapping[str, bytes], codec: CodecOptions[Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for element in values.values():
-        with suppress(Exception):
+        with suppress(Exception):  # the field is left out
             fields |= _decode([element], codec)
     return fields
 
@@ -290,9 +290,11 @@ def _make_comparable(value: object) -> Hashable:
 
 def _compare_number(value: float | Decimal128) -> Hashable:
     exact = value.to_decimal() if isinstance(value, Decimal128) else value
-    if isinstance(exact, Decimal):
-        return Fraction(exact) if exact.is_finite() else "NaN" if exact.is_nan() else _format_odd(float(exact))
-    return Fraction(exact) if isfinite(exact) else _format_odd(exact)
+    if not isinstance(exact, Decimal):
+        return Fraction(exact) if isfinite(exact) else _format_odd(exact)
+    if exact.is_finite():
+        return Fraction(exact)
+    return "NaN" if exact.is_nan() else _format_odd(float(exact))
 
 
 def _format_odd(value: float) -> str:

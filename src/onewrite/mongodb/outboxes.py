@@ -221,7 +221,7 @@ def _read_id_and_due(document: Any) -> tuple[Any, object]:
         reason: Exception = InvalidBSON("The driver can't encode this _id as stored, so the entity can't be read by it.")
     except Exception as error:
         reason, fields = error, {}
-        with suppress(Exception):
+        with suppress(Exception):  # the document is then named by its bytes
             fields = BSON(document.raw).decode(LENIENT_CODEC)
     return Broken({"_id": fields.get("_id", bytes(document.raw))}, reason), fields.get(OUTBOX.due)
 

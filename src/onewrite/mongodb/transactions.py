@@ -94,7 +94,9 @@ async def atransact(
     if transaction.is_single:
         return await arun(transaction.send_alone(), transaction.store.target)
     new_session = transaction.new_session()
-    async with await new_session if isawaitable(new_session) else new_session as session:  # Motor returns an awaitable
+    if isawaitable(new_session):  # Motor's start_session is asynchronous, and pymongo's isn't
+        new_session = await new_session
+    async with new_session as session:
         return await arun(transaction.in_session(session, deadline), None)
 
 

@@ -299,7 +299,11 @@ def as_mark(image: EntityImage, text: str, before: object) -> int | str:
     sequence = sequence_of(text)
     if isinstance(before, str):
         is_number = isinstance(sequence, int) and sequence >= 0 and is_sortable(before)
-        mark = sortable(cast("int", sequence)) if is_number else text if isinstance(sequence, int) else sequence
+        mark = text
+        if is_number:
+            mark = sortable(cast("int", sequence))
+        elif isinstance(sequence, str):
+            mark = sequence
         if is_sortable(before) != is_sortable(mark) or (
             before.isdigit() and (len(before), True) != (len(mark), mark.isdigit())
         ):

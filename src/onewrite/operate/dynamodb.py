@@ -35,8 +35,10 @@ _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
 
 
 def _raw_spelling(value: Mapping[str, Any]) -> str | None:
-    number = Decimal(value["N"]) if "N" in value else None
-    return value.get("S") if number is None else str(int(number)) if number == int(number) else None
+    if "N" not in value:
+        return value.get("S")
+    number = Decimal(value["N"])
+    return str(int(number)) if number == int(number) else None
 
 
 LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, _raw_spelling, has_token=True, largest=10**38 - 1)

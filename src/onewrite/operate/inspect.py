@@ -81,7 +81,9 @@ def inspect(
 
 
 def _inspect(options: dict[str, Any]) -> int:
-    now, attribute, inquiry = time.time(), options["attribute"], None
+    now = time.time()
+    attribute = options["attribute"]
+    inquiry = None
     if options["message"] is not None:
         inquiry = Inquiry(message_of(options), now, attribute, options["in_sequence"], ledger_of(options["ledger"]))
     document = inspection(entity_of(store_of(options), options["key"]), now, attribute, inquiry)

@@ -13,7 +13,7 @@ from contextlib import nullcontext, redirect_stdout
 from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from onewrite.batch.handler import find_handler
 from onewrite.core.ledgers import Ledger
@@ -135,7 +135,8 @@ def ledger_of(name: str | None) -> Ledger | None:
     if name is None:
         return None
     candidate = find(name, STORE)
-    ledger = candidate if hasattr(candidate, "entry") else _GET_LEDGER(candidate) if hasattr(candidate, "_flows") else None
-    if ledger is None:
-        raise ConfigurationError(f"{name!r}: expected a guarded store or a ledger, got a {type(candidate).__name__}.")
-    return ledger  # type: ignore[no-any-return]  # the module can have any type
+    if hasattr(candidate, "entry"):
+        return cast("Ledger", candidate)
+    if hasattr(candidate, "_flows"):
+        return cast("Ledger", _GET_LEDGER(candidate))
+    raise ConfigurationError(f"{name!r}: expected a guarded store or a ledger, got a {type(candidate).__name__}.")

@@ -35,8 +35,9 @@ _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
 
 
 def _raw_spelling(value: object) -> str | None:
-    is_key = isinstance(value, str | int | bson.ObjectId) and not isinstance(value, bool | bson.Code)
-    return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
+    if isinstance(value, bool | bson.Code) or not isinstance(value, str | int | bson.ObjectId):
+        return None
+    return str(int(value)) if isinstance(value, int) else str(value)
 
 
 LAYOUT = Layout(

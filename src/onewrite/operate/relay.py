@@ -185,8 +185,8 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
 def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
     """Return a module's relay, or a new one for a store."""
     if name is None:
-        for option_name in ("outbox", "to") if publishes and is_named(options) else ("outbox",) if is_named(options) else ():
-            if options[option_name] is None:
+        for option_name in ("outbox", "to") if publishes else ("outbox",):
+            if is_named(options) and options[option_name] is None:
                 raise ConfigurationError(
                     f"Pass --{option_name}, because a store alone doesn't determine it. See onewrite relay --help."
                 )
@@ -209,12 +209,15 @@ def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], option
     pass_on(relay.stop)
     kinds = options["metrics"] or ()
     progress = PassLog([emf() if kind is MetricsKind.EMF else opentelemetry(global_meter()) for kind in kinds])
-    oldest, code = timedelta(seconds=options["older_than"]), 0
+    oldest = timedelta(seconds=options["older_than"])
+    code: int = Exit.DONE
     if options["once"]:
         sweep = relay.sweep(oldest)
         report_pass(sweep, 0, progress.count)
-        is_left = sweep.refused or sweep.broken
-        code = Exit.FAILED if sweep.error or sweep.failed else Exit.FOUND if is_left else Exit.DONE
+        if sweep.error or sweep.failed:
+            code = Exit.FAILED
+        elif sweep.refused or sweep.broken:
+            code = Exit.FOUND
     else:
         relay.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
     progress.sum_up(last=True)

@@ -112,8 +112,10 @@ def _print(oldest: list[OpenStep], count: int, now: float) -> None:
         Console(file=sys.stdout, force_terminal=True).print(_table(lines))
     else:
         tell(_plain_lines(lines))
-    more = count - len(lines)
-    tell(f"{format_count(more, 'more was', 'more were')} begun later.\n" if more else "" if lines else "No step is open.\n")
+    if more := count - len(lines):
+        tell(f"{format_count(more, 'more was', 'more were')} begun later.\n")
+    elif not lines:
+        tell("No step is open.\n")
 
 
 def _plain_lines(lines: list[tuple[str, ...]]) -> Iterator[str]:

@@ -109,7 +109,9 @@ class FollowedPasses(Passes):
 
     def _follow(self, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]) -> Flow[None]:
         """Open the stream, and follow it until the relay is stopped or the server can't resume it."""
-        token, stream, is_open = tokens.load(), cast("Any", None), False
+        token = tokens.load()
+        stream = cast("Any", None)
+        is_open = False  # whether the server has accepted the token
         failure: Exception | None = None
         try:
             stream = yield Do(
@@ -121,6 +123,7 @@ class FollowedPasses(Passes):
             yield from self._listen(stream, change, tokens, sweep_every, report)
         except Exception as error:
             failure = error
+        # Not in a `finally`: a flow that is abandoned, for example by a cancellation, can't yield another step.
         if stream is not None:
             yield Do(stream.close)
         if failure is None:
@@ -135,7 +138,7 @@ class FollowedPasses(Passes):
         if not is_open and not isinstance(failure, OnewriteError):
             try:
                 yield from self._sweep_now(report)  # without a stream, only a sweep finds events
-            except OnewriteError:
+            except OnewriteError:  # misuse, which no retry can cure
                 raise
             except Exception as error:
                 log(WARNING, "Relay: the sweep in place of the change stream failed too. Retrying both: %r", error)

@@ -269,7 +269,7 @@ class Passes:
                 break
             try:
                 item = yield from progress.find()
-            except OnewriteError:
+            except OnewriteError:  # misuse, which isn't a failed search
                 raise
             except Exception as error:
                 item, report.complete, progress.failure = None, False, error
@@ -309,7 +309,7 @@ class Passes:
         events = [lane.event for lane in lanes]
         try:
             refused_ids = _read_refused_ids(events, (yield Do(self._publish, ([*events],))))
-        except ConfigurationError:
+        except ConfigurationError:  # `publish` returned something invalid
             raise
         except Exception as error:
             common_error: Exception | None = error
@@ -440,7 +440,9 @@ class Passes:
     def _waiting(self, older_than: timedelta, most: int) -> Flow[list[Waiting]]:
         """Return the entities whose oldest event has been pending the longest."""
         least, now = read_seconds("older_than", older_than), self._clock()
-        finder, rows, names = self._boxes.finder(None), list[Waiting](), set[Hashable]()
+        finder = self._boxes.finder(None)
+        rows: list[Waiting] = []
+        names: set[Hashable] = set()
         while (box := (yield from finder.next())) is not None:
             if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in names:
                 continue  # the finder can return an entity twice if it is written in the meantime

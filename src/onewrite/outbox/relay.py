@@ -78,7 +78,7 @@ class _RelayFlows(FollowedPasses):
         while not self._is_stopped:
             try:
                 report = yield from act()
-            except OnewriteError:
+            except OnewriteError:  # misuse, which no retry can cure
                 raise
             except Exception as error:
                 report = SweepReport(error=error, complete=False)
@@ -285,7 +285,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
                 report = _make_pass(relay, event, within)
             else:
                 report = thread_runner().run(apass(event, within))
-        except OnewriteError:
+        except OnewriteError:  # misuse, which a sweep can't make up for
             raise
         except Exception as error:
             if "Records" not in event:

@@ -95,11 +95,15 @@ class Journal:
         A message that was never processed is named by its SQS ID only.
         """
         message.is_returned = True
-        ending, receives, limit = "", message.receives, self._queue.max_receives
+        ending = ""
+        receives = message.receives
+        limit = self._queue.max_receives
         if limit is not None and receives >= limit:
             target = printable(self._queue.dead_letter_queue)
             ending = f" This was the last delivery, {receives} of {limit}: the queue moves the message to {target}."
-        level = WARNING if ending or reason in _NOTABLE else INFO if message.failure else DEBUG
+        level = INFO if message.failure else DEBUG
+        if ending or reason in _NOTABLE:
+            level = WARNING
         text = f"{message.failure or format_name(message)}; {reason.value}.{ending}"
         self._log(level, text, message.failure, last_delivery=bool(ending))
 
@@ -184,7 +188,7 @@ def health_pages(
             reason = {} if why is None else {"why": why}
             return status, "application/json", json.dumps({"alive": why is None, **reason, **counts()})
         if path == "/metrics":
-            return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", exposition(journal, counts())
+            return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", format_metrics(journal, counts())
         return HTTPStatus.NOT_FOUND, "text/plain", "The pages are /health and /metrics.\n"
 
     try:
@@ -201,9 +205,9 @@ def health_pages(
             server.shutdown()
 
 
-def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
+def format_metrics(journal: Journal, counts: Mapping[str, int]) -> str:
     """Return the metrics in the text format of Prometheus."""
-    ends = [f'onewrite_messages_total{{outcome="{kind.lower()}"}} {number}' for kind, number in sorted(journal.ends.items())]
+    ends = [f'onewrite_messages_total{{outcome="{name.lower()}"}} {number}' for name, number in sorted(journal.ends.items())]
     lines = ["# TYPE onewrite_messages_total counter", *ends]
     totals = {
         "received_total": journal.receive_count,

@@ -215,7 +215,7 @@ class WorkerState:
         number = self._request_size(now)
         if not number:
             return None
-        request = Receive(number, is_alone=self._is_alone() and not self._receive_requests)
+        request = Receive(number, is_alone=self._has_no_message() and not self._receive_requests)
         self._receive_requests += 1
         self.reserved_messages += number
         return request
@@ -500,7 +500,8 @@ class WorkerState:
         tells = self._settled_messages or self._delete_requests or self._to_give_back or self._is_hiding
         return bool(self.slots.messages or tells)
 
-    def _is_alone(self) -> bool:
+    def _has_no_message(self) -> bool:
+        """Whether no message is ready, in progress, or on its way back to SQS. Deferred messages don't count."""
         return not self.is_busy and not self._lines.ready_messages
 
     def has_nothing_to_do(self, now: float) -> bool:
@@ -509,7 +510,7 @@ class WorkerState:
         An empty response proves nothing while another request is in flight, which might have received all messages.
         """
         is_empty = self._limits.stop_when_empty and self._is_empty and not self.reserved_messages
-        return is_empty and self._is_alone() and self._deferrals.next_due() > now + self._limits.wait
+        return is_empty and self._has_no_message() and self._deferrals.next_due() > now + self._limits.wait
 
     def next_due(self, now: float) -> float:
         """Return the time of the next job, if nothing happens before."""

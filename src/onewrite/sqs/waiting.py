@@ -28,7 +28,6 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
-from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from onewrite.batch.report import Failure
@@ -235,19 +234,22 @@ class Deferrals:
         """Record that a message of the source is settled. Return the deferred messages to retry at once."""
         self.progresses += 1
         if len(self._progress) >= _MAX_SOURCES:
-            self._progress.clear()
+            self._progress.clear()  # a message whose attempt is in progress is then retried after its pause, instead of at once
         self._progress[source] = self.progresses
         messages = [message for message in self._due if message.source == source]
         # A settled message without a sequence can precede every other message. Numbers and strings don't compare.
         following = [
-            ((type(message.sequence).__name__, cast("Any", message.sequence)), message)
+            message
             for message in messages
             if message.sequence is not None
             and (sequence is None or (type(message.sequence) is type(sequence) and cast("Any", message.sequence) > sequence))
         ]
         candidates = [message for message in messages if message.sequence is None]
-        candidates += [min(following, key=itemgetter(0))[1]] if following else []
-        return self._take([message for message in candidates if self._grant_early_try(message)])
+        if following:
+            candidates.append(
+                min(following, key=lambda message: (type(message.sequence).__name__, cast("Any", message.sequence)))
+            )
+        return self._take([*filter(self._grant_early_try, candidates)])
 
     def take_due(self, now: float) -> list[QueueMessage]:
         """Remove and return the messages whose next attempt is due."""

@@ -174,11 +174,12 @@ class Worker:
             name_attempt=partial(secrets.token_hex, 16),
             sleep=self._time.sleep,
         )
+        default_wait = _WAIT_TO_BE_EMPTY if self.stop_when_empty else MAX_WAIT
         limits = Limits(
             slots=self.in_flight,
             timeout=self.timeout,
             grace=_GRACE if self._handler.is_async else 0.0,
-            wait=self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else MAX_WAIT,
+            wait=default_wait if self.wait is None else self.wait,
             stop_when_empty=self.stop_when_empty,
             has_groups=self._handler.has_groups,
             backoff=self.backoff,

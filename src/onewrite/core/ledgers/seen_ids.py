@@ -143,11 +143,13 @@ class MessageIds(_IdLedger):
         """Return the ledger's entry for a write of this message."""
         if type(message) is not Message:
             check_message(message)
-        text, aliases = _format_message(message), tuple[str, ...]()
+        text = _format_message(message)
+        aliases: tuple[str, ...] = ()
         if not message.parts and text != message.id:
-            # Your own handlers store an ID as it is, even if it begins with "@". This ledger writes "@/ID", so it looks for both.
-            alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
-            aliases = tuple([spelling for spelling in alone if spelling != text])
+            # An ID that was stored without a source counts for every source. Your own handlers store it as it is, even if it begins
+            # with "@". This ledger writes "@/ID" then, so it looks for both.
+            without_source = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
+            aliases = tuple([spelling for spelling in without_source if spelling != text])
         own = Remember(_make_plain_sets(self.attribute), text, aliases)
         return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
 

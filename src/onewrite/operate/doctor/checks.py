@@ -323,7 +323,9 @@ def outbox_index(facts: Facts) -> Findings:
 
 def _describe(index: TableIndex) -> str:
     keys = [f"{name} ({kind})" for name, kind in zip(index.keys, index.types, strict=True)]
-    projection = "ALL" if index.included is None else "INCLUDE" if index.included else "KEYS_ONLY"
+    projection = "ALL"
+    if index.included is not None:
+        projection = "INCLUDE" if index.included else "KEYS_ONLY"
     return f"the keys {' and '.join(keys)}, with the projection {projection}"
 
 
@@ -393,7 +395,8 @@ def partial_failures(facts: Facts) -> Findings:
 
 def order(facts: Facts) -> Findings:
     """Check that a ledger that needs order gets messages in order."""
-    queue, kinds = require(facts.queue, "--queue"), list[str]()
+    queue = require(facts.queue, "--queue")
+    kinds: list[str] = []
     for guard in guards(facts):
         kinds.append(guard.kind)
         if queue.fifo:

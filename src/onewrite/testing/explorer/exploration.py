@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.label import STEP, STEPS, is_ours
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Answer, Applied
-from onewrite.testing.explorer.deliverables import Titles
+from onewrite.testing.explorer.deliverables import Titles, read_outcomes
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, NOTE, Remark, list_in_words
 from onewrite.testing.explorer.schedule import Bounds, Fault
@@ -344,9 +344,11 @@ def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
         return f", raises {type(end.error).__name__}"
     if step.repeated_parts:
         return f", fails {_list(part_titles, step.repeated_parts)}"
-    if not isinstance(end.value, Answer) or isinstance(end.value, Applied):
+    returned = [outcome for outcome in read_outcomes(end.value) if isinstance(outcome, Answer)]
+    outcome = next((outcome for outcome in returned if not outcome.settled), end.value)
+    if not isinstance(outcome, Answer) or isinstance(outcome, Applied):
         return ""
-    return f", {type(end.value).__name__.lower()}{'' if end.value.settled else ' (not settled)'}"
+    return f", {type(outcome).__name__.lower()}{'' if outcome.settled else ' (not settled)'}"
 
 
 def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:

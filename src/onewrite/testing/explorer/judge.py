@@ -359,7 +359,7 @@ class Judge:
         """Return the mistake in the present state, or None if it is correct or the schedule can't end here."""
         if not trial.progress.is_legal_end:
             return None
-        end = self._end(trial)
+        end = self._observe_end(trial)
         if end.has_failed:
             return self._finding(f"observe failed with {end.observed}", end.observed)
         if end.observed not in self.expected:
@@ -380,7 +380,7 @@ class Judge:
             failure = trial.settle(self._order)
             if failure is None:
                 return self.check(trial)
-            return self._finding(f"{self._unsettled(trial)}: {failure}. {_OWN_LEASE}", self._end(trial).observed)
+            return self._finding(f"{self._unsettled(trial)}: {failure}. {_OWN_LEASE}", self._observe_end(trial).observed)
         return None
 
     def prepare(self) -> None:
@@ -511,18 +511,33 @@ class Judge:
             failure = trial.settle(order)
             taken_steps = tuple(step.taken_step for step in trial.steps)
             if failure is not None:
-                words = f"{self._unsettled(trial)}: {failure}"
-                return Reference(order, taken_steps, None, trial.position, False, words, tuple(trial.widths))
+                return Reference(
+                    order,
+                    taken_steps,
+                    observed=None,
+                    position=trial.position,
+                    incomplete=False,
+                    failure=f"{self._unsettled(trial)}: {failure}",
+                    widths=tuple(trial.widths),
+                )
             incomplete = leave_out_a_message(step.outcomes for step in trial.steps)
             try:
                 observation = self._observation()
-            except ConfigurationError:
+            except ConfigurationError:  # it says already what is wrong
                 raise
             except Exception as error:
                 raise ConfigurationError(
                     f"observe(store) fails after processing without faults: {error_in_words(error)}."
                 ) from error
-            return Reference(order, taken_steps, observation, trial.position, incomplete, None, tuple(trial.widths))
+            return Reference(
+                order,
+                taken_steps,
+                observed=observation,
+                position=trial.position,
+                incomplete=incomplete,
+                failure=None,
+                widths=tuple(trial.widths),
+            )
         finally:
             trial.abandon()
 
@@ -530,14 +545,14 @@ class Judge:
         names = [name for number, name in enumerate(self.subject.titles.messages) if not trial.progress.is_settled(number)]
         return f"{', '.join(names)} never settled"
 
-    def _end(self, trial: Trial) -> ScheduleEnd:
+    def _observe_end(self, trial: Trial) -> ScheduleEnd:
         """Return the observation at the trial's present state.
 
         While the handler's behavior is recorded, raise `NotRecallableError` if the same state had a different observation before.
         """
         known_end = self._ends.get(trial.state) if self.remembers else None
         if known_end is not None and isinstance(trial, TrialFromMemory):
-            return known_end
+            return known_end  # no handler ran, so there is nothing to compare
         trial.go_here()
         end = self._look()
         if known_end is not None and end != known_end:

@@ -87,7 +87,8 @@ def _prove_after_each_course(subject: Subject, recall: Recall, kinds: Sequence[_
 def _prove_sequences(subject: Subject, recall: Recall, kinds: Sequence[_Course], draw: Random) -> None:
     """Run some sequences of a few courses that the bounds allow."""
     for _ in range(_RANDOM_SEQUENCES):
-        faults, sequence = subject.bounds.faults, list[_Course]()
+        faults = subject.bounds.faults
+        sequence: list[_Course] = []
         for _ in range(_LONGEST):
             sequence.append(draw.choice([course for course in kinds if course.faults <= faults]))
             faults -= sequence[-1].faults

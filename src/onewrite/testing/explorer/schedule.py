@@ -193,7 +193,7 @@ class Progress(NamedTuple):
         parts = tuple(tuple(islice(numbers, parts)) for parts in counts or [1] * len(sources))
         return cls(bounds, bounds.predecessors(sources), parts, (0,) * len(sources))
 
-    def able(self) -> list[Delivery]:
+    def list_able(self) -> list[Delivery]:
         """Return the deliveries that can take the next step, sorted by message."""
         new_deliveries = [
             delivery

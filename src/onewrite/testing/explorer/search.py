@@ -37,7 +37,9 @@ def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
 
     The given schedule must have been run with the handler itself. If it can't be shortened, return it.
     """
-    shorter, trials = schedule, iter(range(_MAX_TRIALS))
+    shorter = schedule
+    trials = iter(range(_MAX_TRIALS))  # shared by all rounds, so it limits their sum
+    # Whatever fails here, for example because the handler behaves differently this time, the found schedule must be reported.
     with suppress(Exception):
         while (found := _simpler_one(judge, shorter, trials)) is not None:
             shorter = found
@@ -186,7 +188,8 @@ class EverySchedule:
         if self._judge.remembers:
             checks += _repeat(self._judge)
             checks += _draw(self._judge, 0, _MIN_DRAWN)
-        right, most = True, self._schedules or (_MAX_RECALLED if self._recalls else _MAX_RUN)
+        right = True
+        most = self._schedules or (_MAX_RECALLED if self._recalls else _MAX_RUN)
         for number in count(1):
             schedule = self._judge.run(self._run, self._start)
             right = right and schedule.finding is None
@@ -235,7 +238,7 @@ class EverySchedule:
 
     def _node(self, trial: Trial) -> _Node:
         """Return a node for the place that the last step reached."""
-        todo = [step for delivery in reversed(trial.able()) for step in reversed(trial.beginnings(delivery))]
+        todo = [step for delivery in reversed(trial.list_able()) for step in reversed(trial.beginnings(delivery))]
         return _Node(trial.progress, todo, trial.fork() if isinstance(trial, TrialFromMemory) else None)
 
     def _go_back(self) -> bool:
@@ -374,7 +377,7 @@ def _run_random(
     def body(trial: Trial) -> JudgedSchedule:
         draw, draw_index = Random(seed), Random(f"{seed}/which")
         finding: WrongEnd | None = None
-        while finding is None and (able := trial.able()):
+        while finding is None and (able := trial.list_able()):
             fault = draw.choice(_FAULTS) if draw.random() < _FAULT_SHARE else Fault.NONE
             delivery = draw.choice(able) if priorities is None else priorities.choose(able)
             company = draw_index.choice(trial.beginnings(delivery)).company

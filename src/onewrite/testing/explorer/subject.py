@@ -405,7 +405,7 @@ class Subject:
         """Make the calls, and return their result or the store's error."""
         try:
             return Reply(self._make(calls))
-        except ConfigurationError:
+        except ConfigurationError:  # the test's own misuse, which isn't a response
             raise
         except UnsupportedByStandIn as error:
             self.refuse(error)

@@ -211,9 +211,9 @@ class Trial:
         if call.has_ended:
             self._subject.machine.transactions.end_all(format_delivery(self._subject.names, delivery))
 
-    def able(self) -> list[Delivery]:
+    def list_able(self) -> list[Delivery]:
         """Return the deliveries that can take the next step, sorted by message."""
-        return self.progress.able()
+        return self.progress.list_able()
 
     @property
     def state(self) -> Hashable:
@@ -527,12 +527,12 @@ class TrialFromMemory(Trial):
         other._open_parts, other._outages = self._open_parts.copy(), self._outages.copy()
         return other
 
-    def able(self) -> list[Delivery]:
+    def list_able(self) -> list[Delivery]:
         """Return the deliveries that can take the next step, one from each group of interchangeable deliveries."""
         histories = self._histories
         able = {
             (delivery.message, histories.get(delivery), self._outages.get(delivery)): delivery
-            for delivery in reversed(self.progress.able())
+            for delivery in reversed(self.progress.list_able())
         }
         return [*reversed(able.values())]
 

@@ -29,6 +29,7 @@ _CREDENTIALS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
+# Names, and beginnings of names such as AWS_ENDPOINT_URL_DYNAMODB.
 _REDIRECTING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL")
 
 
@@ -181,16 +182,16 @@ def _mock_account() -> Generator[_Account, None, None]:
 
 @contextmanager
 def _dummy_account() -> Generator[str, None, None]:
-    """Hide the caller's own account, profile, and endpoints until the block ends."""
+    """Hide the caller's own account, profile, and endpoints until the block ends. Yield the caller's region, or a default."""
     region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or _REGION
     dummies = {"AWS_DEFAULT_REGION": region, "AWS_REGION": region, **_CREDENTIALS}
     redirecting_names = [name for name in os.environ if name.startswith(_REDIRECTING)]
-    before = {name: os.environ.pop(name, None) for name in [*dummies, *redirecting_names]}
+    original_values = {name: os.environ.pop(name, None) for name in [*dummies, *redirecting_names]}
     os.environ.update(dummies)
     try:
         yield region
     finally:
-        for name, value in before.items():
+        for name, value in original_values.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value

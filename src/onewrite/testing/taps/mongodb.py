@@ -634,15 +634,13 @@ class _Database(_Proxy):
     def __getattr__(self, name: str) -> Any:
         if name == "client":
             return self._tap.client_of(self._raw)
-        if name == "command":
-            return self._command
         if name in DATABASE_READS:
             return partial(self._tap.call, self._raw, name)
         return self._tap.attribute(self._raw, name, DATABASE_SILENT)
 
-    def _command(self, *args: Any, **kwargs: Any) -> Any:
+    def command(self, *args: Any, **kwargs: Any) -> Any:
         if not is_about_server(bind("command", args, kwargs)["command"]):
-            return self._tap.attribute(self._raw, "command", DATABASE_SILENT)
+            return self._tap.attribute(self._raw, "command", DATABASE_SILENT)  # raises, because a command isn't silent
         return self._tap.call(self._raw, "command", *args, **kwargs)
 
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
