@@ -3,8 +3,8 @@
 `python -m tests.mutants` changes what decides about a message: the ledgers, what is read in a refusal, how expressions are merged, and
 what a relay clears. The tests of a room are collected once. Each change is tried in a process forked from there, so nothing is
 imported again: the changed code takes the place of the function's own, and the quickest tests come first. What they do not notice is
-tried with the contract on moto and mongomock. What that does not notice either has survived, and is printed. What runs at import alone
-(constants, defaults of arguments, decorators) is not changed, and neither is what only a type checker reads.
+tried with the contract on moto and mongomock, and with wrong calls. What that does not notice either has survived, and is printed. What
+runs at import alone (constants, defaults of arguments, decorators) is not changed, and neither is what only a type checker reads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
     ("testing",): ["testing/explorer/judge.py"],
     ("outbox", "dynamodb", "mongodb"): ["outbox/passes.py", "dynamodb/outboxes.py", "mongodb/outboxes.py"],
 }
-CONTRACT = ("contract", "-k", "moto or mongomock")
+CONTRACT = ("contract", "docs/test_mistakes.py", "-k", "moto or mongomock or test_mistakes")
 LONGEST = 15.0  # seconds of tests for each mutant, after which it has survived
 SPARE = 10.0  # seconds that a test may take longer than it did, on a busy machine, before it counts as one that hangs
 
@@ -340,7 +340,7 @@ def _ends(where: Sequence[str], chosen: Sequence[Mutant], jobs: int) -> dict[Mut
 
 def _tried(where: Sequence[str], chosen: Sequence[Mutant], jobs: int) -> list[str]:
     trial = Trial(chosen, jobs)
-    folders = [str(ROOT / "tests" / each) if (ROOT / "tests" / each).is_dir() else each for each in where]
+    folders = [str(ROOT / "tests" / each) if (ROOT / "tests" / each).exists() else each for each in where]
     pytest.main(["-q", "-s", "-p", "no:cacheprovider", *folders], plugins=[trial])
     return [trial.ends[number] for number in range(len(chosen))]
 

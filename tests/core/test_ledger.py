@@ -95,6 +95,13 @@ def test_invalid_retention_is_refused(retention: Any, said: str) -> None:
         SeenIds(retention)
 
 
+@pytest.mark.parametrize(("id_", "held"), [("a", "a"), ("@a", "@a"), ("@a", "@/@a"), ("@/a", "@/@/a")])
+def test_plain_id_counts_for_every_source(id_: str, held: str) -> None:
+    message = Message(id_, "s")
+    entry = PLAIN.entry(message, NOW)
+    assert isinstance(entry.judge(message, lambda _: frozenset([held])), Duplicate)
+
+
 # --- marks of sources -------------------------------------------------------------------------------------------------
 
 
@@ -109,6 +116,10 @@ def test_text_that_sorts_before_digits_is_no_number(held: str, sequence: str) ->
         LedgerMismatch, match=rf"source 's' can't be compared with the entity's mark {re.escape(repr(held))}"
     ):
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
+
+
+def test_digit_zero_is_a_mark_like_any_other() -> None:
+    assert judged(HighWaterMark().entry(at("1"), NOW), at("1"), "0") is None
 
 
 @pytest.mark.parametrize("held", ["9", "order-7", ""])

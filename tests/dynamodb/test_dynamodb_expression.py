@@ -16,6 +16,12 @@ def test_an_update_begins_with_a_clause(text: str) -> None:
         read_update(text)
 
 
+@pytest.mark.parametrize("text", ["SET", "SET a=:a REMOVE "])
+def test_empty_clause_is_refused(text: str) -> None:
+    with pytest.raises(InvalidUpdate, match=r"has an empty (SET|REMOVE) clause\. Remove it"):
+        read_update(text)
+
+
 @pytest.mark.parametrize("clause", ["SET a=:a", "REMOVE a", "ADD a :a", "DELETE a :a"])
 def test_two_clauses_of_a_kind_are_refused(clause: str) -> None:
     with pytest.raises(InvalidUpdate, match=f"has two {clause.split(maxsplit=1)[0]} clauses"):

@@ -11,6 +11,7 @@ import pytest
 from boto3.dynamodb.types import Binary, TypeSerializer
 
 from onewrite import InvalidUpdate
+from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.values import Members, plain_values, sendable, typed_values
 
 VALUES: list[Any] = ["é", 0, 10**38 - 1, 1 - 10**38, Decimal("1.5"), True, False, None, b"x", Binary(b"x")]
@@ -90,3 +91,15 @@ def test_plain_map_that_resembles_a_typed_value_is_plain(value: Any) -> None:
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_typed_values_are_returned_plain(value: Any) -> None:
     assert plain_values(typed_values({"a": value})) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(b"x", Binary(b"x")), (bytearray(b"x"), b"x"), (1, Decimal("1.0")), (0, Decimal("-0"))]
+)
+def test_equal_keys_identify_one_item(one: Any, other: Any) -> None:
+    assert canonical({"id": one}) == canonical({"id": other})
+
+
+@pytest.mark.parametrize(("one", "other"), [(b"x", Binary(b"y")), (b"x", "x"), (1, "1"), (1, Decimal("1.1")), (1, True)])
+def test_different_keys_identify_different_items(one: Any, other: Any) -> None:
+    assert canonical({"id": one}) != canonical({"id": other})

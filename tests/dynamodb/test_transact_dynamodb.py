@@ -209,11 +209,12 @@ def test_invalid_request_is_checked_item_by_item(text: str) -> None:
 
 
 def test_too_many_writes_and_too_many_bytes_are_refused() -> None:
-    client = Client()
+    client = Client(DONE)
     table = guarded(client)
     many = [table.recording(Key={"id": str(n)}) for n in range(101)]
     with pytest.raises(InvalidUpdate, match="101 writes"):
         sent(client, many)
+    sent(client, many[:100])
     large = [table.putting(Item={"id": str(n), "text": "x" * 390_000}) for n in range(11)]
     with pytest.raises(InvalidUpdate, match="bytes"):
         sent(client, large)

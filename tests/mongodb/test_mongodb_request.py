@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bson import DBRef
+from bson import Code, DBRef, Decimal128, Int64, Regex
 from pymongo.collation import Collation
 
 from onewrite import ConfigurationError, HighWaterMark, InvalidMessage, InvalidUpdate, Message, MessageIds, SeenIds
@@ -17,6 +17,7 @@ from onewrite.mongodb.dialect import GuardedUpdate, build_insert
 from onewrite.mongodb.dialect import build_update as guard_request
 from onewrite.mongodb.expression import check_update, read_entity_key
 from onewrite.mongodb.indexes import check_id_index, check_indexes
+from onewrite.mongodb.layout import canonical
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -163,3 +164,44 @@ def test_fields_identify_an_entity_only_with_a_unique_index(indexes: Any, fields
         return
     with pytest.raises(ConfigurationError, match=r"key=\(.*there is no unique index"):
         check_indexes({**BY_ID, **indexes}, fields, text=False)
+
+
+def test_variable_that_replaces_the_document_is_refused() -> None:
+    with pytest.raises(InvalidUpdate, match=r"let=.*would replace the document"):
+        guard_request(write_of(SeenIds()), QUERY, {"$set": {"a": 1}}, {"let": {"CURRENT": {}}})
+
+
+@pytest.mark.parametrize("path", ["lines.0.id", "lines.$[each].id", "lines.id.part", "lines"])
+def test_update_cannot_change_a_field_of_the_key(path: str) -> None:
+    with pytest.raises(InvalidUpdate, match=r"identifies the entity according to key="):
+        check_update(SeenIds().terms, ("lines.id",), {"$set": {path: 1}})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Regex("a", 0), Regex("b", 0)),
+        (Regex("a", 0), Regex("a", 2)),
+        (Code("f", {"a": 1}), Code("f", {"a": 2})),
+        (Code("f", {"a": 1}), Code("f")),
+        (Decimal128("Infinity"), Decimal128("-Infinity")),
+        (Decimal128("NaN"), Decimal128("Infinity")),
+    ],
+)
+def test_different_values_identify_different_entities(one: Any, other: Any) -> None:
+    assert canonical({"a": one}) == canonical({"a": copy.deepcopy(one)})
+    assert canonical({"a": one}) != canonical({"a": other})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0),
+        (Int64(1), Decimal128("1.0")),
+        (Decimal128("NaN"), float("nan")),
+        (Decimal128("sNaN"), float("nan")),
+        (0, -0.0),
+    ],
+)
+def test_equal_numbers_identify_one_entity(one: Any, other: Any) -> None:
+    assert canonical({"a": one}) == canonical({"a": other})

@@ -47,6 +47,12 @@ def test_scan_continues_page_by_page() -> None:
     assert _last(finder.next(), None) is None
 
 
+@pytest.mark.parametrize(("filter", "key"), [({"id": "o"}, {"id": "o"}), (None, None), (None, {}), (None, "o")])
+def test_entity_of_a_table_is_named_by_its_key(filter: Any, key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="Pass Key="):
+        ITEMS.entity(filter, key)
+
+
 def test_stale_index_entry_is_skipped() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
     finding: Any = finder.next()
