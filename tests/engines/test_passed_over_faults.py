@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.retries.standard import ExponentialBackoff
 from pymongo import MongoClient, common
 from pymongo.errors import AutoReconnect
 
-from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, SeenIds
+from onewrite import Applied, Duplicate, EntityTooLarge, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.size import MAX_ITEM_BYTES
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers.engines import dynamo_client
+from onewrite.testing.servers.engines import Dynoxide, dynamo_client
 from tests.contract.endpoints import TABLE
 from tests.contract.stores import DynamoShop, MongoShop, Place, Shop
 from tests.support.mongo_proxy import MongoProxy
@@ -97,3 +98,19 @@ def test_mark_moves_despite_fault_or_crash(
     assert proxy.planned_count == 0
     assert type(verb(new, "o")) is Duplicate
     assert [type(new.add(message, "o")) for message in (M2, M3, M4)] == [Duplicate, Applied, Applied]
+
+
+def test_message_stays_unsettled_if_its_mark_does_not_fit(dynoxide: Dynoxide) -> None:
+    name, key = next(_places), {"orderId": "o"}
+    table = dynoxide.resource().create_table(**{**TABLE, "TableName": name})
+    add: dict[str, Any] = {"Key": key, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+    assert type(GuardedTable(table, OLD).update_item(M1, **add)) is Applied
+    for size in itertools.count(MAX_ITEM_BYTES - 60, -1):  # until it fits, and the mark doesn't
+        with suppress(ClientError):
+            table.update_item(
+                Key=key, UpdateExpression="SET filler = :filler", ExpressionAttributeValues={":filler": "x" * size}
+            )
+            break
+    with pytest.raises(EntityTooLarge):
+        GuardedTable(table, NEW).update_item(M1, **add)
+    table.meta.client.close()
