@@ -648,7 +648,8 @@ def test_messages_of_two_sources_can_have_one_id() -> None:
         store = GuardedCollection(collection, SeenIds())
         return lambda message: store.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True)
 
-    assert explored(build_handler, [Message("1", source="ann"), Message("1", source="bob")]).ok
+    for messages in ([Message("1", source="ann"), Message("1", source="bob")], [Message("1"), Message("1", source="bob")]):
+        assert explored(build_handler, messages).ok
 
 
 def test_refusal_of_an_early_message_is_reported() -> None:

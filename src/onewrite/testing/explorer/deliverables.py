@@ -146,9 +146,8 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Return the messages as deliverables. A message's name is its ID, or its number if it doesn't have an ID."""
     if not messages:
         raise ConfigurationError("messages=[]: expected at least one message.")
-    deliverables = tuple(
-        _name_by_source([_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)])
-    )
+    named_by_id = [_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)]
+    deliverables = tuple(_name_by_source(named_by_id))
     for place, message in enumerate(messages):
         _check_copies(message, f"messages[{place}]")
     ids = [name for deliverable in deliverables for name in dict.fromkeys(deliverable.ids)]
@@ -163,13 +162,11 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
 
 def _name_by_source(deliverables: Sequence[Deliverable]) -> Iterator[Deliverable]:
     """Yield the deliverables. Messages of different sources can have the same ID, so the source becomes a part of their names."""
-    sources: dict[str, list[object]] = {}
-    for deliverable in deliverables:
-        sources.setdefault(deliverable.name, []).append(getattr(deliverable.message, "source", None))
-    for deliverable in deliverables:
-        of_name = sources[deliverable.name]
-        if isinstance(deliverable, PlainMessage) and len(of_name) == len({*of_name}) > 1:
-            yield replace(deliverable, name=f"{deliverable.name} of {deliverable.message.source or 'no source'}")
+    sources = [getattr(deliverable.message, "source", "") for deliverable in deliverables]
+    for deliverable, source in zip(deliverables, sources, strict=True):
+        same_name = [other for each, other in zip(deliverables, sources, strict=True) if each.name == deliverable.name]
+        if isinstance(deliverable, PlainMessage) and len(same_name) > 1 and same_name.count(source) == 1:
+            yield replace(deliverable, name=f"{deliverable.name} of {source or 'no source'}")
         else:
             yield deliverable
 

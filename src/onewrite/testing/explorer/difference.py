@@ -166,9 +166,8 @@ def _leaves(value: object) -> Iterator[object]:
 def is_time(value: object, near: float = _NEAR) -> bool:
     """Whether this is the present time in a common format."""
     now = time.time()
-    with suppress(
-        ValueError, ArithmeticError
-    ):  # the value resembles a time or a number but isn't valid, such as February 30
+    # A value can resemble a time or a number without being valid, such as February 30.
+    with suppress(ValueError, ArithmeticError):
         match value:
             case dt.datetime():
                 return abs(value.replace(tzinfo=value.tzinfo or dt.UTC).timestamp() - now) < near

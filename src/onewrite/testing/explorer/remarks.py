@@ -141,24 +141,13 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
             )
             yield Remark("unapplied", text)
     # A message can have no effect if it comes before another message. In another order, each message then has an effect.
-    all_results = (results, *others)
-    best_results = next((part_results for part_results in all_results if all(map(_acts, part_results.values()))), results)
-    seen_parts = {part for part_results in all_results for part, result in part_results.items() if result.is_seen}
-    complete_ends = [order_result.end for order_result in in_each_order if all(map(_acts, order_result.results.values()))]
+    complete = [order_result for order_result in in_each_order if all(map(_acts, order_result.results.values()))]
+    best_results = complete[0].results if complete else results
+    seen_parts = {part for order_result in in_each_order for part, result in order_result.results.items() if result.is_seen}
     for part in given_order:
-        ends = [order_result.end for order_result in in_each_order if order_result.results[part].has_changed]
-        # An upsert that came before a creation might have written everything that the creation would have written.
-        losses = (
-            order_result.results
-            for order_result in in_each_order
-            if (
-                order_result.results[part].is_lost
-                and not (order_result.results[part].is_forestalled and order_result.end in ends)
-            )
-            # If the later message wins, all orders have the same end.
-            or (order_result.results[part].is_ignored and complete_ends and order_result.end not in complete_ends)
-        )
-        yield from islice((_on_early(subject, part, part_results) for part_results in losses if ends), 1)
+        changing = [order_result for order_result in in_each_order if order_result.results[part].has_changed]
+        losses = (order_result for order_result in in_each_order if _is_loss(part, order_result, changing, complete))
+        yield from islice((_on_early(subject, part, loss.results) for loss in losses if changing), 1)
     for place, part in enumerate(given_order):
         if not _acts(best_results[part]) and not _has_effect_elsewhere(part, first, in_each_order):
             yield Remark("idle", _on_idle(subject, part, given_order[:place], best_results[part]))
@@ -206,6 +195,17 @@ def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
                 yield Remark("returns", text)
 
 
+def _is_loss(
+    part: int, order_result: _OrderResult, changing: Sequence[_OrderResult], complete: Sequence[_OrderResult]
+) -> bool:
+    """Whether the part has no effect in this order, and never will. It has one in the orders of `changing`; in those of `complete`, all parts act."""
+    result, end = order_result.results[part], order_result.end
+    if result.is_lost and not (result.is_forestalled and end in [other.end for other in changing]):
+        return True  # a creation that an upsert forestalled isn't lost if the upsert has written everything that it would have written
+    # If the later message wins, all orders have the same end.
+    return result.is_ignored and bool(complete) and end not in [other.end for other in complete]
+
+
 def _acts(result: _PartResult) -> bool:
     return result.has_changed or result.says_why
 
@@ -236,10 +236,8 @@ def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
         )
     else:
         position = f"before {later}" if later else f"after {earlier}"
-        text = (
-            f"{_name(subject, part)} {'finds nothing and ' * results[part].finds_nothing}does nothing if it comes {position}, and is never "
-            "redelivered. If that loses its effect, raise, or return the Missing of a guarded write: both cause a redelivery."
-        )
+        does = "finds nothing and does nothing" if results[part].finds_nothing else "does nothing"
+        text = f"{_name(subject, part)} {does} if it comes {position}, and is never redelivered. If that loses its effect, raise, or return the Missing of a guarded write: both cause a redelivery."
     return Remark("early", text)
 
 
