@@ -335,6 +335,7 @@ LONG = 1234567890123456789
         (LONG, Decimal128(str(LONG))),
         (0, -0.0),
         (float("nan"), Decimal128("NaN")),
+        (float("inf"), Decimal128("Infinity")),
         ({"a": 1, "b": {"c": 2}}, {"a": 1.0, "b": {"c": Int64(2)}}),
         ({"ref": DBRef("shops", 1)}, {"ref": {"$ref": "shops", "$id": 1}}),
         (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=999, tzinfo=UTC)),
@@ -348,7 +349,18 @@ def test_ids_that_mongodb_treats_as_equal_are_one_entity(equal: tuple[object, ..
     keys = [key_of_id(value) for value in equal]
     assert keys[0] is not None
     assert keys == keys[:1] * len(keys)
-    others: list[object] = [2, "1", {"b": {"c": 2}, "a": 1}, [1], b"1", float(LONG), True, ObjectId(b"other bytes.")]
+    others: list[object] = [
+        2,
+        "1",
+        "NaN",
+        "inf",
+        {"b": {"c": 2}, "a": 1},
+        [1],
+        b"1",
+        float(LONG),
+        True,
+        ObjectId(b"other bytes."),
+    ]
     assert not any(key_of_id(other) == keys[0] for other in others)
 
 

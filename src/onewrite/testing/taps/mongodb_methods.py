@@ -223,6 +223,8 @@ def document_key(value: object) -> Hashable:
 
     form: Any = canonical({"_id": value})
     match form:
+        case ((_, ("number", str())),):  # NaN or an infinite number, whose readable form is that of a text
+            return cast("Hashable", form)
         case ((_, ("text" | "number" | "ObjectId", readable)),):
             return cast("Hashable", readable)
         case _:
