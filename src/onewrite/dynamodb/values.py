@@ -161,7 +161,7 @@ def readable_values(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if values is None:
         return None
     try:
-        return {name: _deserialize(value) for name, value in values.items()}
+        return plain_values(values)
     except Exception:  # boto3 can raise any error for a type that it doesn't know
         readable = Unreadable()
         for name, value in values.items():

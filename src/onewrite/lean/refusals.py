@@ -91,11 +91,12 @@ def is_plain(url: str) -> bool:
 
 def find_event_handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the event handlers of a lean request, except those of every botocore client."""
+    known_handlers = _KNOWN_HANDLERS | service.event_handlers
     for operation in service.methods:
         for event in _EVENTS:
             name = f"{event}.{service.name}.{operation}"
             for handler in read_event_handlers(client, name):
-                is_known = (event, describe_function(handler)) in _KNOWN_HANDLERS | service.event_handlers
+                is_known = (event, describe_function(handler)) in known_handlers
                 if not is_known and not _is_built_in(name, handler):
                     yield name, handler
 

@@ -94,9 +94,8 @@ def steps(
                     elif step.since <= begun_by:
                         count += 1
                         oldest.append(OpenStep(image.name, step))
-            oldest = sorted(oldest, key=lambda found: found.step.since)[
-                :_MAX_LISTED
-            ]  # all of them might not fit into memory
+            # All of them might not fit into memory.
+            oldest = sorted(oldest, key=lambda found: found.step.since)[:_MAX_LISTED]
         if as_json:
             tell_json({"open": count, "damaged": damaged_count, "steps": [found.details() for found in oldest]})
         else:
