@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -678,3 +679,11 @@ def test_older_message_without_effect_is_no_early_message() -> None:
         kinds(explored(build_handler, world=lambda: filled(version=0), observe=lambda customers: customers.find_one(C1)))
         == []
     )
+
+
+def test_message_of_another_kind_can_share_an_id() -> None:
+    def build_handler(customers: Any) -> Callable[[Any], object]:
+        return lambda message: customers.update_one(C1, {"$set": {f"by {type(message).__name__}": 1}}, upsert=True)
+
+    messages = [SimpleNamespace(id="1"), Message("1", source="bob")]
+    assert explored(build_handler, messages, observe=lambda customers: len(customers.find_one(C1) or {})).ok
