@@ -73,8 +73,8 @@ def _read_kinesis_record(record: Any) -> Any:
     if not isinstance(record, dict) or "kinesis" in record:
         return cast("object", record)
     fields = cast("dict[str, Any]", record)
-    of_lambda = {name: value for name, value in fields.items() if name.startswith(("event", "aws", "invoke"))}
-    return {**of_lambda, "kinesis": {name: value for name, value in fields.items() if name not in of_lambda}}
+    added_by_lambda = {name: value for name, value in fields.items() if name.startswith(("event", "aws", "invoke"))}
+    return {**added_by_lambda, "kinesis": {name: value for name, value in fields.items() if name not in added_by_lambda}}
 
 
 def _read_queue(event: _Event) -> _InLanes:
@@ -160,8 +160,11 @@ def _make_body_time_reader(*path: str) -> Any:
     def sent_at(record: Any) -> float:
         body = field_at(record, "body")
         content = json.loads(body) if isinstance(body, str) else body
+        time = field_at(content, *path)
         try:
-            return datetime.fromisoformat(_text(field_at(content, *path))).timestamp()
+            # A model of Powertools has parsed the time.
+            moment = time if isinstance(time, datetime) else datetime.fromisoformat(_text(time))
+            return moment.timestamp()
         except (ValueError, OverflowError):
             return math.nan
 
