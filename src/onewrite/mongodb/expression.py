@@ -59,8 +59,7 @@ def asks_more(query: Document, entity: Document) -> bool:
 def check_filter(terms: Terms, query: object) -> None:
     if not isinstance(query, Mapping):
         raise InvalidUpdate(
-            f"The filter is a {type(query).__name__}: expected a dict that identifies one entity, for example {{'_id': "
-            "...}}."
+            f"The filter is a {type(query).__name__}: expected a dict that identifies one entity, for example {{'_id': ...}}."
         )
     for path in _list_queried_paths(cast("Document", query)):
         check_path(terms, path)
@@ -267,14 +266,14 @@ def check_projection(terms: Terms, projection: object) -> None:
     """Raise if a projection names onewrite's fields, or computes a value from them, which couldn't be removed from the result."""
     for path, value in _read_projection(projection).items():
         check_path(terms, path)
-        _check_value(terms, value)
+        _check_projected_value(terms, value)
 
 
-def _check_value(terms: Terms, value: object) -> None:
+def _check_projected_value(terms: Terms, value: object) -> None:
     names = _list_names(value)
     if names and not _has_operators(value):  # a nested projection, such as {"a": {"b": 1}}
         for member in cast("Document", value).values():
-            _check_value(terms, member)
+            _check_projected_value(terms, member)
     elif "$elemMatch" not in names:  # $elemMatch returns the field itself
         for path in list_read_paths(value):
             check_path(terms, path)
