@@ -188,14 +188,12 @@ def _check_text(name: str, value: object) -> None:
             f"Message.{name}: expected a str, got a {type(value).__name__}. Read it as text. If you convert it with str(), check for None "
             "first: str(None) is 'None', one text for every message that lacks the field."
         )
-    length = len(value)
-    if not value.isascii():
-        try:
-            length = len(value.encode())
-        except UnicodeEncodeError as error:
-            raise InvalidMessage(
-                f"Message.{name} contains a lone surrogate, which no database can store. Decode the delivery with the correct charset."
-            ) from error
+    try:
+        length = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(
+            f"Message.{name} contains a lone surrogate, which no database can store. Decode the delivery with the correct charset."
+        ) from error
     if length > Message.max_text_bytes:
         raise InvalidMessage(
             f"Message.{name} must have at most {Message.max_text_bytes} bytes, got {length}. A ledger can keep it in the entity. "

@@ -43,7 +43,7 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
     """Return the places of the messages in the order of their effects: within a source, the order of their sequences."""
     for message in messages:
         if not isinstance(cast("object", message), Message):
-            kind = type(cast("object", message)).__name__
+            kind = type(message).__name__
             raise InvalidMessage(f"fold: expected a list of messages, but one is a {kind}. Convert it to a Message.")
     return by_sequence(messages)
 

@@ -211,10 +211,6 @@ class Transaction(ABC, Generic[P, W, R]):
                 actions.append(self.action(None, attempt, creates=True, missing_ok=False, steps={}))
         for place, participant in enumerate(self.participants):
             store, step = participant.store, self.steps.get(place, NO_STEP)
-            if not store.has_ledger and participant.method == "recording":
-                raise InvalidUpdate(
-                    "A store without a ledger can't record a message. Use updating(...) instead, or omit this participant."
-                )
             entry = None if store.has_ledger else UNGUARDED
             write = new_write(
                 store, self.message, participant.entity, step, emit=participant.emit, entry=entry, name=name, place=place
@@ -309,6 +305,10 @@ def _check_stores(participants: Sequence[PreparedWrite[Any]], inbox: Inbox | Non
             raise ConfigurationError(
                 "A participant without a ledger needs inbox=Inbox(...). Otherwise, a redelivery couldn't be distinguished from a new "
                 "message."
+            )
+        if not participant.store.has_ledger and participant.method == "recording":
+            raise InvalidUpdate(
+                "A store without a ledger can't record a message. Use updating(...) instead, or omit this participant."
             )
 
 

@@ -31,7 +31,7 @@ _MAX_NAMES = 500
 def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
     native, missing_ok = split_missing_ok(arguments)
     native = flows.keep(native)
-    _check(native)
+    _check_arguments(native)
     name, key = flows.name_call(), flows.read_key(native)
     tombstones = require_tombstones(flows.tombstones)
     write = new_write(flows, message, key, NoStepAtAll(), emit=emit, name=name)
@@ -59,14 +59,14 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
             return Applied(write.message, verdict.entity, retried=True), settled.refusal.image.fields
         return (yield from conclude(settled)), settled.refusal.image.fields
     landed, burial = cast("Landed", verdict), cast("Burial", write.burial)
-    rest = {
+    attributes = {
         **flows.plain_item(dict(landed.response.get("Attributes", {}))),
         TOMBSTONE: burial.tombstone.as_fields(),
     }
     if write.emission is not None and write.emission.events:
-        rest |= {OUTBOX.label: write.emission.label, OUTBOX.events: [*write.emission.events]}
-    rest.pop(burial.tombstone.ttl, None)
-    return Applied(write.message, landed.entity, response=landed.response), rest
+        attributes |= {OUTBOX.label: write.emission.label, OUTBOX.events: [*write.emission.events]}
+    attributes.pop(burial.tombstone.ttl, None)
+    return Applied(write.message, landed.entity, response=landed.response), attributes
 
 
 def _read_caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:
@@ -110,7 +110,7 @@ def _change(flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: l
     yield from try_send(Call("update_item", (), request))
 
 
-def _check(native: Mapping[str, Any]) -> None:
+def _check_arguments(native: Mapping[str, Any]) -> None:
     for name in ("UpdateExpression", "Item"):
         if name in native:
             raise InvalidUpdate(f"delete_item doesn't accept {name}, because it removes the whole item. Omit it.")

@@ -39,12 +39,11 @@ from onewrite.dynamodb.expression import (
     read_update,
 )
 from onewrite.dynamodb.layout import locate_slot, locate_step
-from onewrite.dynamodb.values import Convert, Members, sendable
+from onewrite.dynamodb.values import MAX_NUMBER, MIN_NUMBER, Convert, Members, sendable
 from onewrite.errors import InvalidMessage, InvalidUpdate
 
 # A name of this form doesn't need a placeholder, because no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
-_MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # DynamoDB numbers have 38 digits
 _MAX_REPEATED = 6  # the longest name, in characters, that a write of several messages repeats without a placeholder
 _MAX_PLANS = 1024  # enough for every call in the caller's source code, at each position of a ledger's ring
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
@@ -386,14 +385,15 @@ def add_step(write: Write, draft: Draft) -> None:
 
 
 def _add_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
+    """Require that the item has only the unsent steps, each as it was read. Remove them."""
     if not step.unsent:
         draft.ask(f"attribute_not_exists({STEPS})")
         return
     draft.ask(f"{STEPS}={draft.constant(Members([bytes.fromhex(step_hash) for step_hash, _ in step.unsent]))}")
     for step_hash, stored_step in step.unsent:
-        name = draft.name(locate_step(bytes.fromhex(step_hash)))
-        draft.ask(f"{name}={draft.constant(stored_step)}")
-        draft.removes.append(name)
+        attribute = locate_step(bytes.fromhex(step_hash))
+        draft.ask(f"{draft.name(attribute)}={draft.constant(stored_step)}")
+        draft.remove(attribute)
     draft.remove(STEPS)
 
 
@@ -562,7 +562,7 @@ def check_earlier_marks(entry: Entry) -> None:
 
 def _check_number(mark: int | str | None) -> Any:
     """Return the mark. Raise if DynamoDB can't store it."""
-    if type(mark) is int and not _MIN_NUMBER < mark < _MAX_NUMBER:
+    if type(mark) is int and not MIN_NUMBER <= mark <= MAX_NUMBER:
         raise InvalidMessage(
             f"Sequence {mark} has more than 38 digits, the limit of a DynamoDB number. Pass onewrite.sortable(n)."
         )

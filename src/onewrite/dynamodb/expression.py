@@ -94,8 +94,12 @@ def read_condition(text: str) -> Condition:
 def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> str:
     """Return the update expression with the caller's part of each clause before onewrite's."""
     user_clauses = dict(user_update.clauses) if user_update else {}
-    parts = ((clause, [part for part in (user_clauses.get(clause), our_clauses.get(clause)) if part]) for clause in CLAUSES)
-    return " ".join(f"{clause} {', '.join(members)}" for clause, members in parts if members)
+    merged_clauses: list[str] = []
+    for clause in CLAUSES:
+        members = [text for text in (user_clauses.get(clause), our_clauses.get(clause)) if text]
+        if members:
+            merged_clauses.append(f"{clause} {', '.join(members)}")
+    return " ".join(merged_clauses)
 
 
 def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:

@@ -23,7 +23,8 @@ from onewrite.outcome import Entity
 def locate_slot(slot: Slot) -> str:
     """Return the name of the attribute that contains a slot.
 
-    The name of a ring ends with "r". For a set of the ring, the set's own name replaces that letter.
+    The name of a group of marks ends with "@", and the source follows: ow_@order-7. The name of a ring ends with "r". For a set of the
+    ring, the set's own name replaces that letter: ow_36h_r and r0 become ow_36h_r0.
     """
     if not slot.key:
         return slot.group

@@ -12,7 +12,7 @@ from onewrite.core.explaining import SilentClient, first_request, with_attribute
 from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
 from onewrite.core.ledgers import Ledger
-from onewrite.core.pipeline import look_up
+from onewrite.core.pipeline import read_outcome
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
 from onewrite.core.targets import check_deletes, check_table, make_arguments_optional
@@ -246,7 +246,7 @@ class GuardedTable(_Store):
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
-        return self._run(look_up(self._flows, message, self._in(native)), self._target)
+        return self._run(read_outcome(self._flows, message, self._in(native)), self._target)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""

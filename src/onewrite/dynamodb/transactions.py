@@ -147,7 +147,7 @@ def prepare(flows: Flows, method: str, native: Mapping[str, Any], emit: Emit) ->
     native, missing_ok = split_missing_ok(native)
     check_prepared(method, native, _ARGUMENTS[method], _REASONS)
     for name in ("Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"):
-        read_mapping(native, name)
+        read_mapping(native, name)  # raises if the argument isn't a mapping
     return Prepared(flows, method, copy_value(native), copy_events(emit), missing_ok)
 
 

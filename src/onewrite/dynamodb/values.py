@@ -31,7 +31,8 @@ class _ExactNumbers(TypeDeserializer):
 _DIGITS, _EXACT = 38, Context(prec=200)  # the most digits of a number, and more than its written-out string can have
 _serialize = TypeSerializer().serialize
 _deserialize = _ExactNumbers().deserialize
-_MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # boto3 raises for numbers with more digits than DynamoDB stores
+# Integers of 38 digits. DynamoDB stores no more, and boto3 raises for others.
+MIN_NUMBER, MAX_NUMBER = -(10**38) + 1, 10**38 - 1
 
 
 class Members(AbstractSet[Any]):
@@ -94,7 +95,7 @@ def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]  # of any value
         if kind is str:
             result[name] = {"S": value}
-        elif kind is int and _MIN_NUMBER < value < _MAX_NUMBER:
+        elif kind is int and MIN_NUMBER <= value <= MAX_NUMBER:
             result[name] = {"N": str(value)}
         elif kind is bytes:
             result[name] = {"B": value}
@@ -129,7 +130,7 @@ def _make_typed_member(name: str, value: Any) -> dict[str, Any]:
     kind = cast("type[object]", type(value))
     if kind is str:
         return {"S": value}
-    if kind is int and _MIN_NUMBER < value < _MAX_NUMBER:
+    if kind is int and MIN_NUMBER <= value <= MAX_NUMBER:
         return {"N": str(value)}
     if kind is dict:
         return {"M": {inner: _make_typed_member(name, member) for inner, member in value.items()}}

@@ -223,8 +223,9 @@ class Passes:
             if not left:
                 return None
             box = yield from try_read(self._boxes.read, left.popleft())
-            waits = isinstance(box, Box) and (not box.events or box.is_postponed(now))
-            return Search.CONTINUES if waits else box
+            if isinstance(box, Box) and (not box.events or box.is_postponed(now)):
+                return Search.CONTINUES
+            return box
 
         report = yield from self._pass(find, within)
         report.complete = False

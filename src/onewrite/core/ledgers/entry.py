@@ -65,10 +65,9 @@ class Remember(NamedTuple):
         return self.sets.dead
 
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
-        is_held = False
-        for slot in self.sets.live:
-            marks = _read_marks(lookup(slot), self.sets.kind)
-            is_held = is_held or self.mark in marks or not marks.isdisjoint(self.aliases)
+        # All sets are read, even if the first one holds the mark, because `_read_marks` raises for a value that isn't a set of marks.
+        live_sets = [_read_marks(lookup(slot), self.sets.kind) for slot in self.sets.live]
+        is_held = any(self.mark in marks or not marks.isdisjoint(self.aliases) for marks in live_sets)
         return Duplicate(message, entity) if is_held else None
 
     def is_shown_by(self, lookup: Lookup) -> bool:
