@@ -91,8 +91,8 @@ def emf_writer(
     def put(metrics: Mapping[str, tuple[float, str]]) -> None:
         units = [{"Name": metric, "Unit": unit} for metric, (_, unit) in metrics.items()]
         directive = {"Namespace": namespace, "Dimensions": [[*dimension]], "Metrics": units}
-        about = {"Timestamp": int(clock() * 1000), "CloudWatchMetrics": [directive]}
-        line = {"_aws": about, **dimension, **{metric: value for metric, (value, _) in metrics.items()}}
+        metadata = {"Timestamp": int(clock() * 1000), "CloudWatchMetrics": [directive]}
+        line = {"_aws": metadata, **dimension, **{metric: value for metric, (value, _) in metrics.items()}}
         write(json.dumps(line, separators=(",", ":")))
 
     return put

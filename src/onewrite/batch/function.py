@@ -137,8 +137,8 @@ def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tupl
         raise WrongReturn(f"The function returned {len(answers)} outcomes for {len(messages)} messages. {_GROUP_REMEDY}.")
     all_messages = {(message.source, message.id) for message in messages}
     for message, answer in zip(messages, answers, strict=True):
-        about = answer.message.source, answer.message.id
-        if about != (message.source, message.id) and about in all_messages:
+        answered = answer.message.source, answer.message.id
+        if answered != (message.source, message.id) and answered in all_messages:
             raise WrongReturn(f"The function returned its outcomes in a different order from the messages. {_GROUP_REMEDY}.")
     return tuple((answer,) for answer in answers)
 
@@ -162,8 +162,9 @@ def close_coroutine(value: object) -> None:
 
 
 def innermost(places: Iterable[tuple[FrameType, int]], function: object) -> str | None:
-    """Return the file, line, and function of the innermost frame in the user's code. `places` are frames with their lines,
-    outermost first.
+    """Return the file, line, and function of the innermost frame in the user's code, or None without one.
+
+    `places` are frames with their lines, outermost first.
     """
     root, _ = find_home(function)
     users = [place for place in places if _is_user_code(place[0], root)]
@@ -179,7 +180,7 @@ def format_line(code: CodeType, line: int) -> str:
 
 
 def find_thread_line(ident: int | None, function: object) -> str | None:
-    """Return the line of the user's code that a thread is executing."""
+    """Return the line of the user's code that a thread is executing, or None if it executes none."""
     frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     frame = None if ident is None else frames.get(ident)
     places: list[tuple[FrameType, int]] = []
@@ -190,7 +191,7 @@ def find_thread_line(ident: int | None, function: object) -> str | None:
 
 
 def find_coroutine_line(coroutine: object, function: object) -> str | None:
-    """Return the line of the user's code where a coroutine, or a coroutine that it awaits, is waiting."""
+    """Return the line of the user's code where a coroutine, or one that it awaits, is waiting, or None."""
     places: list[tuple[FrameType, int]] = []
     while coroutine is not None:
         kind = next((kind for kind in ("cr", "ag", "gi") if hasattr(coroutine, f"{kind}_frame")), None)

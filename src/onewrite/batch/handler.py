@@ -261,7 +261,7 @@ class Handler(Generic[R]):
         log_batch(self.name, self.source, report, self.failure)
 
     def process_together(
-        self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft = None
+        self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft
     ) -> list[Result | None]:
         """Process records outside a batch and return each result, or None for a record that wasn't processed.
 
@@ -377,8 +377,10 @@ class Handler(Generic[R]):
                 since = self._monotonic()
 
     def _steps_together(self, records: Sequence[RecordState], time_left: TimeLeft, *, in_order: bool) -> _Steps:
+        """Process records that were read one by one, outside a batch. The results are by their positions in this list."""
         for position, state in enumerate(records):
-            state.position = position
+            state.position = position  # each was read as the only one, at position 0
+        # Without a margin: unlike Lambda at the end of an invocation, the worker doesn't interrupt a call.
         units = self._turns(records) if in_order or self._group_by is None else [unit.turns for unit in groups(records)]
         return self._steps(units, Deadline(time_left, 0.0), in_order=in_order)
 
@@ -433,14 +435,14 @@ class Handler(Generic[R]):
                     end = call_end if isinstance(call_end, BaseException) else call_end[0]
                 seconds += share
                 if self._on_outcome is not None:
-                    self._tell(state.messages[at], as_returned(end), seconds)
+                    self._call_hook(state.messages[at], as_returned(end), seconds)
                 state.end(end, seconds)
                 if in_order and state.has_failed:
                     break
             has_failed = False
             for state in (unit[0][0],) if len(unit) == 1 else dict.fromkeys([turn[0] for turn in unit]):
                 if state.refusal is not None and self._on_outcome is not None:
-                    self._tell(None, state.refusal, state.seconds)
+                    self._call_hook(None, state.refusal, state.seconds)
                 # A message must not overtake a failed one of the same record.
                 is_over = state.has_failed or state.progress == len(state.messages)
                 if is_over and not has_failed:
@@ -474,7 +476,7 @@ class Handler(Generic[R]):
         for place, (state, at, _) in enumerate(calls):
             message_end = end if isinstance(end, BaseException) else end[place]
             if self._on_outcome is not None:
-                self._tell(state.messages[at], as_returned(message_end), share)
+                self._call_hook(state.messages[at], as_returned(message_end), share)
             state.end(message_end, share)
         return None, share
 
@@ -514,7 +516,7 @@ class Handler(Generic[R]):
         except StopIteration as stop:
             return cast("dict[int, Result]", stop.value)
 
-    def _tell(self, message: Message | None, outcome: Reported, seconds: float) -> None:
+    def _call_hook(self, message: Message | None, outcome: Reported, seconds: float) -> None:
         """Call the hook. If the hook raises, log it; the record doesn't fail."""
         hook = cast("Hook", self._on_outcome)
         try:

@@ -299,7 +299,7 @@ def describe_failure(result: Result, function: object, attempt: int | None, *, w
 
 
 def line_in(error: BaseException, function: object) -> str | None:
-    """Return the innermost line of the user's code in a traceback: file, line, and function."""
+    """Return the innermost line of the user's code in a traceback, or None: file, line, and function."""
     places: list[tuple[FrameType, int]] = []
     trace = error.__traceback__
     while trace is not None:
@@ -309,7 +309,7 @@ def line_in(error: BaseException, function: object) -> str | None:
 
 
 def _describe_reason(result: Result) -> str | None:
-    """Return the reason of an error or an unsettled outcome, without any content."""
+    """Return the reason of an error or an unsettled outcome, without any content, or None if it isn't known."""
     error = result.error
     if error is None:
         return _describe_unsettled(result.unsettled)

@@ -111,7 +111,7 @@ def judge_begin(write: Write, image: Image) -> Step | Outcome:
 
 
 def open_step(write: Write, image: Image) -> Step | None:
-    """Return the open step of the message, under this ledger or one in its also=."""
+    """Return the message's open step under this ledger or one in its also=, or None."""
     if not image.steps:
         return None
     return next((read_step(image.steps[mark]) for mark in write.step_hashes[0] if mark in image.steps), None)

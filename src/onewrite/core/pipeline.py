@@ -78,7 +78,7 @@ def new_write(
     return Write(message, key, now, entry, step, outbox_part, token, other_messages=others)
 
 
-def look_up(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
+def read_outcome(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
     """Return the outcome that an unconditional write of the message would have now."""
     check_message(message)
     native = engine.keep(native)

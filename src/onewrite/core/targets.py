@@ -14,7 +14,7 @@ _MONGODB = ("pymongo", "mongomock", "motor")
 
 def check_table(table: object, table_name: object = None) -> None:
     """Raise unless a guarded table accepts this table or client."""
-    _check("GuardedTable", "table", "boto3.resource('dynamodb').Table('orders')", table)
+    _check_argument("GuardedTable", "table", "boto3.resource('dynamodb').Table('orders')", table)
     if _find_package(table) in _MONGODB:
         raise ConfigurationError(f"{type(table).__name__} is from MongoDB. Use GuardedCollection.")
     service = _find_service(table)
@@ -59,7 +59,7 @@ def check_key(key: Sequence[str], is_taken: Callable[[str], bool]) -> None:
 
 def check_collection(collection: object) -> None:
     """Raise unless a guarded collection accepts this collection."""
-    _check("GuardedCollection", "collection", "pymongo.MongoClient().shop.orders", collection)
+    _check_argument("GuardedCollection", "collection", "pymongo.MongoClient().shop.orders", collection)
     if _find_service(collection) is not None:
         raise ConfigurationError(f"{collection!r} is from DynamoDB. Use GuardedTable.")
     kind = type(collection).__name__
@@ -73,7 +73,7 @@ def check_collection(collection: object) -> None:
 
 def check_inbox_store(store: object, table_name: object) -> None:
     """Raise unless an inbox accepts this store: a Table, a client with a table name, or a collection."""
-    _check("Inbox", "store", "boto3.resource('dynamodb').Table('inbox')", store)
+    _check_argument("Inbox", "store", "boto3.resource('dynamodb').Table('inbox')", store)
     has_name = isinstance(getattr(store, "name", None), str)
     if (has_name and table_name is not None) or (not has_name and table_name is None and hasattr(store, "put_item")):
         raise ConfigurationError(
@@ -81,7 +81,7 @@ def check_inbox_store(store: object, table_name: object) -> None:
         )
 
 
-def _check(name: str, expected: str, example: str, argument: object) -> None:
+def _check_argument(name: str, expected: str, example: str, argument: object) -> None:
     if isinstance(argument, str):
         raise ConfigurationError(
             f"{name}({argument!r}, ...): expected a {expected}, got its name. Pass for example {example}."

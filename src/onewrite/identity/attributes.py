@@ -109,7 +109,7 @@ def _read_headers(record: Record, headers: Any) -> _Raw:
     try:  # of two headers with the same name, the last one counts
         return {name: (_read_header, value) for header in headers for name, value in header.items()}
     except (AttributeError, TypeError):
-        pass
+        pass  # raised outside, because a refusal with this error as its context would quote the content
     raise refusal(record, "its headers: expected a list of mappings.")
 
 

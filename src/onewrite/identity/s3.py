@@ -42,10 +42,12 @@ def s3_object() -> Callable[[Record], Message | Skip]:
             return Skip("s3:TestEvent")
         entry, event, name = _read_object_event(record, body)
         bucket = text(record, "its bucket's name", part(record, "bucket", event).get("name"))
-        about = part(record, "object", event)
-        key = text(record, "its object's key", about.get("key"))
-        source = f"{bucket}/{unquote_plus(key) if event is not entry else key}"
-        sequence = _format_sequencer(record, about.get("sequencer"))
+        changed_object = part(record, "object", event)
+        key = text(record, "its object's key", changed_object.get("key"))
+        if event is not entry:  # S3 encodes the key as in a URL, but EventBridge, whose detail has no inner part, doesn't
+            key = unquote_plus(key)
+        source = f"{bucket}/{key}"
+        sequence = _format_sequencer(record, changed_object.get("sequencer"))
         return message(record, f"{source}@{sequence}/{name}", source=source, sequence=sequence, body=entry)
 
     return identify

@@ -105,7 +105,7 @@ class LeanClient:
         body = self.service.body(request)
         headers = {
             **route.signer.sign("POST", {**fixed_headers, "host": route.host}, body, self._clock()),
-            **make_trace_headers(),
+            **make_trace_headers(),  # not signed, as in botocore
         }
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"POST / HTTP/1.1\r\n{unsigned_lines}{lines}content-length: {len(body)}\r\n\r\n".encode() + body

@@ -39,9 +39,9 @@ class Signer:
         if self._keys.session_token:
             result["x-amz-security-token"] = self._keys.session_token
         day = self._find_day(moment[:8])
-        names, request = build_canonical_request(method, result, body)
-        text = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(request.encode()).hexdigest()}"
-        signature = hmac.digest(day.key, text.encode(), "sha256").hex()
+        names, canonical_request = build_canonical_request(method, result, body)
+        string_to_sign = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(canonical_request.encode()).hexdigest()}"
+        signature = hmac.digest(day.key, string_to_sign.encode(), "sha256").hex()
         credential = f"{self._keys.access_key}/{day.scope}"
         result["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
         return result
@@ -72,7 +72,7 @@ class _Day(NamedTuple):
 
 
 def build_canonical_request(method: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """Return the names of the signed headers, and the text to sign."""
+    """Return the names of the signed headers, and the canonical request."""
     sorted_headers = sorted(headers.items())
     lines = "".join([f"{name}:{' '.join(value.split())}\n" for name, value in sorted_headers])
     names = ";".join([name for name, _ in sorted_headers])

@@ -127,7 +127,7 @@ def read_response(receive: Receive) -> Response:
 def _read_head(text: str) -> tuple[int, dict[str, str]]:
     """Return the status and the headers."""
     status_line, *lines = text.split("\r\n")
-    version, _, reason = status_line.partition(" ")
+    version, _, status_and_reason = status_line.partition(" ")
     if version != "HTTP/1.1":
         raise UnreadableResponse(f"{status_line[:40]!r} doesn't begin an HTTP/1.1 response")
     headers: dict[str, str] = {}
@@ -140,7 +140,7 @@ def _read_head(text: str) -> tuple[int, dict[str, str]]:
     for name in ("content-encoding", "transfer-encoding"):
         if headers.get(name, "identity") != "identity":
             raise UnreadableResponse(f"the response has the {name} {headers[name][:40]!r}, which the request doesn't allow")
-    return _parse_number(reason[:3]), headers
+    return _parse_number(status_and_reason.partition(" ")[0]), headers
 
 
 def _fill(receive: Receive, data: bytes, size: int) -> bytes:

@@ -14,7 +14,7 @@ from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
-from onewrite.core.pipeline import look_up
+from onewrite.core.pipeline import read_outcome
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
 from onewrite.core.targets import check_collection, check_deletes, check_key, make_arguments_optional
@@ -291,7 +291,7 @@ class GuardedCollection(_Store):
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
-        return self._run(look_up(self._flows, message, {"filter": filter, **native}), self._target)
+        return self._run(read_outcome(self._flows, message, {"filter": filter, **native}), self._target)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""

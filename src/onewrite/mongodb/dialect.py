@@ -196,6 +196,7 @@ def locate_step(ledger: str, message: Message) -> str:
 @lru_cache(maxsize=64)
 def _build_labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the labels' conditions and changes. The stored labels must match this store's configuration."""
+    # Of a ledger's labels, only those of moved ledgers contain a name.
     asks = {
         locate_slot(label.slot): {
             "$in": [None, *[_match_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]

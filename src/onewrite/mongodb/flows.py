@@ -362,9 +362,11 @@ class Flows(Engine):
         return indexes
 
     def _list_indexes(self) -> Flow[Document]:
+        """Return the indexes by name, in the form of pymongo's `index_information`."""
         try:
             return cast("Document", (yield Call("index_information")))
         except InvalidBSON:  # the condition of a partial index can contain any value
+            # A collection has at most 64 indexes, and a first batch has room for 101.
             options = {"codec_options": self.target.codec_options}
             response = yield Do(self.target.database.command, ({"listIndexes": self.target.name},), options, sends=True)
             return {index["name"]: {**index, "key": [*index["key"].items()]} for index in response["cursor"]["firstBatch"]}

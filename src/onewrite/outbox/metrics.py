@@ -65,9 +65,9 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     entities = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Skipped entities.")
     passes = meter.create_counter("onewrite.relay.passes", unit="{pass}", description="Relay passes.")
     pending = meter.create_histogram("onewrite.relay.pending", unit="{event}", description="Pending events after a pass.")
-    about = "Age of the oldest event of a pass."
+    description = "Age of the oldest event of a pass."
     oldest = meter.create_histogram(
-        "onewrite.relay.oldest", unit="s", description=about, explicit_bucket_boundaries_advisory=_AGES
+        "onewrite.relay.oldest", unit="s", description=description, explicit_bucket_boundaries_advisory=_AGES
     )
     name = function_name(function)
     common = {} if name is None else {"faas.name": name}

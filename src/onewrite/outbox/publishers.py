@@ -31,7 +31,10 @@ _GROUP = re.compile(r"[!-~]{1,128}")  # the valid names of a FIFO group
 
 
 def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
-    """Return a publisher to an SQS queue. On a FIFO queue, the group is the event's source, and the deduplication ID is the event's ID."""
+    """Return a publisher to an SQS queue. A request has at most `largest` bytes.
+
+    On a FIFO queue, the group is the event's source, and the deduplication ID is the event's ID.
+    """
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
@@ -44,7 +47,10 @@ def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> 
 
 
 def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
-    """Return a publisher to an SNS topic, with the event's type as the attribute `type` for filters. A FIFO topic works like a FIFO queue."""
+    """Return a publisher to an SNS topic, with the event's type as the attribute `type` for filters. A request has at most `largest` bytes.
+
+    A FIFO topic works like a FIFO queue.
+    """
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries: list[dict[str, Any]] = []
@@ -60,7 +66,7 @@ def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> 
 def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQUEST_BYTES) -> Publisher:
     """Return a publisher to an event bus, whose rules match `source` and the event's type as the detail-type. The detail is the CloudEvent.
 
-    EventBridge doesn't keep the order, so consumers need a ledger that accepts any order.
+    EventBridge doesn't keep the order, so consumers need a ledger that accepts any order. A request has at most `largest` bytes.
     """
 
     def compile_request(events: Sequence[Outgoing]) -> Call:

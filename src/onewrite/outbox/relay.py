@@ -124,9 +124,10 @@ class Relay(_RelayFlows):
         return self._run(self._skip(self._entity_named_by(filter, Key, source), id))
 
     def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
-        """After a restore from a backup, number the entity's events from 1 again, under a new source. Return the source.
+        """After a restore from a backup, number the entity's events from 1 again, under a new source.
 
-        Pass the entity's key, its filter, or the current source of its events.
+        Return the new source, or None if the entity never emitted an event. Pass the entity's key, its filter, or the current source of its
+        events. With the current source, repeating the call changes nothing.
         """
         return self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
@@ -197,9 +198,10 @@ class AsyncRelay(_RelayFlows):
         return await self._run(self._skip(self._entity_named_by(filter, Key, source), id))
 
     async def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
-        """After a restore from a backup, number the entity's events from 1 again, under a new source. Return the source.
+        """After a restore from a backup, number the entity's events from 1 again, under a new source.
 
-        Pass the entity's key, its filter, or the current source of its events.
+        Return the new source, or None if the entity never emitted an event. Pass the entity's key, its filter, or the current source of its
+        events. With the current source, repeating the call changes nothing.
         """
         return await self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
