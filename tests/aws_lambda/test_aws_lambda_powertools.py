@@ -42,8 +42,8 @@ from onewrite.aws_lambda import (
 from onewrite.batch.handler import find_handler
 from onewrite.identity import eventbridge, json_body, s3_object, sns
 from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
-from tests.aws_lambda.test_aws_lambda_sources import PLACED, PUBLISHED, SENT_AT, STORED, of_sns
-from tests.support.batches import by_name, identifiers
+from tests.aws_lambda.test_aws_lambda_sources import PLACED, PUBLISHED, STORED, of_sns
+from tests.support.batches import SENT_AT, by_name, identifiers
 
 CONTEXT: Any = lambda_context()
 ORDER = {"no": "o-7", "cents": 900}
