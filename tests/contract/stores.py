@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import boto3
 import pymongo
@@ -79,63 +80,150 @@ class Place:
         self.clock = Clock()
 
 
-class DynamoShop:
-    name = "dynamodb"
+class BaseShop(ABC):
+    """What both engines are asked alike: a call takes what names an order, its conditions, and its change by name."""
 
-    def __init__(self, guarded: Any, table: Any, done: Done, place: Place, target: Any = None) -> None:
-        self.clock, self._place = place.clock, place.name
-        self._target = table if target is None else target
-        self._guarded, self._table, self._done = guarded, table, done
+    engine: Any
+    key_name: str
+    updates: str  # the method that changes an order
+    returning: ClassVar[dict[str, Any]] = {}  # what asks a write for the order as it is afterwards
+    in_part: ClassVar[dict[str, Any]]  # what asks a read for a part of an order
+
+    def __init__(self, name: str, guarded: Any, raw: Any, done: Done, place: Place, target: Any = None) -> None:
+        self.name, self.clock, self._place = name, place.clock, place.name
+        self._target = raw if target is None else target
+        self._guarded, self._raw, self._done = guarded, raw, done
+
+    @abstractmethod
+    def where(
+        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, most: int | None = None
+    ) -> dict[str, Any]:
+        """The order, unless it is closed, or not there, or has another number, or one that is larger than `most`."""
+
+    @abstractmethod
+    def adds(self, amount: int) -> dict[str, Any]: ...
+    @abstractmethod
+    def creates(self, create: bool) -> dict[str, Any]: ...
+    @abstractmethod
+    def insert(self, message: Message, entity: dict[str, Any], **options: Any) -> Outcome: ...
+
+    def key(self, order: str) -> dict[str, str]:
+        return {self.key_name: f"{self._place}-{order}"}
+
+    def change(self, order: str, amount: int = 1, **conditions: Any) -> dict[str, Any]:
+        return {**self.where(order, **conditions), **self.adds(amount)}
 
     def add(
-        self,
-        message: Message,
-        order: str,
-        amount: int = 1,
-        *,
-        if_open: bool = False,
-        create: bool = True,
-        emit: Sequence[Event] | None = None,
-        finishes: Claim | None = None,
-        missing_ok: bool = False,
+        self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True, **options: Any
     ) -> Outcome:
-        conditions = ["attribute_not_exists(closed)"] * if_open + ["attribute_exists(orderId)"] * (not create)
-        native: dict[str, Any] = {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
-        native |= {"missing_ok": True} if missing_ok else {}
-        return self._update(message, order, amount, **native, emit=emit, finishes=finishes)
+        native = self.change(order, amount, if_open=if_open, create=create)
+        native |= self.creates(create and options.get("finishes") is None)
+        return self._done(getattr(self._guarded, self.updates)(message, **native, **options))
 
     def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
-        native = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
-        return self._done(self._guarded.begin(message, name, Key=self.key(order), **native, **{**STEP, **asked}))
+        return self._done(self._guarded.begin(message, name, **self.where(order, if_open=if_open), **{**STEP, **asked}))
 
     def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
         def arguments(amount: Any) -> Any:
             made = then(amount)
-            if not isinstance(made, int):
-                return made
-            return {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": made}, "ReturnValues": "ALL_NEW"}
+            return {**self.adds(made), **self.returning} if isinstance(made, int) else made
 
-        native = {"Key": self.key(order), **STEP, **asked}
+        native = {**self.where(order), **STEP, **asked}
         return self._done(self._guarded.perform(message, "charge", effect, then=arguments, **native))
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         self._done(self._guarded.release(step, sent=sent))
 
     def open_steps(self, order: str) -> list[Busy | Uncertain]:
-        return self._done(self._guarded.open_steps(Key=self.key(order)))
-
-    def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
-        return self._update(message, order, amount, ReturnValues="ALL_NEW")
-
-    def add_measured(self, message: Message, order: str) -> Outcome:
-        return self._update(message, order, 1, ReturnConsumedCapacity="TOTAL")
+        return self._done(self._guarded.open_steps(**self.where(order)))
 
     def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome:
-        item = {**self.key(order), "n": n, "lines": [1], "new": True}
-        return self._done(self._guarded.put_item(message, Item=item, emit=emit))
+        return self.insert(message, {**self.key(order), "n": n, "lines": [1], "new": True}, emit=emit)
 
     def create_bare(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.put_item(message, Item=self.key(order)))
+        return self.insert(message, self.key(order))
+
+    def record(self, message: Message, order: str, finishes: Claim | None = None, *, if_n: int | None = None) -> Outcome:
+        return self._done(self._guarded.record(message, **self.where(order, if_n=if_n), finishes=finishes))
+
+    def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
+        made = adding or Adding()
+
+        def write(fresh: list[Message]) -> dict[str, Any]:
+            amount = made.amount(fresh)
+            most = None if made.limit is None else made.limit - amount
+            native = self.change(order, amount, create=made.creates, most=most)
+            return {**native, **self.creates(made.creates), **self.returning, **made.events(fresh)}
+
+        return self.fold_by(messages, write)
+
+    def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]:
+        return self._done(self._guarded.fold(messages, function))
+
+    def seen(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.seen(message, **self.where(order)))
+
+    def seen_in_part(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.seen(message, **self.where(order), **self.in_part))
+
+    def explain(self, message: Message, order: str) -> dict[str, Any]:
+        return self._guarded.explain(self.updates, message, **self.change(order))
+
+    def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
+        return self._guarded.without_ledger(entity)
+
+    def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
+        return ShopRelay(self._guarded, publish, self._done, self.where, options)
+
+    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
+        return self._guarded.updating(**self.change(order, amount, if_open=if_open), emit=emit)
+
+    def adding_there(self, order: str, **options: Any) -> Any:
+        """`adding`, to an order that must be there."""
+        return self._guarded.updating(**self.change(order, create=False), **options)
+
+    def recording(self, order: str) -> Any:
+        return self._guarded.recording(**self.where(order))
+
+    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome:
+        is_async = type(self._guarded).__name__.startswith("Async")
+        call = self.engine.atransact if is_async else self.engine.transact
+        return self._done(call(message, participants, **options))
+
+
+class DynamoShop(BaseShop):
+    engine, key_name, updates = onewrite.dynamodb, "orderId", "update_item"
+    returning: ClassVar = {"ReturnValues": "ALL_NEW"}
+    in_part: ClassVar = {"ProjectionExpression": "n"}
+
+    def where(
+        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, most: int | None = None
+    ) -> dict[str, Any]:
+        values = {name: value for name, value in ((":n", if_n), (":most", most)) if value is not None}
+        conditions = ["attribute_not_exists(closed)"] * if_open + ["attribute_exists(orderId)"] * (not create)
+        conditions += ["n = :n"] * (":n" in values) + ["n <= :most"] * (":most" in values)
+        native: dict[str, Any] = {"Key": self.key(order)}
+        native |= {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
+        return native | ({"ExpressionAttributeValues": values} if values else {})
+
+    def adds(self, amount: int) -> dict[str, Any]:
+        return {"UpdateExpression": "ADD n :amount", "ExpressionAttributeValues": {":amount": amount}}
+
+    def change(self, order: str, amount: int = 1, **conditions: Any) -> dict[str, Any]:
+        values = self.where(order, **conditions).get("ExpressionAttributeValues", {})
+        return {**super().change(order, amount, **conditions), "ExpressionAttributeValues": {":amount": amount, **values}}
+
+    def creates(self, create: bool) -> dict[str, Any]:
+        return {}
+
+    def insert(self, message: Message, entity: dict[str, Any], **options: Any) -> Outcome:
+        return self._done(self._guarded.put_item(message, Item=entity, **options))
+
+    def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
+        return self.add(message, order, amount, ReturnValues="ALL_NEW")
+
+    def add_measured(self, message: Message, order: str) -> Outcome:
+        return self.add(message, order, ReturnConsumedCapacity="TOTAL")
 
     def delete(
         self,
@@ -146,9 +234,8 @@ class DynamoShop:
         shows: bool = False,
         emit: Sequence[Event] | None = None,
     ) -> Outcome:
-        native: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
-        native |= ({"ReturnValues": "ALL_OLD"} if shows else {}) | ({} if emit is None else {"emit": emit})
-        return self._done(self._guarded.delete_item(message, Key=self.key(order), **native))
+        native = self.where(order, if_open=if_open) | ({"ReturnValues": "ALL_OLD"} if shows else {})
+        return self._done(self._guarded.delete_item(message, **native, emit=emit))
 
     def expiry(self, order: str) -> float | None:
         found = (self.raw(order) or {}).get("expiresAt")
@@ -159,163 +246,62 @@ class DynamoShop:
         native = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
         return self._done(self._guarded.update_item(message, Key=self.key(order), UpdateExpression="SET #f = :v", **native))
 
-    def record(self, message: Message, order: str, finishes: Claim | None = None, *, if_n: int | None = None) -> Outcome:
-        native: dict[str, Any] = {"ConditionExpression": "n = :n", "ExpressionAttributeValues": {":n": if_n}}
-        native = {} if if_n is None else native
-        return self._done(self._guarded.record(message, Key=self.key(order), finishes=finishes, **native))
-
-    def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
-        made = adding or Adding()
-
-        def write(fresh: list[Message]) -> dict[str, Any]:
-            amount = made.amount(fresh)
-            conditions = ["n <= :room"] * (made.limit is not None) + ["attribute_exists(orderId)"] * (not made.creates)
-            room = {} if made.limit is None else {":room": made.limit - amount}
-            return {
-                "Key": self.key(order),
-                "UpdateExpression": "ADD n :amount",
-                **({"ConditionExpression": " AND ".join(conditions)} if conditions else {}),
-                "ExpressionAttributeValues": {":amount": amount, **room},
-                "ReturnValues": "ALL_NEW",
-                **made.events(fresh),
-            }
-
-        return self.fold_by(messages, write)
-
-    def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]:
-        return self._done(self._guarded.fold(messages, function))
-
-    def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, Key=self.key(order)))
-
-    def seen_in_part(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, Key=self.key(order), ProjectionExpression="n"))
-
-    def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain("update_item", message, Key=self.key(order), UpdateExpression="REMOVE n")
-
     def get(self, order: str) -> dict[str, Any] | None:
         return self._done(self._guarded.get_item(Key=self.key(order), ConsistentRead=True))
 
-    def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
-        return self._guarded.without_ledger(entity)
-
     def raw(self, order: str) -> dict[str, Any] | None:
-        return self._table.get_item(Key=self.key(order), ConsistentRead=True).get("Item")
+        return self._raw.get_item(Key=self.key(order), ConsistentRead=True).get("Item")
 
     def put_raw(self, order: str, **fields: Any) -> None:
-        self._table.put_item(Item={**self.key(order), **fields})
+        self._raw.put_item(Item={**self.key(order), **fields})
 
     def delete_raw(self, order: str) -> None:
-        self._table.delete_item(Key=self.key(order))
+        self._raw.delete_item(Key=self.key(order))
 
     def delete_all_raw(self) -> None:
         """What other tests have left too."""
-        for item in self._table.scan()["Items"]:
-            self._table.delete_item(Key={"orderId": item["orderId"]})
-
-    def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
-        return ShopRelay(self._guarded, publish, self._done, lambda order: {"Key": self.key(order)}, options)
-
-    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
-        native: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
-        update = {"UpdateExpression": "ADD n :amount", "ExpressionAttributeValues": {":amount": amount}}
-        return self._guarded.updating(Key=self.key(order), emit=emit, **update, **native)
-
-    def adding_there(self, order: str, **options: Any) -> Any:
-        """`adding`, to an order that must be there."""
-        update = {"UpdateExpression": "ADD n :amount", "ExpressionAttributeValues": {":amount": 1}}
-        there = {"ConditionExpression": "attribute_exists(orderId)"}
-        return self._guarded.updating(Key=self.key(order), **update, **there, **options)
+        for item in self._raw.scan()["Items"]:
+            self._raw.delete_item(Key={"orderId": item["orderId"]})
 
     def creating(self, order: str, n: int = 0) -> Any:
         return self._guarded.putting(Item={**self.key(order), "n": n})
 
-    def recording(self, order: str) -> Any:
-        return self._guarded.recording(Key=self.key(order))
-
-    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome:
-        is_async = type(self._guarded).__name__.startswith("Async")
-        call: Any = onewrite.dynamodb.atransact if is_async else onewrite.dynamodb.transact
-        return self._done(call(message, participants, **options))
-
     def inbox(self, consumer: str) -> Inbox:
         """Among the orders, whose key is a text as an inbox needs it."""
         named: dict[str, Any] = {"key": "orderId", "consumer": f"{self._place} {consumer}", "clock": self.clock}
-        table_name = None if hasattr(self._target, "name") else self._table.name
+        table_name = None if hasattr(self._target, "name") else self._raw.name
         return Inbox(self._target, retention=timedelta(days=14), table_name=table_name, **named)
 
     def raw_inbox(self, key: str) -> Mapping[str, Any] | None:
-        return self._table.get_item(Key={"orderId": key}, ConsistentRead=True).get("Item")
-
-    def key(self, order: str) -> dict[str, str]:
-        return {"orderId": f"{self._place}-{order}"}
-
-    def _update(self, message: Message, order: str, amount: int, **native: Any) -> Outcome:
-        values = {":amount": amount}
-        return self._done(
-            self._guarded.update_item(
-                message,
-                Key=self.key(order),
-                UpdateExpression="ADD n :amount",
-                ExpressionAttributeValues=values,
-                **native,
-            )
-        )
+        return self._raw.get_item(Key={"orderId": key}, ConsistentRead=True).get("Item")
 
 
-class MongoShop:
-    def __init__(self, name: str, guarded: Any, collection: Any, done: Done, place: Place, target: Any = None) -> None:
-        self.name, self.clock, self._place = name, place.clock, place.name
-        self._target = collection if target is None else target
-        self._guarded, self._collection, self._done = guarded, collection, done
+class MongoShop(BaseShop):
+    engine, key_name, updates = onewrite.mongodb, "_id", "update_one"
+    in_part: ClassVar = {"projection": {"n": 1}}
 
-    def add(
-        self,
-        message: Message,
-        order: str,
-        amount: int = 1,
-        *,
-        if_open: bool = False,
-        create: bool = True,
-        emit: Sequence[Event] | None = None,
-        finishes: Claim | None = None,
-        missing_ok: bool = False,
-    ) -> Outcome:
-        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
-        options = {"upsert": create and finishes is None, "emit": emit, "finishes": finishes, "missing_ok": missing_ok}
-        return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, **options))
+    def where(
+        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, most: int | None = None
+    ) -> dict[str, Any]:
+        conditions: dict[str, Any] = {"closed": {"$exists": False}} if if_open else {}
+        conditions |= ({} if if_n is None else {"n": if_n}) | ({} if most is None else {"n": {"$lte": most}})
+        return {"filter": self.key(order) | conditions}
 
-    def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
-        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
-        return self._done(self._guarded.begin(message, name, query, **{**STEP, **asked}))
+    def adds(self, amount: int) -> dict[str, Any]:
+        return {"update": {"$inc": {"n": amount}}}
 
-    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
-        def arguments(amount: Any) -> Any:
-            made = then(amount)
-            return {"update": {"$inc": {"n": made}}} if isinstance(made, int) else made
+    def creates(self, create: bool) -> dict[str, Any]:
+        return {"upsert": create}
 
-        native = {**STEP, **asked}
-        return self._done(self._guarded.perform(message, "charge", effect, self.key(order), then=arguments, **native))
-
-    def release(self, step: Begun, *, sent: bool = True) -> None:
-        self._done(self._guarded.release(step, sent=sent))
-
-    def open_steps(self, order: str) -> list[Busy | Uncertain]:
-        return self._done(self._guarded.open_steps(self.key(order)))
+    def insert(self, message: Message, entity: dict[str, Any], **options: Any) -> Outcome:
+        return self._done(self._guarded.insert_one(message, entity, **options))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
-        native = {"upsert": True, "return_document": pymongo.ReturnDocument.AFTER}
-        return self._done(self._guarded.find_one_and_update(message, self.key(order), {"$inc": {"n": amount}}, **native))
+        native = {**self.change(order, amount), "upsert": True, "return_document": pymongo.ReturnDocument.AFTER}
+        return self._done(self._guarded.find_one_and_update(message, **native))
 
     def add_measured(self, message: Message, order: str) -> Outcome:
         return self.add(message, order)
-
-    def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome:
-        return self._done(self._guarded.insert_one(message, {**self.key(order), "n": n}, emit=emit))
-
-    def create_bare(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.insert_one(message, self.key(order)))
 
     def delete(
         self,
@@ -326,9 +312,8 @@ class MongoShop:
         shows: bool = False,
         emit: Sequence[Event] | None = None,
     ) -> Outcome:
-        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
         method = self._guarded.find_one_and_delete if shows else self._guarded.delete_one
-        return self._done(method(message, query, **({} if emit is None else {"emit": emit})))
+        return self._done(method(message, **self.where(order, if_open=if_open), emit=emit))
 
     def expiry(self, order: str) -> float | None:
         found = (self.raw(order) or {}).get("expiresAt")
@@ -337,87 +322,44 @@ class MongoShop:
     def touch(self, message: Message, order: str, field: str) -> Outcome:
         return self._done(self._guarded.update_one(message, self.key(order), {"$set": {field: 1}}))
 
-    def record(self, message: Message, order: str, finishes: Claim | None = None, *, if_n: int | None = None) -> Outcome:
-        query = self.key(order) | ({} if if_n is None else {"n": if_n})
-        return self._done(self._guarded.record(message, query, finishes=finishes))
-
-    def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
-        made = adding or Adding()
-
-        def write(fresh: list[Message]) -> dict[str, Any]:
-            amount = made.amount(fresh)
-            room = {} if made.limit is None else {"n": {"$lte": made.limit - amount}}
-            options = {"upsert": made.creates, **made.events(fresh)}
-            return {"filter": {**self.key(order), **room}, "update": {"$inc": {"n": amount}}, **options}
-
-        return self.fold_by(messages, write)
-
-    def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]:
-        return self._done(self._guarded.fold(messages, function))
-
-    def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, self.key(order)))
-
-    def seen_in_part(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, self.key(order), projection={"n": 1}))
-
-    def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain("update_one", message, self.key(order), {"$unset": {"n": ""}})
-
     def get(self, order: str) -> dict[str, Any] | None:
         return self._done(self._guarded.find_one(self.key(order)))
 
-    def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
-        return self._guarded.without_ledger(entity)
-
     def raw(self, order: str) -> dict[str, Any] | None:
-        return self._collection.find_one(self.key(order))
+        return self._raw.find_one(self.key(order))
 
     def put_raw(self, order: str, **fields: Any) -> None:
-        self._collection.insert_one({**self.key(order), **fields})
+        self._raw.insert_one({**self.key(order), **fields})
 
     def delete_raw(self, order: str) -> None:
-        self._collection.delete_one(self.key(order))
+        self._raw.delete_one(self.key(order))
 
     def delete_all_raw(self) -> None:
         """What other tests have left too."""
-        self._collection.delete_many({})
-
-    def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
-        return ShopRelay(self._guarded, publish, self._done, lambda order: {"filter": self.key(order)}, options)
+        self._raw.delete_many({})
 
     def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
-        """A transaction creates nothing by an update: what it changes has to be there."""
-        if self.raw(order) is None:
-            self.put_raw(order)
-        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
-        return self._guarded.updating(query, {"$inc": {"n": amount}}, emit=emit)
-
-    def adding_there(self, order: str, **options: Any) -> Any:
-        return self._guarded.updating(self.key(order), {"$inc": {"n": 1}}, **options)
+        self._make_sure_of(order)
+        return super().adding(order, amount, if_open=if_open, emit=emit)
 
     def creating(self, order: str, n: int = 0) -> Any:
         return self._guarded.inserting({**self.key(order), "n": n})
 
     def recording(self, order: str) -> Any:
+        self._make_sure_of(order)
+        return super().recording(order)
+
+    def _make_sure_of(self, order: str) -> None:
+        """A transaction creates nothing by an update: what it changes has to be there."""
         if self.raw(order) is None:
             self.put_raw(order)
-        return self._guarded.recording(self.key(order))
-
-    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome:
-        is_async = type(self._guarded).__name__.startswith("Async")
-        call: Any = onewrite.mongodb.atransact if is_async else onewrite.mongodb.transact
-        return self._done(call(message, participants, **options))
 
     def inbox(self, consumer: str) -> Inbox:
         named: dict[str, Any] = {"consumer": f"{self._place} {consumer}", "clock": self.clock}
         return Inbox(self._target, retention=timedelta(days=14), **named)
 
     def raw_inbox(self, key: str) -> Mapping[str, Any] | None:
-        return self._collection.find_one({"_id": key})
-
-    def key(self, order: str) -> dict[str, str]:
-        return {"_id": f"{self._place}-{order}"}
+        return self._raw.find_one({"_id": key})
 
 
 Shop: TypeAlias = DynamoShop | MongoShop
@@ -499,7 +441,7 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
         client = boto3.client("dynamodb", **DUMMIES)
         target: Any = client if plain_client else table
         guard = partial(GuardedTable, target, **({"table_name": "orders"} if plain_client else {}))
-        yield _making(guard, lambda guarded, place: DynamoShop(guarded, table, _same, place, target))
+        yield _making(guard, lambda guarded, place: DynamoShop("dynamodb", guarded, table, _same, place, target))
         client.close()
 
 
@@ -519,7 +461,7 @@ def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
         store: Any = AsyncGuardedTable if kind.startswith("async") else GuardedTable
         lean = {"lean": True} if "lean" in kind else {}
         guard = partial(store, target, table_name=server.table if kind.endswith("client") else None, **lean)
-        yield _making(guard, lambda guarded, place: DynamoShop(guarded, table, done, place, target))
+        yield _making(guard, lambda guarded, place: DynamoShop("dynamodb", guarded, table, done, place, target))
 
 
 def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runner) -> Any:

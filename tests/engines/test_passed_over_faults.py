@@ -69,7 +69,7 @@ def proxied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     table = request.getfixturevalue("dynoxide").resource().create_table(**{**TABLE, "TableName": name})
     client = dynamo_client(fault_proxy.endpoint, retries={"mode": "standard", "total_max_attempts": 3})
     yield Proxied(
-        lambda ledger: DynamoShop(GuardedTable(client, ledger, table_name=name), table, _same, place),
+        lambda ledger: DynamoShop("dynamodb", GuardedTable(client, ledger, table_name=name), table, _same, place),
         *(fault_proxy, 3, BotoCoreError),
     )
     client.close()
