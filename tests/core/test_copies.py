@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
-from typing import Any, NamedTuple, cast
+from inspect import isawaitable
+from typing import Any
 
 import boto3
 import pytest
 
-from onewrite import Applied, Begun, Event, InSequence, Message, Outbox, Outcome, Rejected, SeenIds, Tombstones, Uncertain
+from onewrite import Applied, Begun, Event, InSequence, Message, Outbox, SeenIds, Tombstones, Uncertain
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
@@ -21,7 +22,8 @@ from onewrite.testing.standins.collection import AsyncStandInCollection
 from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
-M, M1 = Message("m1"), Message("charged")
+M = Message("m1")
+TOMBSTONES = Tombstones(timedelta(days=14))
 SEAMS: Any = {"clock": lambda: NOW, "outbox": Outbox("shop")}
 STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 
@@ -96,149 +98,86 @@ def test_prepared_write_copies_its_arguments(engine: str, method: str) -> None:
 # --- steps --------------------------------------------------------------------------------------------------------------
 
 
-class Place:
-    """An entity whose name is in dicts that are used again, and the update that `then` returns."""
-
-    def __init__(self, store: Any, named: dict[str, Any], update: dict[str, Any], now: list[float]) -> None:
-        self.store, self.named, self.now = store, named, now
-        self._own_name, self._update = deepcopy(named), update
-
-    def begin(self) -> Any:
-        return self.store.begin(M, "charge", **self.named, **STEP)
-
-    def perform(self, effect: Any) -> Any:
-        return self.store.perform(M, "charge", effect, then=lambda _: self._update, **self.named, **STEP)
-
-    def finish(self, claim: Any) -> Any:
-        return self.store.record(M, **self._own_name, finishes=claim)
-
-    def seen(self) -> Any:
-        return self.store.seen(M, **self.named)
-
-    def open_steps(self) -> Any:
-        return self.store.open_steps(**self.named)
-
-
 @pytest.fixture(params=["dynamodb", "mongodb"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+def step_at(request: pytest.FixtureRequest) -> Iterator[tuple[Any, dict[str, Any], list[float]]]:
+    """A store, the arguments that name an entity of its, and the time."""
     now = [NOW]
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
         if request.param == "dynamodb":
             table.put_item(Item={"orderId": "o", "n": 0})
-            update: dict[str, Any] = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
-            store: Any = GuardedTable(table, SeenIds(), clock=lambda: now[0])
-            yield Place(store, {"Key": {"orderId": "o"}}, update, now)
+            yield GuardedTable(table, SeenIds(), clock=lambda: now[0]), {"Key": {"orderId": "o"}}, now
         else:
             collection.insert_one({"_id": {"order": "o"}, "n": 0})
             store = GuardedCollection(collection, SeenIds(), clock=lambda: now[0])
-            yield Place(store, {"filter": {"_id": {"order": "o"}}}, {"update": {"$set": {"n": 1}}}, now)
+            yield store, {"filter": {"_id": {"order": "o"}}}, now
 
 
-def test_step_is_finished_if_its_key_dict_was_reused(place: Place) -> None:
-    claim = place.begin()
-    assert isinstance(claim, Begun)
-    spoil(place.named)
-    assert isinstance(place.finish(claim), Applied)
-
-
-@pytest.mark.parametrize("method", ["begin", "seen", "open_steps"])
-def test_uncertain_step_is_finished_if_its_key_was_reused(place: Place, method: str) -> None:
-    assert isinstance(place.begin(), Begun)
-    place.now[0] += 3600
-    found = getattr(place, method)()
-    claim = found[0] if isinstance(found, list) else found
-    assert isinstance(claim, Uncertain)
-    spoil(place.named)
-    assert isinstance(place.finish(claim), Applied)
-
-
-class Turns:
-    """A client after each of whose answers another task runs, which uses the key for its next item."""
-
-    def __init__(self, client: Any, key: dict[str, str]) -> None:
-        self._client, self._key = client, key
-
-    def __getattr__(self, name: str) -> Any:
-        async def call(**request: Any) -> Any:
-            try:
-                return getattr(self._client, name)(**request)
-            finally:
-                self._key["orderId"] = "another"
-
-        return call
-
-
-class Writes(NamedTuple):
-    """A write that takes two requests, and the attribute by which its item shows the second."""
-
-    ledger: Ledger
-    method: str
-    native: dict[str, Any]
-    answer: type[Outcome]
-
-
-REFUSED: dict[str, Any] = {"ConditionExpression": "n > :n", "ExpressionAttributeValues": {":n": 5}}
-TWICE: dict[str, Writes] = {
-    "a refusal moves the mark": Writes(InSequence(), "update_item", {**REFUSED, "UpdateExpression": "SET n = :n"}, Rejected),
-    "a refused record moves the mark": Writes(InSequence(), "record", REFUSED, Rejected),
-    "a delete cleans up": Writes(SeenIds(), "delete_item", {}, Applied),
-}
-
-
-@pytest.mark.parametrize("case", TWICE.values(), ids=TWICE)
-def test_asynchronous_call_keeps_its_item_if_its_key_is_reused(case: Writes) -> None:
-    with moto_table("orders") as table:
-        for name in ("o", "another"):
-            table.put_item(Item={"orderId": name, "n": 0})
-        key, plain = {"orderId": "o"}, boto3.client("dynamodb", region_name=table.meta.client.meta.region_name)
-        client: Any = Turns(plain, key)
-        store = AsyncGuardedTable(
-            client, case.ledger, table_name="orders", tombstones=Tombstones(timedelta(days=14)), clock=lambda: NOW
-        )
-        message = Message("m1", source="s", sequence=1)
-        answer = asyncio.run(getattr(store, case.method)(message, Key=key, **case.native))
-        assert isinstance(answer, case.answer)
-        assert key == {"orderId": "another"}
-        found = {name: table.get_item(Key={"orderId": name})["Item"] for name in ("o", "another")}
-        assert found["another"] == {"orderId": "another", "n": 0}
-        assert "ow_l" in found["o"] or "n" not in found["o"]
-        plain.close()
-
-
-def test_all_requests_of_a_fold_use_copies() -> None:
-    with moto_table("orders") as table:
-        for name in ("o", "another"):
-            table.put_item(Item={"orderId": name, "n": 0})
-        GuardedTable(table, SeenIds(), clock=lambda: NOW).begin(Message("m0"), "charge", Key={"orderId": "o"}, **STEP)
-        key, plain = {"orderId": "o"}, boto3.client("dynamodb", region_name=table.meta.client.meta.region_name)
-        client: Any = Turns(plain, key)
-        store = AsyncGuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW)
-        write: Any = {"Key": key, "UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
-        outcomes = asyncio.run(store.fold([Message("m1"), Message("m2")], lambda _: write))
-        assert [type(outcome) for outcome in outcomes] == [Applied, Applied]
-        assert table.get_item(Key={"orderId": "another"})["Item"] == {"orderId": "another", "n": 0}
-        plain.close()
+@pytest.mark.parametrize("found_by", [None, "begin", "seen", "open_steps"])
+def test_step_is_finished_if_its_key_dict_was_reused(step_at: Any, found_by: str | None) -> None:
+    store, named, now = step_at
+    own_name = deepcopy(named)
+    claim = store.begin(M, "charge", **named, **STEP)
+    if found_by is not None:
+        now[0] += 3600
+        found: dict[str, Any] = {
+            "begin": lambda: store.begin(M, "charge", **named, **STEP),
+            "seen": lambda: store.seen(M, **named),
+            "open_steps": lambda: store.open_steps(**named)[0],
+        }
+        claim = found[found_by]()
+    assert isinstance(claim, Begun if found_by is None else Uncertain)
+    spoil(named)
+    assert isinstance(store.record(M, **own_name, finishes=claim), Applied)
 
 
 class Spoils:
-    """An asynchronous collection: whenever it is asked something, another task runs first, which spoils the arguments of the call."""
+    """A client or a collection: whenever it is asked something, another task runs first, which spoils the arguments of the call."""
 
-    def __init__(self, collection: Any, given: dict[str, Any]) -> None:
-        self._collection, self._given = collection, given
+    def __init__(self, target: Any, given: dict[str, Any]) -> None:
+        self._target, self._given = target, given
 
     def with_options(self, **options: Any) -> Spoils:
-        return Spoils(self._collection.with_options(**options), self._given)
+        return Spoils(self._target.with_options(**options), self._given)
 
     def __getattr__(self, name: str) -> Any:
-        member = getattr(self._collection, name)
+        member = getattr(self._target, name)
         if not callable(member) or name == "database":
             return member
 
         async def call(*args: Any, **native: Any) -> Any:
             spoil(self._given)
-            return await cast("Any", member)(*args, **native)
+            answer = member(*args, **native)
+            return await answer if isawaitable(answer) else answer
 
         return call
+
+
+ITEM: dict[str, Any] = {"Key": {"orderId": "o"}}
+SET: dict[str, Any] = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
+REFUSED: dict[str, Any] = {"ConditionExpression": "n > :many", "ExpressionAttributeValues": {":n": 1, ":many": 5}}
+# Each takes two requests or more.
+LONG: dict[str, tuple[Ledger, str, dict[str, Any]]] = {
+    "a refusal moves the mark": (InSequence(), "update_item", {**ITEM, **SET, **REFUSED}),
+    "a delete cleans up": (SeenIds(), "delete_item", ITEM),
+    "a fold meets another step": (SeenIds(), "fold", {**ITEM, **SET}),
+}
+
+
+@pytest.mark.parametrize(("ledger", "method", "native"), LONG.values(), ids=LONG)
+def test_asynchronous_call_keeps_its_item_if_its_key_is_reused(ledger: Ledger, method: str, native: Any) -> None:
+    given, message = deepcopy(native), Message("m1", source="s", sequence=1)
+    with moto_table("orders") as table:
+        table.put_item(Item={"orderId": "o", "n": 0})
+        if method == "fold":
+            GuardedTable(table, ledger, clock=lambda: NOW).begin(Message("m0"), "charge", **ITEM, **STEP)
+        client: Any = boto3.client("dynamodb", region_name=table.meta.client.meta.region_name)
+        spoils: Any = Spoils(client, given)
+        store = AsyncGuardedTable(spoils, ledger, table_name="orders", tombstones=TOMBSTONES, clock=lambda: NOW)
+        asyncio.run(store.fold([message], lambda _: given) if method == "fold" else getattr(store, method)(message, **given))
+        (item,) = table.scan()["Items"]
+        client.close()
+    assert given["Key"] == "spoilt"
+    assert "ow_l" in item or "n" not in item
 
 
 # Each with the document that it leaves behind.
@@ -264,9 +203,7 @@ def test_asynchronous_write_copies_arguments_before_its_first_request(method: st
         seen.record(Message("m0", source="s", sequence=0), {"_id": {"order": "o"}})
         given, left = deepcopy(AWAITED[method])
         awaited: Any = AsyncStandInCollection(collection)
-        store = AsyncGuardedCollection(
-            Spoils(awaited, given), ledger, tombstones=Tombstones(timedelta(days=14)), clock=lambda: NOW
-        )
+        store = AsyncGuardedCollection(Spoils(awaited, given), ledger, tombstones=TOMBSTONES, clock=lambda: NOW)
         arguments = () if method == "open_steps" else (message,)
         if method == "fold":
             answer = asyncio.run(store.fold([message, Message("m3", source="s", sequence=3)], lambda _: given))
