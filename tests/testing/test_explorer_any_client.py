@@ -136,19 +136,6 @@ def test_handler_with_its_own_client_is_explored(world: Any, handler: Any) -> No
     assert_right(on(world, lambda _: handler(guarded=True)))
 
 
-def test_typed_and_plain_clients_share_a_database(world: Any) -> None:
-    def build(table: Any) -> Handler:
-        def handle(message: Message) -> None:
-            if "Item" not in CLIENT.get_item(TableName="customers", Key={"id": {"S": message.id}}, ConsistentRead=True):
-                table.put_item(Item={"id": message.id})
-                TABLE.update_item(**plain(message, guarded=False))
-
-        return handle
-
-    report = on(world, build)
-    assert words(report)[0].startswith("m1, delivery 1: GetItem customers m1: read, nothing there")
-
-
 def test_table_is_explored_if_world_returns_a_client(make: MakeTable) -> None:
     def client() -> Any:
         make("customers", "id")
@@ -357,27 +344,22 @@ def test_stand_in_server_outside_the_world_is_refused() -> None:
         on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _: adding(lambda: other.shop.customers, guarded=False))
 
 
+def async_world() -> Any:
+    emptied_with_its_marks(ASYNC_STAND_IN.stand_in)
+    return ASYNC_STAND_IN
+
+
+async def credits_of(collection: Any) -> Any:
+    return [each["credit"] async for each in collection.find({})]
+
+
 def test_module_level_async_stand_in_is_explored() -> None:
-    def world() -> Any:
-        emptied(ASYNC_STAND_IN.stand_in)
-        return ASYNC_STAND_IN
-
-    async def observe(collection: Any) -> Any:
-        return [each["credit"] async for each in collection.find({})]
-
-    assert not on_mongodb(world, lambda _: add_to_the_stand_in, observe=observe).ok
+    assert not on_mongodb(async_world, lambda _: add_to_the_stand_in, observe=credits_of).ok
 
 
 def test_a_blocking_client_in_an_asynchronous_observe_is_refused() -> None:
-    def world() -> Any:
-        emptied(ASYNC_STAND_IN.stand_in)
-        return ASYNC_STAND_IN
-
-    async def observe(_: Any) -> Any:
-        return [each["credit"] async for each in ASYNC_STAND_IN.find({})]
-
     with pytest.raises(ConfigurationError, match="use the stores that are passed"):
-        on_mongodb(world, lambda _: add_to_the_stand_in, observe=observe)
+        on_mongodb(async_world, lambda _: add_to_the_stand_in, observe=lambda _: credits_of(ASYNC_STAND_IN))
 
 
 def test_methods_that_a_tap_cannot_see_are_refused() -> None:
@@ -435,14 +417,7 @@ def test_a_session_of_another_client_is_explored(customers: Any) -> None:
 
 
 def test_async_session_of_another_client_is_explored() -> None:
-    async def seen(customers: Any) -> Any:
-        return await customers.find_one({"_id": "c1"})
-
-    def world() -> Any:
-        emptied_with_its_marks(ASYNC_STAND_IN.stand_in)
-        return ASYNC_STAND_IN
-
-    assert_right(on_mongodb(world, in_one_transaction_awaited, observe=seen))
+    assert_right(on_mongodb(async_world, in_one_transaction_awaited, observe=credits_of))
 
 
 # ---------------------------------------------------------------- mongoengine

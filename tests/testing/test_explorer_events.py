@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 
 from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
@@ -138,10 +137,6 @@ def test_lambda_redelivers_records_that_the_response_leaves_unsettled(event: Any
     assert "".join(map(str, deliverable.failures(answer, every))) == failed
 
 
-def records(event: Any) -> list[Any]:
-    return event["Records"] if "Records" in event else [one for found in event["records"].values() for one in found]
-
-
 FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a and 1 more"])
 
 
@@ -196,7 +191,9 @@ def test_only_failed_records_are_redelivered() -> None:
     assert ["a", "b"] in after_failure  # a duplicate, once everything is settled, has all the records
 
 
-def naming_failures(each: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+def naming_failures(
+    each: Callable[[Any], Any], name: Callable[[Any], Any] = lambda record: record["messageId"]
+) -> Callable[[Any, Any], Any]:
     """A Lambda handler as people write it."""
 
     def handle(event: Any, context: Any) -> Any:
@@ -206,7 +203,7 @@ def naming_failures(each: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
             try:
                 each(record)
             except Exception:
-                failures.append({"itemIdentifier": record["messageId"]})
+                failures.append({"itemIdentifier": name(record)})
         return {"batchItemFailures": failures}
 
     return handle
@@ -225,27 +222,7 @@ def test_a_plain_lambda_handler_gets_events_and_a_context() -> None:
         "id-a and 1 more, delivery 1: update_one customers c1: applied, but the response is lost",
         "id-a and 1 more, delivery 1: update_one customers c1: applied, fails id-a",
     ]
-
-
-def with_powertools(each: Callable[[Any], Any], kind: EventType = EventType.SQS) -> Callable[[Any, Any], Any]:
-    processor = BatchProcessor(event_type=kind)
-
-    def handle(event: Any, context: Any) -> Any:
-        return process_partial_response(
-            event=event, record_handler=lambda record: each(record.raw_event), processor=processor, context=context
-        )
-
-    return handle
-
-
-def test_powertools_batch_response_is_interpreted_as_in_lambda() -> None:
-    right = explored(lambda collection: with_powertools(lambda record: once(collection)(by_name(record))), [sqs("ab")])
-    right.assert_effectively_once()
-    assert right.exhausted
-    wrong = explored(lambda collection: with_powertools(add(collection)), [sqs("ab")], replay=FIRST_ANSWER_LOST)
-    assert "id-a and 1 more, delivery 2 of id-a: update_one customers c1: applied" in str(wrong)
-    assert wrong.counterexample is not None
-    assert wrong.counterexample.observed == 12
+    assert "id-a and 1 more, delivery 2 of id-a: update_one customers c1: applied" in str(report)
 
 
 KAFKA = kafka(p0="ab", p1="c")
@@ -271,14 +248,11 @@ def test_kafka_records_are_redelivered_if_handler_raises(options: Any, wrapped: 
     assert report.exhausted
 
 
-@pytest.mark.parametrize("by", ["Powertools", "hand"])
-def test_a_kafka_response_that_lambda_ignores_loses_records(by: str) -> None:
+def test_a_kafka_response_that_lambda_ignores_loses_records() -> None:
     """In provisioned mode it would be right. Lambda has another default, and a record that is lost is worse than an alarm."""
 
     def build(collection: Any) -> Any:
         each = once(collection)
-        if by == "Powertools":
-            return with_powertools(lambda record: each(by_name(record)), EventType.Kafka)
 
         def handle(event: Any, context: Any) -> Any:
             failures: list[Any] = []
@@ -304,17 +278,7 @@ def test_stream_handler_that_continues_after_a_failure_is_found() -> None:
 
     def build(collection: Any) -> Any:
         each = guard(collection)
-
-        def handle(event: Any, _: Any) -> Any:
-            failures = []
-            for record in event["Records"]:
-                try:
-                    each(at_its_place(record))
-                except Exception:
-                    failures.append({"itemIdentifier": record["kinesis"]["sequenceNumber"]})
-            return {"batchItemFailures": failures}
-
-        return handle
+        return naming_failures(lambda record: each(at_its_place(record)), lambda record: record["kinesis"]["sequenceNumber"])
 
     report = explored(build, [kinesis("ab")])
     assert report.counterexample is not None
@@ -405,16 +369,10 @@ def test_record_in_two_events_is_refused() -> None:
 @pytest.mark.few(2)
 def test_pruning_keeps_every_end_state_of_a_partial_batch(make: Any, identifier: str, bounds: Bounds) -> None:
     def build(collection: Any) -> Any:
-        def handle(event: Any) -> Any:
-            failures = []
-            for record in event["Records"]:
-                try:
-                    collection.update_one({"_id": by_name(record).id}, {"$inc": {"credit": 1}}, upsert=True)
-                except Exception:
-                    failures.append({"itemIdentifier": {**record, **record.get("kinesis", {})}[identifier]})
-            return {"batchItemFailures": failures}
-
-        return handle
+        return naming_failures(
+            lambda record: collection.update_one({"_id": by_name(record).id}, {"$inc": {"credit": 1}}, upsert=True),
+            lambda record: {**record, **record.get("kinesis", {})}[identifier],
+        )
 
     def ends_of(search: Callable[[Judge], Iterable[object]]) -> set[str]:
         ends: set[str] = set()

@@ -37,15 +37,6 @@ def explored(build: Callable[[Any], Handler], messages: Any = TWO, **options: An
     return looked_at(explore(build, messages=messages, **given))
 
 
-def explored_on_dynamodb(build: Callable[[Any], Handler], messages: Any) -> Exploration:
-    with moto_tables() as make:
-        return looked_at(explore(build, messages, lambda: make("customers", key="id"), balances))
-
-
-def balances(table: Any) -> list[Any]:
-    return [item["balance"] for item in table.scan()["Items"]]
-
-
 def looked_at(report: Exploration) -> Exploration:
     """Most of these tests are about remarks, whether the handler is right or wrong."""
     bool(report)
@@ -224,10 +215,7 @@ TWICE = [twice_to_a_document, created_and_then_changed, changed_and_then_created
 
 @pytest.mark.parametrize("handle", TWICE)
 @pytest.mark.parametrize("is_unique", [False, True])
-def test_second_write_to_a_document_is_reported(
-    handle: Callable[[Any, Message], Any],
-    is_unique: bool,  # given by name
-) -> None:
+def test_second_write_to_a_document_is_reported(handle: Callable[[Any, Message], Any], *, is_unique: bool) -> None:
     def world() -> Any:
         customers = mongomock_collection("customers")
         if is_unique:
@@ -251,7 +239,9 @@ def test_second_write_to_an_item_is_reported() -> None:
 
         return handle
 
-    remark = explored_on_dynamodb(build, [ORDER]).remarks[0]
+    with moto_tables() as make:
+        world, observe = lambda: make("customers", "id"), lambda table: [item["balance"] for item in table.scan()["Items"]]
+        remark = explored(build, [ORDER], world=world, observe=observe).remarks[0]
     assert remark.text.startswith(f"{NEVER_HAPPENS}UpdateItem customers c1 is taken")
 
 
@@ -630,27 +620,20 @@ def test_hash_of_a_string_is_reported_with_its_line() -> None:
 
 
 def test_none_after_an_unsettled_outcome_is_a_warning() -> None:
-    messages = [Message(f"m{n}", "s", n) for n in (1, 2)]
+    def handle(guarded: Any, message: Message) -> None:
+        add_guarded(guarded, message)
 
-    def build(returns: Any) -> Callable[[Any], Handler]:
-        def build_handler(collection: Any) -> Handler:
-            store = GuardedCollection(collection, InSequence())
-            return lambda message: returns(store.update_one(message, C1, {"$inc": {"balance": 1}}))
-
-        return build_handler
-
-    given: dict[str, Any] = {"messages": messages, "world": filled}
-    assert "unreturned" in kinds(explored(build(lambda _: None), **given))
-    assert "unreturned" not in kinds(explored(build(lambda outcome: outcome), **given))
+    assert "unreturned" in kinds(explored(guarding(handle, InSequence())))
+    assert "unreturned" not in kinds(explored(guarding(add_guarded, InSequence())))
 
 
-def test_messages_of_two_sources_can_have_one_id() -> None:
-    def build_handler(collection: Any) -> Handler:
-        store = GuardedCollection(collection, SeenIds())
-        return lambda message: store.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True)
+@pytest.mark.parametrize("first", [Message("1", source="ann"), Message("1"), SimpleNamespace(id="1", source=None)], ids=str)
+def test_message_of_another_source_or_kind_can_share_an_id(first: Any) -> None:
+    def build_handler(customers: Any) -> Callable[[Any], object]:
+        return lambda message: customers.update_one(C1, {"$set": {f"by {message.source}": 1}}, upsert=True)
 
-    for messages in ([Message("1", source="ann"), Message("1", source="bob")], [Message("1"), Message("1", source="bob")]):
-        assert explored(build_handler, messages).ok
+    messages = [first, Message("1", source="bob")]
+    assert explored(build_handler, messages, observe=lambda customers: len(customers.find_one(C1) or {})).ok
 
 
 def test_refusal_of_an_early_message_is_reported() -> None:
@@ -675,15 +658,5 @@ def test_older_message_without_effect_is_no_early_message() -> None:
             {**C1, "version": {"$lt": message.sequence}}, {"$set": {"version": message.sequence}}
         )
 
-    assert (
-        kinds(explored(build_handler, world=lambda: filled(version=0), observe=lambda customers: customers.find_one(C1)))
-        == []
-    )
-
-
-def test_message_of_another_kind_can_share_an_id() -> None:
-    def build_handler(customers: Any) -> Callable[[Any], object]:
-        return lambda message: customers.update_one(C1, {"$set": {f"by {type(message).__name__}": 1}}, upsert=True)
-
-    messages = [SimpleNamespace(id="1"), Message("1", source="bob")]
-    assert explored(build_handler, messages, observe=lambda customers: len(customers.find_one(C1) or {})).ok
+    report = explored(build_handler, world=lambda: filled(version=0), observe=lambda customers: customers.find_one(C1))
+    assert report.remarks == ()
