@@ -15,7 +15,7 @@ from uuid import UUID
 import boto3
 import pytest
 from boto3.dynamodb.types import Binary
-from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import BotoCoreError, ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 from bson import DBRef, Decimal128, Int64, ObjectId
 from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, ServerSelectionTimeoutError
 
@@ -207,6 +207,23 @@ def test_timeout_raises_whether_or_not_request_took_effect(shop: Shop, applied: 
     with pytest.raises(NetworkTimeout if is_mongo(shop) else ReadTimeoutError):
         shop.add(faults.store)
     assert shop.count() == applied
+
+
+@pytest.mark.parametrize("kind", [ReadTimeoutError, ConnectionClosedError])
+def test_failure_of_the_real_server_is_raised_instead_of_the_fault(
+    client: Any, kind: type[BotoCoreError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = kind(endpoint_url="http://127.0.0.1")
+
+    def fail(*_: Any) -> None:
+        raise failure
+
+    shop, faults = client_shop(None, client), Faults(client)
+    faults.after(1)
+    monkeypatch.setattr(client, "_make_api_call", fail)
+    with pytest.raises(kind) as caught:
+        shop.add(faults.store)
+    assert caught.value is failure
 
 
 def test_cancelled_transaction_has_a_reason_for_each_action(table: Any, client: Any) -> None:

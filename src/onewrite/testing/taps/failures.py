@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.aws import client_of, copy_of
@@ -115,7 +115,7 @@ def cancellation_error(store: Store, request: Request) -> Exception:
     )
 
 
-def refuse_partial(_store: Store, request: Request) -> Exception:
+def refuse_partial(_store: Store, request: Request) -> NoReturn:
     raise ConfigurationError(
         f"{request.method} is done whole or not at all: plan leave_unprocessed for BatchWriteItem or BatchGetItem."
     )
@@ -123,7 +123,8 @@ def refuse_partial(_store: Store, request: Request) -> Exception:
 
 def is_answer(error: Exception) -> bool:
     """Whether the error comes from the server. Otherwise, the driver didn't send the request."""
-    return hasattr(error, "response") or hasattr(error, "code")
+    # botocore's ReadTimeoutError and ConnectionClosedError have a response too, which is None.
+    return getattr(error, "response", None) is not None or hasattr(error, "code")
 
 
 def driver_retries(store: Store, request: Request) -> bool:
