@@ -459,6 +459,23 @@ def test_missing_entity_accepted_as_done_gets_an_early_remark() -> None:
     assert kinds(report) == ["early"]
 
 
+def test_accepted_missing_entity_after_an_applied_write_gets_an_early_remark() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            if message.id == "place":
+                return guarded.insert_one(message, {**C1, "balance": 10})
+            lock = guarded.insert_one(message.part("lock"), {"_id": "lock"})
+            payment = guarded.update_one(message, C1, {"$inc": {"balance": -10}}, missing_ok=True)
+            collection.delete_one({"_id": "lock"})
+            return [lock, payment]
+
+        return handle
+
+    assert kinds(explored(build, (PLACE, PAY))) == ["early"]
+
+
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
 def test_creation_refused_after_an_upsert_is_reported(messages: Sequence[Message]) -> None:
     def handle(guarded: Any, message: Message) -> Any:

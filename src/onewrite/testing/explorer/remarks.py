@@ -85,15 +85,18 @@ class _PartResult:
         """Whether the part had no effect, permanently, because an entity didn't exist yet or already existed."""
         if self.has_changed or self.error is not None:
             return False
-        return self.is_forestalled or (self.finds_nothing and not self.comes_again_or_is_refused)
+        return self.is_forestalled or (self.finds_nothing and not self.is_unsettled_or_refused)
 
     @property
-    def comes_again_or_is_refused(self) -> bool:
-        """Whether a guarded store reported the part as unsettled or refused it permanently.
+    def is_unsettled_or_refused(self) -> bool:
+        """Whether a guarded store reported the part as unsettled, or refused it permanently.
 
         A missing entity that the handler accepts doesn't count.
         """
-        return self.says_why and not all(isinstance(outcome, Missing) and outcome.settled for outcome in self.outcomes)
+        return any(
+            isinstance(outcome, Rejected | Stale | Deferred) or (isinstance(outcome, Missing) and not outcome.settled)
+            for outcome in self.outcomes
+        )
 
     @property
     def is_ignored(self) -> bool:
@@ -170,8 +173,8 @@ def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterato
     """Yield the remark on an invariant that returned None each time."""
     # A comparison whose result is discarded, as in `left >= 0`, usually lacks a `return`.
     code = getattr(inspect.unwrap(invariant), "__code__", None)
-    names = [] if code is None else [name.opname for name in dis.get_instructions(code)]
-    if any(name in _COMPARISONS and other == "POP_TOP" for name, other in pairwise(names)):
+    operations = [] if code is None else [instruction.opname for instruction in dis.get_instructions(code)]
+    if any(operation in _COMPARISONS and following == "POP_TOP" for operation, following in pairwise(operations)):
         yield Remark(
             "unchecked", "The invariant compares two values and discards the result. Return the result, or assert it."
         )
