@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
-from pymongo import ReadPreference
+from pymongo import ReadPreference, ReturnDocument
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WaitQueueTimeoutError, WTimeoutError
 from pymongo.read_concern import ReadConcern
 
@@ -356,3 +356,26 @@ def test_stale_reads_distinguish_two_paths_to_the_same_state() -> None:
     report = explored(build, world, lambda _: "no end is wrong here", messages, deliveries=1, concurrency=1)
     assert report.exhausted
     assert seen == {15, 10, 5}
+
+
+def test_racing_upsert_can_return_a_value_without_a_pickle() -> None:
+    """Two concurrent upserts that find nothing both insert, and each gets its document."""
+    unnamed_type = type("Unnamed", (str,), {"__module__": __name__})  # pickle doesn't find it by its name
+    found: list[Any] = []
+
+    def build(collection: Any) -> Handler:
+        def handle(_: Message) -> None:
+            change = {"$set": {"name": unnamed_type("Ann")}}
+            order = collection.find_one_and_update({"order": 1}, change, upsert=True, return_document=ReturnDocument.AFTER)
+            found.append(order["name"])
+
+        return handle
+
+    messages, options = (M1, Message("m2")), {"deliveries": 1, "faults": 0}
+    report = explored(
+        build, lambda: mongomock_collection("orders"), lambda orders: orders.count_documents({}), messages, **options
+    )
+    assert report.counterexample is not None
+    assert report.counterexample.observed == 2
+    assert {*found} == {"Ann"}
+    assert "raises" not in report.counterexample.text

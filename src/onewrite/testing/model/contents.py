@@ -97,7 +97,7 @@ class Keys:
         try:
             target = request.store, request.tables, request.method  # a collection's arguments don't contain its name
             pickle_bytes = pickle.dumps((target, dict(request.arguments), dict(request.options)))
-        except Exception:
+        except Exception:  # an object's own code can raise anything while it's pickled; its canonical form might still exist
             return self._make_form_key(request)
         if pickle_bytes not in self._keys_of_pickles:
             if len(self._keys_of_pickles) == _MAX_PICKLES:

@@ -98,7 +98,7 @@ def copy_request(request: Request) -> Request:
     """Return a copy that the handler can't change through its own objects, or the request itself if it can't be copied."""
     try:
         return replace(request, arguments=copy.deepcopy(dict(request.arguments)))
-    except Exception:
+    except Exception:  # an object's own code can raise anything while it's copied
         return request
 
 
@@ -107,8 +107,8 @@ def make_repeater(answer: object) -> Callable[[], Any] | None:
     try:
         if isinstance(answer, Exception):
             return partial(_raise, type(answer), answer.args, pickle.dumps(vars(answer)))
-        return partial(pickle.loads, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
-    except Exception:
+        return partial(pickle.loads, pickle.dumps(answer))
+    except Exception:  # an object's own code can raise anything while it's pickled
         return None
 
 
@@ -425,7 +425,8 @@ class Machine:
 
     def race(self, before: WorldState, request: Request) -> StoreCalls[Any]:
         """Insert the document that an upsert inserts at an earlier state. A unique index can refuse it."""
-        known = self.present, before, self.key(request)
+        key = self.key(request)
+        known = self.present, before, key
         if known in self._races:
             return self._follow(request, self._races[known])
         with self.looking_at(before):  # not from memory, because the driver adds a new _id to each document
@@ -438,8 +439,12 @@ class Machine:
             yield from self._answer_plain(insertion)
         except Exception as error:
             result = error
-        transition = self._races[known] = Transition(self.present, cast("Callable[[], Any]", make_repeater(result)))
-        return transition.answer()
+        repeater = make_repeater(result)
+        if repeater is not None and key is not None:
+            self._races[known] = Transition(self.present, repeater)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _added(self, before: WorldState, after: WorldState, place: Place) -> list[Entity]:
         old, new = self.contents_at(before, place).forms, self.contents_at(after, place)
