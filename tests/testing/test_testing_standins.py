@@ -113,6 +113,17 @@ def test_keys_have_the_given_names_and_types() -> None:
         assert table.query(IndexName="by-day", KeyConditionExpression=Key("day").eq(b"1"))["Count"] == 2
 
 
+@pytest.mark.parametrize(
+    "index", [{"IndexName": "by-day"}, {"KeySchema": [{"KeyType": "HASH"}]}, {"KeySchema": None}, "by-day"]
+)
+def test_index_without_key_attributes_is_refused(index: Any) -> None:
+    with (
+        pytest.raises(ConfigurationError, match="needs a KeySchema such as"),
+        moto_table("lines", "order", GlobalSecondaryIndexes=[index]),
+    ):
+        pass
+
+
 def test_native_arguments_take_precedence() -> None:
     schema = [{"AttributeName": "pk", "KeyType": "HASH"}]
     throughput = {"ReadCapacityUnits": 1, "WriteCapacityUnits": 1}

@@ -53,5 +53,9 @@ def _key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
     kinds = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
     indexes = (index for kind in kinds for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))
     for definition in (request, *indexes):
-        for part in cast("list[Mapping[str, str]]", definition["KeySchema"]):
-            yield part["AttributeName"]
+        try:
+            yield from [part["AttributeName"] for part in definition["KeySchema"]]
+        except (KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f'A table or index needs a KeySchema such as [{{"AttributeName": "day", "KeyType": "HASH"}}], got {definition!r}.'
+            ) from error
