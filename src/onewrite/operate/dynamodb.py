@@ -85,9 +85,7 @@ class TableStore:
         return [Call("update_item", (), {**target, **_expressions(image, part)}) for part in _parts(edit)]
 
     def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
-        """Send the requests one by one, and stop at the first that finds a changed item. Return the number of successful
-        requests.
-        """
+        """Send the requests one by one, until one finds a changed item. Return the number of successful requests."""
         calls = self.calls(image, edit)
         for index, call in enumerate(calls):
             try:
@@ -138,21 +136,21 @@ class TableScan:
 def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     """Return the image of an item of typed values. It is sorted, so that the same item always produces the same requests."""
     item = {name: _sorted_members(item[name]) for name in sorted(item)}
-    fields = plain_values(item)
-    sizes = {name: measure_item({name: value}) for name, value in fields.items()}
-    slots = {_read_slot(name): name for name in fields}
-    item_lookup = lookup(fields)
+    values = plain_values(item)
+    sizes = {name: measure_item({name: value}) for name, value in values.items()}
+    names_by_slot = {_read_slot(name): name for name in values}
+    item_lookup = lookup(values)
     key = {name: item[name] for name in sorted(key_names)}
     return EntityImage(
         LAYOUT,
         key,
         key_text(plain_values(key)),
-        fields={name: item_lookup(Slot(name)) for name in fields},
-        slots={slot: item_lookup(slot) for slot in slots},
+        fields={name: item_lookup(Slot(name)) for name in values},
+        slots={slot: item_lookup(slot) for slot in names_by_slot},
         lookup=item_lookup,
-        steps=_steps(fields),
+        steps=_steps(values),
         sizes=sizes,
-        slot_sizes={slot: sizes[name] for slot, name in slots.items()},
+        slot_sizes={slot: sizes[name] for slot, name in names_by_slot.items()},
         size=sum(sizes.values()),
         raw=item,
     )

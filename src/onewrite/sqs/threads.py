@@ -332,10 +332,11 @@ class WorkerThreads:
 
     def make_failures(self, load: Load, error: BaseException) -> Results:
         """Return the results of a load that ended with an error outside of the handler. An error such as SystemExit also ends the worker."""
+        # A cancellation isn't the end of the worker: the worker itself cancels the task of an overdue load.
         if not isinstance(error, Exception | asyncio.CancelledError):
             self.fail(error)
         records = [lambda_record(message.content, self._queue.arn) for message in load.members]
-        return [Result(record, record_id(record), None, (), error, 0.0) for record in records]
+        return [Result(record, record_id(record), message=None, outcomes=(), error=error, seconds=0.0) for record in records]
 
     def bring(self, load: Load, results: Results) -> None:
         """Log and count the results of a load, and end it."""

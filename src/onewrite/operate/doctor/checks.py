@@ -152,7 +152,7 @@ def retention(facts: Facts) -> Findings:
 def dead_letters(facts: Facts) -> Findings:
     """Check that a repeatedly failing message ends in a dead-letter queue, and not too soon."""
     queue = require(facts.queue, "--queue")
-    if queue.dead_letters is None:
+    if queue.dead_letters is None or queue.receives is None:  # a redrive policy has both
         yield DoctorFinding(
             "warning",
             f"{queue.name} has no dead-letter queue.",
@@ -162,7 +162,8 @@ def dead_letters(facts: Facts) -> Findings:
             "the dead-letter queue.",
             "the queue",
         )
-    elif queue.receives == 1:
+        return f"{queue.name} has no dead-letter queue."
+    if queue.receives == 1:
         yield DoctorFinding(
             "warning",
             f"{queue.name} moves a message to the dead letters after one delivery: its maxReceiveCount is 1.",
@@ -170,8 +171,6 @@ def dead_letters(facts: Facts) -> Findings:
             "Set the maxReceiveCount to about 5.",
             "the queue",
         )
-    if queue.receives is None:
-        return f"{queue.name} has no dead-letter queue."
     return (
         f"{queue.name} moves a message to the dead letters after {format_count(queue.receives, 'delivery', 'deliveries')}."
     )

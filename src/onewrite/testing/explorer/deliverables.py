@@ -150,11 +150,12 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     deliverables = tuple(_name_by_source(named_by_id))
     for place, message in enumerate(messages):
         _check_copies(message, f"messages[{place}]")
-    ids = [name for deliverable in deliverables for name in dict.fromkeys(deliverable.ids)]
-    for name in ids:
-        if ids.count(name) > 1:
+    # An event can contain a record twice, as a producer's retry does, so each deliverable counts an ID once.
+    ids = [message_id for deliverable in deliverables for message_id in dict.fromkeys(deliverable.ids)]
+    for message_id in ids:
+        if ids.count(message_id) > 1:
             raise ConfigurationError(
-                f"Two messages have the ID {name!r}. The explorer redelivers each message itself, so remove the copy. If it's another "
+                f"Two messages have the ID {message_id!r}. The explorer redelivers each message itself, so remove the copy. If it's another "
                 "message, give it its own ID, for example sqs_event(body, ids=['m-2']) or kinesis_event(body, sequence=2)."
             )
     return deliverables

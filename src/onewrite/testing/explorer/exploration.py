@@ -46,7 +46,7 @@ def make_legend(subject: Subject) -> Legend:
         request = step.taken_step.request
         if request is None:
             return ()
-        return [subject.machine.changes(one, request, other) for one, other in pairwise(step.states)]
+        return [subject.machine.changes(before, request, after) for before, after in pairwise(step.states)]
 
     return Legend(subject.titles, read_changes, subject.own_processes)
 
@@ -209,7 +209,14 @@ def make_counterexample(
             f"  replay    {command}",
         ]
     )
-    return Counterexample(steps, finding.reason, finding.expected, finding.observed, replay_code, text)
+    return Counterexample(
+        steps,
+        reason=finding.reason,
+        expected=finding.expected,
+        observed=finding.observed,
+        replay_code=replay_code,
+        text=text,
+    )
 
 
 def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
@@ -344,11 +351,13 @@ def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
         return f", raises {type(end.error).__name__}"
     if step.repeated_parts:
         return f", fails {_list(part_titles, step.repeated_parts)}"
-    returned = [outcome for outcome in read_outcomes(end.value) if isinstance(outcome, Answer)]
-    outcome = next((outcome for outcome in returned if not outcome.settled), end.value)
-    if not isinstance(outcome, Answer) or isinstance(outcome, Applied):
-        return ""
-    return f", {type(outcome).__name__.lower()}{'' if outcome.settled else ' (not settled)'}"
+    outcomes = [outcome for outcome in read_outcomes(end.value) if isinstance(outcome, Answer)]
+    unsettled = [outcome for outcome in outcomes if not outcome.settled]
+    if unsettled:
+        return f", {type(unsettled[0]).__name__.lower()} (not settled)"
+    if isinstance(end.value, Answer) and not isinstance(end.value, Applied):  # the description of the request says "applied"
+        return f", {type(end.value).__name__.lower()}"
+    return ""
 
 
 def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:

@@ -557,7 +557,8 @@ class Judge:
         end = self._look()
         if known_end is not None and end != known_end:
             raise NotRecallableError
-        self._ends[trial.state] = end
+        if self.remembers:
+            self._ends[trial.state] = end
         return end
 
     def _look(self) -> ScheduleEnd:

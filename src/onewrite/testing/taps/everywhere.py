@@ -275,7 +275,8 @@ def _order_tasks(original: Function) -> Function:
     @wraps(original)
     def as_completed(awaitables: Any, **options: Any) -> Any:
         if _listener() is not None and not inspect.isawaitable(awaitables):
-            ensure_future = sys.modules["asyncio"].ensure_future
+            from asyncio import ensure_future
+
             awaitables = [ensure_future(awaitable) for awaitable in dict.fromkeys(awaitables)]
         return original(awaitables, **options)
 

@@ -153,17 +153,19 @@ class Faults:
         plan = self._meet(request)
         if plan is None:
             return (yield partial(send, store, request))
+        # If the driver doesn't retry, losing the response is the same as with "once".
         if plan.sending == "until answered" and failures.driver_retries(store, request):
             return (yield partial(send, failures.with_second_try(store), request))
         if plan.sending == "in part" and is_batch(request):
             return (yield from _in_part(store, request))
-        failure = plan.failure(store, request)
+        failure = plan.failure(store, request)  # before the request is sent, because it raises if the fault doesn't fit
         if plan.sending != "never":
             try:
                 yield partial(send, store, request)
             except Exception as error:
                 if not failures.is_answer(error):
                     raise  # the driver didn't send it
+                # A refusal is a response too, and it's lost like any other.
         raise failure
 
 
