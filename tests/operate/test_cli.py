@@ -85,7 +85,7 @@ def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_question_fails_if_stdin_is_closed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("onewrite.operate.steps.store_of", lambda *_: typer.confirm("Is it?"))
+    monkeypatch.setattr("onewrite.operate.steps.open_store", lambda *_: typer.confirm("Is it?"))
     _keep_this_process(monkeypatch)
     monkeypatch.setattr(sys, "argv", ["onewrite", *STEPS])
     monkeypatch.setattr(sys, "stdin", None)

@@ -17,7 +17,7 @@ import pytest
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
-from onewrite.operate.stores import relay_of
+from onewrite.operate.stores import make_relay
 from tests.engines.stores import create_table_with_outbox
 
 MODULE = """
@@ -214,7 +214,7 @@ def test_operator_command_of_a_table_needs_no_target(
     assert main(["relay", *OF_THE_TABLE, "--once"]) == 2
     assert "Pass --to" in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="no destination"):
-        relay_of({**NOTHING, "table": "orders"}, Outbox("shop/orders"), None).sweep()
+        make_relay({**NOTHING, "table": "orders"}, Outbox("shop/orders"), None).sweep()
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_target_determines_service_region_and_endpoint(
         return client(service, **options)
 
     monkeypatch.setattr(boto3, "client", spied)
-    relay_of({**NOTHING, "table": "orders"}, Outbox("shop/orders"), to)
+    make_relay({**NOTHING, "table": "orders"}, Outbox("shop/orders"), to)
     assert made == [("dynamodb", None, None), (service, region, endpoint)]
 
 

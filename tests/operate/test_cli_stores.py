@@ -13,13 +13,13 @@ from bson import Binary, Decimal128, ObjectId
 from onewrite import ConfigurationError
 from onewrite.dynamodb.values import plain_values
 from onewrite.operate import dynamodb, mongodb
-from onewrite.operate.stores import close_clients, store_of
+from onewrite.operate.stores import close_clients, open_store
 
 NOTHING: dict[str, Any] = dict.fromkeys(("table", "collection", "region", "endpoint_url"))
 
 
 def test_collection_is_selected_by_its_url() -> None:
-    store = store_of({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
+    store = open_store({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
     assert store.name == "shop.orders"
     close_clients()
 
@@ -57,7 +57,7 @@ def test_key_option_accepts_a_listed_item(key: dict[str, Any]) -> None:
     ],
 )
 def test_key_option_accepts_a_listed_document(own_id: Any) -> None:
-    store = store_of({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
+    store = open_store({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
     codec = store.target.codec_options.with_options(tz_aware=True)
     stored = bson.encode({"_id": own_id})
     key = store.parse_key(mongodb.key_text(bson.decode(stored, codec)))
@@ -80,7 +80,7 @@ def test_key_option_accepts_a_listed_document(own_id: Any) -> None:
 )
 def test_wrong_store_options_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as refused:
-        store_of({**NOTHING, **given})
+        open_store({**NOTHING, **given})
     assert "secret" not in str(refused.value)
 
 
@@ -88,7 +88,7 @@ def test_wrong_store_options_are_refused(given: dict[str, str], said: str) -> No
     ("query", "limits"), [("", (5, 5, 60)), ("?appName=x&SERVERSELECTIONTIMEOUTMS=7000&socketTimeoutMS=9000", (7, 5, 9))]
 )
 def test_url_can_set_timeouts(query: str, limits: tuple[float, ...]) -> None:
-    store = store_of({**NOTHING, "collection": f"mongodb://127.0.0.1:1/shop.orders{query}"})
+    store = open_store({**NOTHING, "collection": f"mongodb://127.0.0.1:1/shop.orders{query}"})
     options = store.target.database.client.options
     pool = options.pool_options
     assert (options.server_selection_timeout, pool.connect_timeout, pool.socket_timeout) == limits
@@ -101,4 +101,4 @@ def test_missing_region_names_the_option(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigurationError, match="Pass --region, or set AWS_DEFAULT_REGION"):
-        store_of({**NOTHING, "table": "orders"})
+        open_store({**NOTHING, "table": "orders"})

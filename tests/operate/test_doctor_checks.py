@@ -25,7 +25,7 @@ from onewrite.operate.doctor.facts import (
     TableIndex,
     Unread,
 )
-from onewrite.operate.dynamodb import image_of
+from onewrite.operate.dynamodb import make_image
 from onewrite.operate.image import EntityImage
 
 DAY = 86_400
@@ -44,7 +44,7 @@ DENIED = Unread("the thing", "no", "service:Action")
 def bare(name: str = "b", own: str = "total", *, keys: tuple[str, ...] = ("id",), **fields: Any) -> EntityImage:
     """An item without a ledger."""
     item = {**dict.fromkeys(own.split(), "text"), **dict.fromkeys(keys, name), **fields}
-    return image_of(typed_values(item), keys)
+    return make_image(typed_values(item), keys)
 
 
 def entity(name: str = "e", own: str = "total", *, keys: tuple[str, ...] = ("id",), **fields: Any) -> EntityImage:

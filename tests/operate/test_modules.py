@@ -10,7 +10,7 @@ import pytest
 from onewrite import SeenIds
 from onewrite.batch.handler import find_handler
 from onewrite.errors import ConfigurationError
-from onewrite.operate.modules import RELAY, find, ledger_of
+from onewrite.operate.modules import RELAY, find, find_ledger
 from onewrite.operate.report import OutsideFailure
 from onewrite.outbox import Relay
 
@@ -84,8 +84,8 @@ def _module(folder: Path) -> None:
 
 def test_function_without_arguments_is_called_for_its_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(find("shop_of_makers:relay", RELAY), Relay)
-    assert isinstance(ledger_of("shop_of_makers:orders"), SeenIds)
-    assert isinstance(ledger_of("shop_of_makers:Makers.ledger"), SeenIds)
+    assert isinstance(find_ledger("shop_of_makers:orders"), SeenIds)
+    assert isinstance(find_ledger("shop_of_makers:Makers.ledger"), SeenIds)
     assert sys.modules["shop_of_makers"].calls == ["orders"]
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "made\n")
@@ -100,7 +100,7 @@ def test_other_objects_are_not_called(name: str) -> None:
     assert named is getattr(sys.modules["shop_of_makers"], name)
     assert sys.modules["shop_of_makers"].calls == []
     with pytest.raises(ConfigurationError, match="expected a guarded store or a ledger"):
-        ledger_of(f"shop_of_makers:{name}")
+        find_ledger(f"shop_of_makers:{name}")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from onewrite.operate.image import (
     read_id,
     without,
 )
-from onewrite.operate.options import sequence_of
+from onewrite.operate.options import read_sequence
 from onewrite.operate.report import NothingToDo, format_count
 
 Drop = tuple[Slot, tuple[str | bytes, ...]]
@@ -296,7 +296,7 @@ def _choose_mark_ledger(ledgers: list[EntityLedger], attribute: str | None) -> E
 
 def as_mark(image: EntityImage, text: str, before: object) -> int | str:
     """Return the operator's text as a mark that is comparable with the current one."""
-    sequence = sequence_of(text)
+    sequence = read_sequence(text)
     if isinstance(before, str):
         is_number = isinstance(sequence, int) and sequence >= 0 and is_sortable(before)
         mark = text

@@ -74,7 +74,7 @@ class TableStore:
             raise ConfigurationError(
                 f"--key doesn't name an item of the table {self.name}: {read_error_text(error)}"
             ) from error
-        return image_of(response["Item"], tuple(key)) if "Item" in response else None
+        return make_image(response["Item"], tuple(key)) if "Item" in response else None
 
     def scan(self, attribute: str) -> TableScan:
         return TableScan(self.name, attribute)
@@ -130,10 +130,10 @@ class TableScan:
         start = {"ExclusiveStartKey": self._start} if self._start else {}
         page: Mapping[str, Any] = yield Call("scan", (), {**self._table, **self._request, **start})
         self._start = page.get("LastEvaluatedKey") or None
-        return [image_of(item, self._keys) for item in page["Items"]]
+        return [make_image(item, self._keys) for item in page["Items"]]
 
 
-def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
+def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     """Return the image of an item of typed values. It is sorted, so that the same item always produces the same requests."""
     item = {name: _sorted_members(item[name]) for name in sorted(item)}
     values = plain_values(item)

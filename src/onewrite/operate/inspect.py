@@ -19,7 +19,7 @@ from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, answers_to
 from onewrite.operate.changes import hints
 from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_step, held_ledgers, read_id
-from onewrite.operate.modules import STORE, ledger_of
+from onewrite.operate.modules import STORE, find_ledger
 from onewrite.operate.options import (
     AnyMessageId,
     AsJson,
@@ -33,10 +33,10 @@ from onewrite.operate.options import (
     SequenceOption,
     Source,
     VersionOption,
-    message_of,
+    make_message,
 )
-from onewrite.operate.report import end, escape, format_count, tell, tell_json
-from onewrite.operate.stores import entity_of, store_of
+from onewrite.operate.report import escape, format_count, run_verb, tell, tell_json
+from onewrite.operate.stores import open_store, read_entity
 
 InSequence: TypeAlias = Annotated[
     int | None,
@@ -77,7 +77,7 @@ def inspect(
     if there is no such entity.
     """
     options = locals()
-    end(lambda: _inspect(options))
+    run_verb(lambda: _inspect(options))
 
 
 def _inspect(options: dict[str, Any]) -> int:
@@ -85,8 +85,8 @@ def _inspect(options: dict[str, Any]) -> int:
     attribute = options["attribute"]
     inquiry = None
     if options["message"] is not None:
-        inquiry = Inquiry(message_of(options), now, attribute, options["in_sequence"], ledger_of(options["ledger"]))
-    document = inspection(entity_of(store_of(options), options["key"]), now, attribute, inquiry)
+        inquiry = Inquiry(make_message(options), now, attribute, options["in_sequence"], find_ledger(options["ledger"]))
+    document = inspection(read_entity(open_store(options), options["key"]), now, attribute, inquiry)
     tell_json(document) if options["as_json"] else tell(format_lines(document, None if inquiry is None else inquiry.message))
     return 0
 

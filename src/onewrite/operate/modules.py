@@ -130,7 +130,7 @@ def _run_users(act: Callable[[], T], failure: str, *, quiet: bool) -> T:
         ) from error
 
 
-def ledger_of(name: str | None) -> Ledger | None:
+def find_ledger(name: str | None) -> Ledger | None:
     """Return the ledger that `module:name` names, directly or by its store."""
     if name is None:
         return None

@@ -71,7 +71,7 @@ class CollectionStore:
         # An _id that looks like an operator isn't one.
         cursor = yield Call("find", ({"_id": {"$eq": key["_id"]}},), {"limit": 1})
         documents: list[Document] = yield Do(list, (cursor,))
-        return image_of(documents[0]) if documents else None
+        return make_image(documents[0]) if documents else None
 
     def scan(self, attribute: str) -> CollectionScan:
         return CollectionScan(self.target.name, self.name, attribute)
@@ -138,16 +138,16 @@ class CollectionScan:
         bound = canonical(self._last, STORED_CODEC)  # Python's equality differs from MongoDB's
         fresh = [document for document in documents if canonical({"_id": document["_id"]}, STORED_CODEC) != bound]
         self._last = {"_id": documents[-1]["_id"]} if len(documents) == limit else None
-        return [image_of(document) for document in fresh]
+        return [make_image(document) for document in fresh]
 
 
 def sample(most: int) -> Flow[list[EntityImage]]:
     """Return documents that MongoDB picks at random."""
     cursor = yield Call("aggregate", ([{"$sample": {"size": most}}],))
-    return [image_of(document) for document in (yield Do(list, (cursor,)))]
+    return [make_image(document) for document in (yield Do(list, (cursor,)))]
 
 
-def image_of(document: Document) -> EntityImage:
+def make_image(document: Document) -> EntityImage:
     document_lookup = lookup(document)
     slots = dict(_slots(document))
     steps = document.get(STEPS, {})

@@ -100,14 +100,14 @@ Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Write. Without this
 _TEXT = "text:"
 
 
-def message_of(options: Options) -> Message:
+def make_message(options: Options) -> Message:
     """Return the message that the options name."""
     parts = tuple(options["part"] or ())
-    sequence = None if options["sequence"] is None else sequence_of(options["sequence"])
+    sequence = None if options["sequence"] is None else read_sequence(options["sequence"])
     return Message(options["message"], source=options["source"], sequence=sequence, parts=parts)
 
 
-def sequence_of(text: str) -> int | str:
+def read_sequence(text: str) -> int | str:
     """Return the sequence as a message has it. A number with leading zeros, such as 00042, is text, and so is a value with
     the prefix "text:".
     """

@@ -40,17 +40,17 @@ from onewrite.operate.report import (
     NothingToDo,
     NotThere,
     age,
-    end,
     escape,
     format_count,
     keep_log,
     log_to_stderr,
     record,
     record_unknown_result,
+    run_verb,
     tell,
     tell_json,
 )
-from onewrite.operate.stores import is_named, key_text, relay_of
+from onewrite.operate.stores import is_named, key_text, make_relay
 from onewrite.outbox import Relay, SweepReport, Waiting
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
@@ -179,7 +179,7 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
             return restart_entity(relay, options["restart"], operator=options["operator"], yes=options["yes"])
         return _publish(relay, early.pass_on, options)
 
-    end(run_act)
+    run_verb(run_act)
 
 
 def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
@@ -190,7 +190,7 @@ def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, p
                 raise ConfigurationError(
                     f"Pass --{option_name}, because a store alone doesn't determine it. See onewrite relay --help."
                 )
-        return relay_of(options, Outbox(options["outbox"] or "none", index=options["index"]), options["to"])
+        return make_relay(options, Outbox(options["outbox"] or "none", index=options["index"]), options["to"])
     for option_name in _OF_A_STORE:
         if option_name in given:
             raise ConfigurationError(

@@ -32,20 +32,20 @@ from onewrite.operate.options import (
     Source,
     VersionOption,
     Yes,
-    message_of,
+    make_message,
 )
 from onewrite.operate.report import (
     Exit,
-    end,
     escape,
     log_to_stderr,
     record,
     record_unknown_result,
+    run_verb,
     say,
     tell,
     tell_json,
 )
-from onewrite.operate.stores import entity_of, store_of
+from onewrite.operate.stores import open_store, read_entity
 
 
 def forget(
@@ -69,9 +69,9 @@ def forget(
     options = locals()
 
     def forget_message(image: EntityImage) -> Repair:
-        return changes.forget(image, Inquiry(message_of(options), time.time(), options["attribute"]))
+        return changes.forget(image, Inquiry(make_message(options), time.time(), options["attribute"]))
 
-    end(lambda: _change("forget", options, forget_message))
+    run_verb(lambda: _change("forget", options, forget_message))
 
 
 def set_mark(
@@ -110,7 +110,7 @@ def set_mark(
         target = TargetMark(options["source"], tuple(options["part"] or ()), options["sequence"], options["attribute"])
         return changes.set_mark(image, target, time.time())
 
-    end(lambda: _change("set-mark", options, move_mark))
+    run_verb(lambda: _change("set-mark", options, move_mark))
 
 
 def clear(
@@ -128,13 +128,13 @@ def clear(
 ) -> None:
     """Empty a ledger of an entity. Show which messages would take effect again, and write only with --yes."""
     options = locals()
-    end(lambda: _change("clear", options, lambda image: changes.clear(image, options["attribute"], time.time())))
+    run_verb(lambda: _change("clear", options, lambda image: changes.clear(image, options["attribute"], time.time())))
 
 
 def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Repair]) -> int:
     """Show a change of an entity. With --yes, write it if the entity is unchanged."""
-    store = store_of(options)
-    image = entity_of(store, options["key"])
+    store = open_store(options)
+    image = read_entity(store, options["key"])
     repair = plan_repair(image)
     effects = repair.effects
     if is_outbox_label(image.fields.get(OUTBOX.label)):

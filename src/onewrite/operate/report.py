@@ -56,7 +56,7 @@ class NothingToDo(OnewriteError):
     """The requested state already exists. Nothing was written."""
 
 
-def end(act: Callable[[], int], failure: str = "The database or the network fails") -> NoReturn:
+def run_verb(act: Callable[[], int], failure: str = "The database or the network fails") -> NoReturn:
     """Run a verb and exit with its code, or print in one sentence why it failed."""
     try:
         code = act()

@@ -20,8 +20,8 @@ from onewrite.core.label import STEPS
 from onewrite.core.step import Step
 from onewrite.operate.image import find_step
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
-from onewrite.operate.report import Exit, age, end, escape, format_count, is_plain, tell, tell_json
-from onewrite.operate.stores import store_of
+from onewrite.operate.report import Exit, age, escape, format_count, is_plain, run_verb, tell, tell_json
+from onewrite.operate.stores import open_store
 
 _option = partial(option, "STEPS")
 _MAX_LISTED = 100  # maximum number of listed steps: more are an incident, and the first ones show the cause
@@ -81,7 +81,7 @@ def steps(
     begun_by = now - older_than if older_than else math.inf  # a worker's clock can be ahead of this one
 
     def list_steps() -> int:
-        store = store_of(options)
+        store = open_store(options)
         scan = store.scan(STEPS)
         oldest: list[OpenStep] = []
         count = damaged_count = 0
@@ -102,7 +102,7 @@ def steps(
             _print(oldest, count, now)
         return Exit.FOUND if count or damaged_count else Exit.DONE
 
-    end(list_steps)
+    run_verb(list_steps)
 
 
 def _print(oldest: list[OpenStep], count: int, now: float) -> None:

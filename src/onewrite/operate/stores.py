@@ -50,7 +50,7 @@ def is_named(options: Options) -> bool:
     return options["table"] is not None or options["collection"] is not None
 
 
-def store_of(options: Options) -> EntityStore:
+def open_store(options: Options) -> EntityStore:
     """Return the table or collection that the options name."""
     _check_named(options)
     table, collection = options["table"], options["collection"]
@@ -64,7 +64,7 @@ def store_of(options: Options) -> EntityStore:
     return CollectionStore(target)
 
 
-def entity_of(store: EntityStore, key: str) -> EntityImage:
+def read_entity(store: EntityStore, key: str) -> EntityImage:
     """Return the entity's current image."""
     image = run(store.read(store.parse_key(key)), store.target)
     if image is None:
@@ -72,7 +72,7 @@ def entity_of(store: EntityStore, key: str) -> EntityImage:
     return image
 
 
-def relay_of(options: Options, outbox: Outbox, to: str | None) -> Relay:
+def make_relay(options: Options, outbox: Outbox, to: str | None) -> Relay:
     """Return a relay for the outboxes of a table or collection. Without a destination `to`, it can't publish."""
 
     @dataclass(frozen=True, slots=True)

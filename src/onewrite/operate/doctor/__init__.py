@@ -24,8 +24,8 @@ from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import CheckResult, Facts, Unread
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
-from onewrite.operate.report import Exit, end, format_count, is_plain, tell, tell_json
-from onewrite.operate.stores import function_client, is_named, queue_client, store_of
+from onewrite.operate.report import Exit, format_count, is_plain, run_verb, tell, tell_json
+from onewrite.operate.stores import function_client, is_named, open_store, queue_client
 
 _WIDTH = 100
 _MAX_SENTENCE = 4096  # characters of a sentence, which can quote the user's names
@@ -198,7 +198,7 @@ def doctor(
                 console.print(Text(line, style="bold" if line[:1].isalpha() else ""), soft_wrap=True)
         return report.code
 
-    end(examine_setup, "The setup can't be read")
+    run_verb(examine_setup, "The setup can't be read")
 
 
 def _read_facts(options: Options) -> Facts:
@@ -223,7 +223,7 @@ def _read_facts(options: Options) -> Facts:
 
         readers.append(lambda: AMAZON.run(read_function(function), client))
     if is_named(options):
-        store, most = store_of(options), options["sample"]
+        store, most = open_store(options), options["sample"]
         if options["table"] is not None:
             from onewrite.operate.doctor.amazon import AMAZON, read_table
 
