@@ -28,7 +28,7 @@ from typing import TypeAlias
 from onewrite.batch.order import MAX_CALL_SIZE
 from onewrite.batch.report import Result, wait_for_lease
 from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
-from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, size_of
+from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, measure_memory
 
 MAX_HIDDEN = 12 * 3600  # seconds that SQS hides a received message in total, with all extensions
 
@@ -78,10 +78,13 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hide:
-    """A request to hide messages, each for its number of seconds from now."""
+    """A request to hide messages, each for its number of seconds from now.
+
+    `is_return`: the worker returns the messages to the queue. Otherwise it keeps them, and extends their visibility timeouts.
+    """
 
     messages: tuple[tuple[QueueMessage, int], ...]
-    gives_back: bool
+    is_return: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +277,7 @@ class WorkerState:
             # A stand-in without group IDs has a single group.
             group = content.get("Attributes", {}).get("MessageGroupId", "") if self._is_fifo else None
             key = None if keys is None else keys[number]
-            message = QueueMessage(content, group, began, now + self._visibility, size_of(content), key)
+            message = QueueMessage(content, group, began, now + self._visibility, measure_memory(content), key)
             self._messages[message] = None
             self.bytes_at_hand += message.size
             if self.is_stopping:
@@ -331,18 +334,18 @@ class WorkerState:
         self._is_empty = self._is_empty and not is_in_time  # the queue might have messages again
         for message, result in zip(load.members, results, strict=True):
             if result is not None and result.settled:
-                self._settle(message, result, now, is_in_time=is_in_time, goes_on=message is load.members[-1])
+                self._settle(message, result, now, is_in_time=is_in_time, is_end_of_load=message is load.members[-1])
             elif is_in_time:
                 self._let_go_or_defer(message, result, now)
                 if message.group is not None:
                     break  # the rest of the group waits for this message, or has left with it
 
-    def _settle(self, message: QueueMessage, result: Result, now: float, *, is_in_time: bool, goes_on: bool) -> None:
+    def _settle(self, message: QueueMessage, result: Result, now: float, *, is_in_time: bool, is_end_of_load: bool) -> None:
         """Have the message deleted, at once if it is the last of its FIFO group: only then does SQS return the group's next message."""
         is_last = False
         if is_in_time:
             self._forget(message)
-            is_last = self._lines.settle(message, goes_on=goes_on)
+            is_last = self._lines.settle(message, is_end_of_load=is_end_of_load)
         self._settled_messages.append({"ReceiptHandle": message.handle})
         self._delete_at = min(self._delete_at, now if is_last else now + DELETED_WITHIN)
         source, sequence = _read_source_and_sequence(result)
@@ -432,7 +435,7 @@ class WorkerState:
         if self._to_give_back:
             self._is_hiding = True
             returns = [self._to_give_back.popleft() for _ in range(min(len(self._to_give_back), MAX_BATCH))]
-            return Hide(tuple(returns), gives_back=True)
+            return Hide(tuple(returns), is_return=True)
         if not self._sweep:
             self.next_sweep = now + self._visibility / _SWEEPS_PER_TIMEOUT
             least = self._visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9
@@ -445,7 +448,7 @@ class WorkerState:
                 message.is_lost = not seconds
                 batch += [(message, seconds)] if seconds else []
         self._is_hiding = bool(batch)
-        return Hide(tuple(batch), gives_back=False) if batch else None
+        return Hide(tuple(batch), is_return=False) if batch else None
 
     def end_deleting(self) -> None:
         """Record the end of a delete request."""
@@ -457,7 +460,7 @@ class WorkerState:
         for message, seconds in hide.messages:
             if message.handle in failures:
                 message.is_lost = failures[message.handle]
-            elif not hide.gives_back:
+            elif not hide.is_return:
                 message.hidden_until = began + seconds
 
     def _leave_with_group(self, message: QueueMessage, reason: Reason, seconds: int | None = None) -> None:

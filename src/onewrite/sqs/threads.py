@@ -226,7 +226,7 @@ class WorkerThreads:
             "If the call is only slow, pass a longer timeout= to the worker."
         )
 
-    def fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         """End the worker with an error. It still deletes settled messages, within `drain_seconds`."""
         with self._lock:
             self.failure = self.failure or error
@@ -240,7 +240,7 @@ class WorkerThreads:
         try:
             yield
         except BaseException as error:  # any error, because `run` raises it
-            self.fail(error)
+            self._fail(error)
 
     def _stop_if_asked(self) -> None:
         """Stop now if a stop was requested, so that nothing begins afterwards."""
@@ -275,7 +275,7 @@ class WorkerThreads:
         with self._failing():
             while (job := self._next_job()) is not None:
                 if isinstance(job, Load):
-                    self.bring(job, self._process(job))
+                    self._bring(job, self._process(job))
                 elif isinstance(job, Receive):
                     self._receive(job)
                 elif isinstance(job, Hide):
@@ -310,8 +310,8 @@ class WorkerThreads:
         load.thread = threading.get_ident()
         try:
             results: Results = self._handler.process_together(self._records(load), **self._options(load))
-        except BaseException as error:
-            results = self.make_failures(load, error)
+        except BaseException as error:  # the results report any error, and `_make_failures` ends the worker by some
+            results = self._make_failures(load, error)
         load.thread = None
         return results
 
@@ -330,15 +330,15 @@ class WorkerThreads:
 
         return {"in_order": load.members[0].group is not None, "time_left": time_left}
 
-    def make_failures(self, load: Load, error: BaseException) -> Results:
+    def _make_failures(self, load: Load, error: BaseException) -> Results:
         """Return the results of a load that ended with an error outside of the handler. An error such as SystemExit also ends the worker."""
         # A cancellation isn't the end of the worker: the worker itself cancels the task of an overdue load.
         if not isinstance(error, Exception | asyncio.CancelledError):
-            self.fail(error)
+            self._fail(error)
         records = [lambda_record(message.content, self._queue.arn) for message in load.members]
         return [Result(record, record_id(record), message=None, outcomes=(), error=error, seconds=0.0) for record in records]
 
-    def bring(self, load: Load, results: Results) -> None:
+    def _bring(self, load: Load, results: Results) -> None:
         """Log and count the results of a load, and end it."""
         with self._failing():
             self._journal.log_results(load.members, results)
@@ -366,8 +366,8 @@ class WorkerThreads:
         try:
             results: Results = await self._handler.aprocess_together(self._records(load), **self._options(load))
         except BaseException as error:  # a raised error would end the event loop, and with it all other tasks
-            results = self.make_failures(load, error)
-        self.bring(load, results)
+            results = self._make_failures(load, error)
+        self._bring(load, results)
         load.task = None
 
     # ------------------------------------------------------------ requests
@@ -413,7 +413,7 @@ class WorkerThreads:
         failures: dict[str, bool] = {}
         with self._failing(), self._requesting("change_message_visibility_batch"):
             # A failed extension is repeated by the next sweep. A failed return isn't, so retry it here.
-            failures = self._queue.hide(messages, max_attempts=MAX_ATTEMPTS if hide.gives_back else 1)
+            failures = self._queue.hide(messages, max_attempts=MAX_ATTEMPTS if hide.is_return else 1)
         with self._lock:
             self.state.end_hiding(hide, failures, began)
             self._wake(self._clock())

@@ -42,7 +42,7 @@ _MAX_SOURCES = 10_000  # sources whose last progress is remembered
 Sequence: TypeAlias = int | str | None
 
 
-def size_of(content: SqsMessage) -> int:
+def measure_memory(content: SqsMessage) -> int:
     """Return the bytes of memory that a message's body and attributes take."""
     attributes = content.get("MessageAttributes", {}).values()
     return sys.getsizeof(content.get("Body", "")) + sum(
@@ -149,7 +149,7 @@ class WaitingLines:
             del self._together[first.key]
         return Load(tuple(members))
 
-    def settle(self, message: QueueMessage, *, goes_on: bool) -> bool:
+    def settle(self, message: QueueMessage, *, is_end_of_load: bool) -> bool:
         """Remove a settled message from its group. The next message becomes ready, unless it is in the same load.
 
         Return whether the message was the worker's last message of a FIFO group.
@@ -159,7 +159,7 @@ class WaitingLines:
         group = self._groups[message.group]
         group.popleft()
         if group:
-            if goes_on:
+            if is_end_of_load:
                 self.make_ready(group[0])
             return False
         del self._groups[message.group]
