@@ -23,7 +23,7 @@ from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
-from onewrite.testing.taps.aws import client_of, request_of
+from onewrite.testing.taps.aws import find_client, make_request
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import find_kind
 from onewrite.testing.taps.traffic import Request
@@ -190,7 +190,7 @@ def test_throttling_ends_after_the_planned_requests(shop: Shop) -> None:
     faults = Faults(shop.store)
     for where in (1, lambda request: request.writes):
         faults.throttle(where)
-    errors = client_of(shop.store).exceptions if not is_mongo(shop) else None
+    errors = find_client(shop.store).exceptions if not is_mongo(shop) else None
     kind: Any = OperationFailure if errors is None else errors.ProvisionedThroughputExceededException
     for _ in range(2):
         with pytest.raises(kind):
@@ -397,7 +397,7 @@ def test_id_that_is_not_known_is_any_entity() -> None:
 )
 def test_keys_that_dynamodb_treats_as_equal_are_one_entity(equal: tuple[Any, ...], other: object) -> None:
     def key_of(value: object) -> object:
-        return request_of("shop", "GetItem", {"TableName": "lines", "Key": {"id": value, "order": value}}, {}).keys
+        return make_request("shop", "GetItem", {"TableName": "lines", "Key": {"id": value, "order": value}}, {}).keys
 
     assert len({key_of(value) for value in equal}) == 1
     assert key_of(equal[0]) not in (None, key_of(other))

@@ -61,8 +61,8 @@ def sqs_event(
     override the system attributes that SQS sets, for example `{"ApproximateReceiveCount": 2}`.
     """
     texts = [body if isinstance(body, str) else json.dumps(body) for body in bodies]
-    message_ids = list(_sqs_ids(queue, texts)) if ids is None else _per_record(ids, texts, "ids")
-    groups = _per_record(group, texts, "group")
+    message_ids = list(_sqs_ids(queue, texts)) if ids is None else _repeat_for_records(ids, texts, "ids")
+    groups = _repeat_for_records(group, texts, "group")
     additions = {name: str(value) for name, value in (attributes or {}).items()}
     user_attributes = {name: _sqs_attribute(value) for name, value in (message_attributes or {}).items()}
     records: list[Record] = []
@@ -123,7 +123,7 @@ def kinesis_event(
     """
     arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{stream}"
     records: list[Record] = []
-    for n, (content, key) in enumerate(zip(data, _per_record(partition_key, data, "partition_key"), strict=True)):
+    for n, (content, key) in enumerate(zip(data, _repeat_for_records(partition_key, data, "partition_key"), strict=True)):
         number = str(_KINESIS_SEQUENCE + sequence + n)
         record: Record = {
             "kinesis": {
@@ -225,7 +225,7 @@ def kafka_event(
     `offset` is the offset of the first record in each partition. `partition` and `key` are one value for all records, or a list with
     one for each.
     """
-    partitions, keys = _per_record(partition, values, "partition"), _per_record(key, values, "key")
+    partitions, keys = _repeat_for_records(partition, values, "partition"), _repeat_for_records(key, values, "key")
     times = {"timestamp": SENT_AT * 1000, "timestampType": "CREATE_TIME"}
     records: dict[str, list[Record]] = {}
     for value, number, record_key in zip(values, partitions, keys, strict=True):
@@ -245,7 +245,7 @@ def kafka_event(
     }
 
 
-def _per_record(option: Any, records: Sequence[Any], name: str) -> list[Any]:
+def _repeat_for_records(option: Any, records: Sequence[Any], name: str) -> list[Any]:
     """Return a list with one value for each record, given such a list or one value for all records."""
     if isinstance(option, str | bytes) or not isinstance(option, Sequence):
         return [option] * len(records)

@@ -48,7 +48,7 @@ class PlainMessage:
         return (self.name,)
 
     @property
-    def comes_apart(self) -> bool:
+    def can_come_apart(self) -> bool:
         return False
 
     def sources(self) -> frozenset[Hashable]:
@@ -58,7 +58,7 @@ class PlainMessage:
             )
         return frozenset([self.message.source])
 
-    def copy_of(self, places: Places, redeliveries: int) -> Any:  # noqa: ARG002  # a message has one part and no receive count
+    def copy_parts(self, places: Places, redeliveries: int) -> Any:  # noqa: ARG002  # a message has one part and no receive count
         return copy.deepcopy(self.message)
 
     def failures(self, answer: object, places: Places) -> Places:
@@ -81,7 +81,7 @@ class LambdaEvent:
         return tuple(record_id(record) for record in self.records)
 
     @property
-    def comes_apart(self) -> bool:
+    def can_come_apart(self) -> bool:
         """Whether each redelivered record comes in its own batch, as from SQS, because each has its own visibility timeout."""
         return self.source is SQS
 
@@ -90,7 +90,7 @@ class LambdaEvent:
         places = range(len(self.records))
         return frozenset(source for place in places if (source := self._source(place)) is not None)
 
-    def copy_of(self, places: Places, redeliveries: int) -> Any:
+    def copy_parts(self, places: Places, redeliveries: int) -> Any:
         """Return the redelivered event with only the records at these places.
 
         SQS counts the receives of each record, and each receive has a different handle.

@@ -244,7 +244,7 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
         return f"{request}: fails again{_ending(step, part_titles)}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
-    if fault.keeps_back:
+    if fault.is_kept_back:
         return f"{request}: {fault.words}{_ending(step, part_titles)}"
     answers = [describe(request, answer.error or answer.value) for answer in step.answers]
     if step.taken_step.cancelled:
@@ -279,7 +279,7 @@ def _values(step: TrialStep, changes: Changes) -> str:
         parts = [_read(step.answers[0].value)]
     text = ", then ".join(filter(None, parts))
     end, fault = step.end, step.taken_step.step.fault
-    returns = end is not None and not (fault.kills or end.error is not None or step.repeated_parts or _ending(step, ()))
+    returns = end is not None and not (fault.is_crash or end.error is not None or step.repeated_parts or _ending(step, ()))
     return f"{f' ({text})' if text else ''}{', returns: settled' if returns else ''}"
 
 
@@ -345,7 +345,7 @@ def _list(part_titles: Sequence[str], parts: Sequence[int]) -> str:
 def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
     """Return the handler's result or error, if it adds something to the request."""
     end = step.end
-    if end is None or step.taken_step.step.fault.kills:
+    if end is None or step.taken_step.step.fault.is_crash:
         return ""
     if end.error is not None:
         return f", raises {type(end.error).__name__}"

@@ -240,7 +240,7 @@ def _search(judge: Judge, arguments: Arguments) -> _Search:
         except LeaseMetError:
             judge.let_time_go_on()
         except BlockedError:
-            if judge.subject.takes_turns:
+            if judge.subject.is_taking_turns:
                 raise
             judge.take_turns()
 

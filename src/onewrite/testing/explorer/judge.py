@@ -182,8 +182,8 @@ class Judge:
         self._task_references: list[Reference] = []  # with the tasks of deliveries in other orders
         self._all_tried = False  # whether all orders, or the first MAX_ORDERS, were tried
         self._some_untried = False  # whether there are more orders than MAX_ORDERS
-        self._invariant_says = False  # whether it has ever returned a value other than None, or raised
-        self._invariant_asks = False  # whether it has ever sent a request to a store
+        self._invariant_has_judged = False  # whether it has ever returned a value other than None, or raised
+        self._invariant_has_asked = False  # whether it has ever sent a request to a store
         self._effects: Effects = {}
         self._ends: dict[Hashable, ScheduleEnd] = {}  # by state, while the handler's behavior is recorded
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
@@ -197,8 +197,8 @@ class Judge:
         if not passes:
             return
         yield from remarks_on(self.subject, list_orders(self._predecessors), lambda: self._look().observed)
-        if self._invariant is not None and not self._invariant_says:
-            yield from remark_on_invariant(self._invariant, asks=self._invariant_asks)
+        if self._invariant is not None and not self._invariant_has_judged:
+            yield from remark_on_invariant(self._invariant, has_asked=self._invariant_has_asked)
         if self.subject.hashes_at is not None:
             yield Remark(
                 "hash",
@@ -231,14 +231,14 @@ class Judge:
         return ()
 
     @property
-    def remembers(self) -> bool:
+    def is_recording(self) -> bool:
         """Whether the handler's behavior is recorded, which requires that it depends only on the responses that the handler received."""
         return self.subject.recall is not None
 
     @property
-    def recalls(self) -> bool:
+    def is_recalling(self) -> bool:
         """Whether the handler is recalled instead of run, if its behavior is known."""
-        return self.remembers and not self.subject.must_run
+        return self.is_recording and not self.subject.must_run
 
     def recall(self) -> None:
         """Recall the handler's behavior from now on, unless it is already known that this is impossible."""
@@ -246,12 +246,12 @@ class Judge:
         if self.nondeterministic is not None or subject.always_anew:
             return
         if self._observes_memory():
-            if subject.recovers:  # building the handler after a crash would reset the data that `observe` reads
+            if subject.has_recovery:  # building the handler after a crash would reset the data that `observe` reads
                 raise ConfigurationError(
                     "build(store) reads data from the store, so it runs again after a crash, and would reset what observe() reads "
                     "outside the store. Create that in world()."
                 )
-        elif not (subject.recovers and subject.bounds.faults):  # with both, a crash does more than end a delivery
+        elif not (subject.has_recovery and subject.bounds.faults):  # with both, a crash does more than end a delivery
             subject.recall = Recall(subject.key, lambda: subject.threads.names_used or subject.deliveries_differ)
             requests = [step.request for step in self._references[self._order].taken_steps]
             if any(request is not None and names_its_delivery(request) for request in requests):
@@ -268,9 +268,7 @@ class Judge:
 
         If `observe` reads one process's memory, the world can't have other processes.
         """
-        subject = self.subject
-        knows = self.remembers and not subject.takes_turns
-        return subject.bounds.concurrency > 1 and not knows
+        return self.subject.bounds.concurrency > 1 and (self.subject.is_taking_turns or not self.is_recording)
 
     def take_turns(self) -> None:
         """Run the deliveries in one process one after the other from now on, because they wait for each other's locks."""
@@ -288,10 +286,10 @@ class Judge:
 
     def let_time_go_on(self) -> None:
         """Advance the clock by `redelivered_after` for each redelivery from now on, so that leases end."""
-        self.subject.time_goes_on = self.subject.deliveries_differ = True
-        recalls = self.remembers
+        self.subject.is_clock_moving = self.subject.deliveries_differ = True
+        was_recording = self.is_recording
         self._forget()
-        if recalls:
+        if was_recording:
             self.recall()
 
     def separate(self) -> None:
@@ -313,7 +311,7 @@ class Judge:
 
     def do_not_recall(self) -> None:
         """Run the handler each time from now on, because its behavior differed from the recorded behavior."""
-        if not self.subject.deliveries_differ and self.subject.tells_deliveries_apart:
+        if not self.subject.deliveries_differ and self.subject.can_tell_deliveries_apart:
             self.subject.deliveries_differ = True
             self._forget()
             self.recall()
@@ -550,14 +548,14 @@ class Judge:
 
         While the handler's behavior is recorded, raise `NotRecallableError` if the same state had a different observation before.
         """
-        known_end = self._ends.get(trial.state) if self.remembers else None
+        known_end = self._ends.get(trial.state) if self.is_recording else None
         if known_end is not None and isinstance(trial, TrialFromMemory):
             return known_end  # no handler ran, so there is nothing to compare
         trial.go_here()
         end = self._look()
         if known_end is not None and end != known_end:
             raise NotRecallableError
-        if self.remembers:
+        if self.is_recording:
             self._ends[trial.state] = end
         return end
 
@@ -583,14 +581,14 @@ class Judge:
         try:
             result = self.subject.look(self._invariant)
         except Exception as error:
-            self._invariant_says = True
+            self._invariant_has_judged = True
             return f"the invariant is broken: {error_in_words(error)}"
         if isinstance(result, tuple) or is_read_once(result):
             raise ConfigurationError(
                 f"The invariant returned {result!r}, which is true regardless of its content. Return True or False, or use assert."
             )
-        self._invariant_says = self._invariant_says or result is not None
-        self._invariant_asks = self._invariant_asks or bool(self.subject.look_requests)
+        self._invariant_has_judged = self._invariant_has_judged or result is not None
+        self._invariant_has_asked = self._invariant_has_asked or bool(self.subject.look_requests)
         return None if result is None or result else "the invariant is broken"
 
 

@@ -79,9 +79,9 @@ def _prove_after_each_course(subject: Subject, recall: Recall, kinds: Sequence[_
             for other in draw.sample(others, len(others)):
                 under_way = process.begin(one)
                 for _ in range(at):
-                    under_way.goes_on()
-                process.begin(other).goes_on_to_its_end()
-                under_way.goes_on_to_its_end()
+                    under_way.resume()
+                process.begin(other).resume_to_end()
+                under_way.resume_to_end()
 
 
 def _prove_sequences(subject: Subject, recall: Recall, kinds: Sequence[_Course], draw: Random) -> None:
@@ -120,10 +120,10 @@ class _Process(ExitStack):
                 len(under_way) == self._subject.start.bounds.concurrency or draw.random() < _ENDS_BEFORE_NEXT
             ):
                 delivery = draw.choice(under_way)
-                if not delivery.goes_on():
+                if not delivery.resume():
                     under_way.remove(delivery)
         for delivery in under_way:
-            delivery.goes_on_to_its_end()
+            delivery.resume_to_end()
 
     def begin(self, course: _Course) -> _UnderWay:
         """Run a course up to its first request."""
@@ -147,7 +147,7 @@ class _UnderWay:
         self._is_open = True
         self._compare()
 
-    def goes_on(self) -> bool:
+    def resume(self) -> bool:
         """Pass the next response to the course. Return False if the course has ended."""
         if self._is_open:
             self._at += 1
@@ -156,8 +156,8 @@ class _UnderWay:
             self._compare()
         return self._is_open
 
-    def goes_on_to_its_end(self) -> None:
-        while self.goes_on():
+    def resume_to_end(self) -> None:
+        while self.resume():
             pass
 
     def close(self) -> None:

@@ -71,13 +71,13 @@ class _PartResult:
     unapplied_write: Request | None = None  # a write refused as a duplicate of an earlier write of the same delivery
     outcomes: list[object] = field(default_factory=list[object])
     returned: object = None  # the handler's latest return value
-    finds_nothing: bool = False  # whether it tried to read or change a missing entity
-    meets_entity: bool = False  # whether it tried to read or change an existing entity by its key
+    has_found_nothing: bool = False  # whether it tried to read or change a missing entity
+    has_found_entity: bool = False  # whether it tried to read or change an existing entity by its key
     is_forestalled: bool = False  # whether it tried to create an entity that another message had upserted
     writes: list[Request] = field(default_factory=list[Request])
 
     @property
-    def only_creates(self) -> bool:
+    def has_only_creations(self) -> bool:
         return all(map(_is_creation, self.writes))
 
     @property
@@ -85,7 +85,7 @@ class _PartResult:
         """Whether the part had no effect, permanently, because an entity didn't exist yet or already existed."""
         if self.has_changed or self.error is not None:
             return False
-        return self.is_forestalled or (self.finds_nothing and not self.is_unsettled_or_refused)
+        return self.is_forestalled or (self.has_found_nothing and not self.is_unsettled_or_refused)
 
     @property
     def is_unsettled_or_refused(self) -> bool:
@@ -101,10 +101,10 @@ class _PartResult:
     @property
     def is_ignored(self) -> bool:
         """Whether the handler settled the part without an effect on an entity that it asked for, and no guarded store reported a reason."""
-        return self.meets_entity and not self.has_changed and self.error is None and not self.says_why
+        return self.has_found_entity and not self.has_changed and self.error is None and not self.has_reason
 
     @property
-    def says_why(self) -> bool:
+    def has_reason(self) -> bool:
         """Whether a guarded store reported that it is right to change nothing."""
         return any(isinstance(outcome, Rejected | Missing | Stale | Deferred) for outcome in self.outcomes)
 
@@ -144,7 +144,7 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
             )
             yield Remark("unapplied", text)
     # A message can have no effect if it comes before another message. In another order, each message then has an effect.
-    complete = [order_result for order_result in in_each_order if all(map(_acts, order_result.results.values()))]
+    complete = [order_result for order_result in in_each_order if all(map(_has_effect, order_result.results.values()))]
     best_results = complete[0].results if complete else results
     seen_parts = {part for order_result in in_each_order for part, result in order_result.results.items() if result.is_seen}
     for part in given_order:
@@ -152,7 +152,7 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
         losses = (order_result for order_result in in_each_order if _is_loss(part, order_result, changing, complete))
         yield from islice((_on_early(subject, part, loss.results) for loss in losses if changing), 1)
     for place, part in enumerate(given_order):
-        if not _acts(best_results[part]) and not _has_effect_elsewhere(part, first, in_each_order):
+        if not _has_effect(best_results[part]) and not _has_effect_elsewhere(part, first, in_each_order):
             yield Remark("idle", _on_idle(subject, part, given_order[:place], best_results[part]))
     if not seen_parts:
         yield Remark("unobserved", _on_unobserved(subject, results, observe))
@@ -164,12 +164,12 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
             "messages that don't cancel each other out, or return more from observe().",
         )
     for part, result in best_results.items():
-        if result.has_changed and part not in seen_parts and not result.says_why:
+        if result.has_changed and part not in seen_parts and not result.has_reason:
             text = f"{_name(subject, part)} changes nothing that observe() returns, so a second effect would go unnoticed."
             yield Remark("unseen", text)
 
 
-def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterator[Remark]:
+def remark_on_invariant(invariant: Callable[..., Any], *, has_asked: bool) -> Iterator[Remark]:
     """Yield the remark on an invariant that returned None each time."""
     # A comparison whose result is discarded, as in `left >= 0`, usually lacks a `return`.
     code = getattr(inspect.unwrap(invariant), "__code__", None)
@@ -178,7 +178,7 @@ def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterato
         yield Remark(
             "unchecked", "The invariant compares two values and discards the result. Return the result, or assert it."
         )
-    elif not asks:
+    elif not has_asked:
         yield Remark("unchecked", "The invariant checks nothing: it always returns None, and reads none of the stores.")
 
 
@@ -209,8 +209,8 @@ def _is_loss(
     return result.is_ignored and bool(complete) and end not in [other.end for other in complete]
 
 
-def _acts(result: _PartResult) -> bool:
-    return result.has_changed or result.says_why
+def _has_effect(result: _PartResult) -> bool:
+    return result.has_changed or result.has_reason
 
 
 def _has_effect_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_OrderResult]) -> bool:
@@ -222,7 +222,7 @@ def _has_effect_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequenc
     if any(isinstance(outcome, Duplicate) for outcome in loser.results[part].outcomes):
         return False
     others = ((order_result.results[part], order_result.end) for order_result in in_each_order)
-    return any(result.has_changed and result.only_creates and end != loser.end for result, end in others)
+    return any(result.has_changed and result.has_only_creations and end != loser.end for result, end in others)
 
 
 def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
@@ -239,7 +239,7 @@ def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
         )
     else:
         position = f"before {later}" if later else f"after {earlier}"
-        does = "finds nothing and does nothing" if results[part].finds_nothing else "does nothing"
+        does = "finds nothing and does nothing" if results[part].has_found_nothing else "does nothing"
         text = f"{_name(subject, part)} {does} if it comes {position}, and is never redelivered. If that loses its effect, raise, or return the Missing of a guarded write: both cause a redelivery."
     return Remark("early", text)
 
@@ -253,8 +253,8 @@ def _on_unobserved(subject: Subject, results: PartResults, observe: Callable[[],
         text += ". It returns None: a return might be missing"
     elif not look_requests:
         text += ". It reads none of the stores"
-    refusals = [type(outcome).__name__ for result in results.values() for outcome in result.outcomes if result.says_why]
-    if refusals and all(result.says_why for result in results.values()):
+    refusals = [type(outcome).__name__ for result in results.values() for outcome in result.outcomes if result.has_reason]
+    if refusals and all(result.has_reason for result in results.values()):
         return f"{text}. Each message was {', '.join(dict.fromkeys(refusals))}: does world() put in what they need?"
     if look_requests and writes:
         asks, write_list = (list_in_words(list(dict.fromkeys(map(str, requests)))) for requests in (look_requests, writes))
@@ -329,12 +329,12 @@ def _process(
             )
             result.is_forestalled = result.is_forestalled or bool(made_keys)
         else:
-            result.meets_entity = result.meets_entity or (bool(keys & keys_before) and not _is_for_a_relay(request))
+            result.has_found_entity = result.has_found_entity or (bool(keys & keys_before) and not _is_for_a_relay(request))
             is_absent = bool(keys) and not keys & (keys_before | keys_after)
             nothing = (
                 is_absent or (not request.writes and any(_is_nothing(request, answer) for answer in step.answers))
             ) and not _is_for_a_relay(request)
-            result.finds_nothing = result.finds_nothing or nothing
+            result.has_found_nothing = result.has_found_nothing or nothing
     upserted_keys |= keys_after - keys_before - created_keys
 
 

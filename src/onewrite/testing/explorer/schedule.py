@@ -35,12 +35,12 @@ class Fault(StrEnum):
 
     words: str
     failure: Failure | None
-    keeps_back: bool  # whether the request has no effect on the data
+    is_kept_back: bool  # whether the request has no effect on the data
 
     def __new__(cls, letter: str, strikes: str = "", words: str = "", failure: Failure | None = None) -> Self:
         fault = str.__new__(cls, letter)
         fault._value_ = letter
-        fault.words, fault.failure, fault.keeps_back = words, failure, strikes == "before"
+        fault.words, fault.failure, fault.is_kept_back = words, failure, strikes == "before"
         return fault
 
     NONE = ""
@@ -72,16 +72,16 @@ class Fault(StrEnum):
     RACED = "D"  # not a fault but an order: an upsert looked for its document before the previous step's write
 
     @property
-    def counts(self) -> bool:
+    def is_counted(self) -> bool:
         """Whether the fault counts toward the bound on faults. `NEVER_SENT` doesn't, because the handler itself cancelled the request."""
         return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.BEGUN, Fault.RACED)
 
     @property
-    def kills(self) -> bool:
+    def is_crash(self) -> bool:
         return self in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
 
     @property
-    def lasts(self) -> bool:
+    def is_lasting(self) -> bool:
         """Whether the fault affects the same request each time that the delivery sends it."""
         return self in (Fault.OUTAGE, Fault.OVERLOAD)
 
@@ -202,8 +202,8 @@ class Progress(NamedTuple):
         ]
         return sorted([*self.open, *new_deliveries])
 
-    def allows(self, step: ScheduleStep) -> bool:
-        if step.fault.counts and self.faults >= self.bounds.faults:
+    def can_take(self, step: ScheduleStep) -> bool:
+        if step.fault.is_counted and self.faults >= self.bounds.faults:
             return False
         message, number = step.delivery
         if step.delivery in self.open:
@@ -224,7 +224,7 @@ class Progress(NamedTuple):
             start_counts,
             (*self.settled_parts, *[part for part in taken_step.settled_parts if part not in self.settled_parts]),
             tuple(still_open if taken_step.has_ended else [*still_open, delivery]),
-            self.faults + fault.counts,
+            self.faults + fault.is_counted,
         )
 
     @property

@@ -50,7 +50,7 @@ def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
 
 def confirm(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule | None:
     """Run the schedule with the handler itself. Return that run if it ends wrongly too, otherwise None."""
-    second_run = run_again(judge, schedule.steps) if judge.recalls else schedule
+    second_run = run_again(judge, schedule.steps) if judge.is_recalling else schedule
     return None if second_run.finding is None else second_run
 
 
@@ -59,7 +59,7 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
 
     def body(trial: Trial) -> JudgedSchedule:
         for step in steps:
-            if trial.progress.allows(step):
+            if trial.progress.can_take(step):
                 trial.take(step)
                 if (finding := judge.check(trial)) is not None:
                     return JudgedSchedule(tuple(trial.steps), finding)
@@ -72,7 +72,7 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
 def _simpler_one(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) -> JudgedSchedule | None:
     """Return the first simpler schedule that also ends wrongly and is easier to read."""
     for _, steps in zip(trials, _simpler(schedule.steps), strict=False):
-        simpler = run_again(judge, _renumber(steps), recalled=judge.recalls)
+        simpler = run_again(judge, _renumber(steps), recalled=judge.is_recalling)
         if simpler.finding is not None and _cost(simpler) < _cost(schedule):
             return simpler
     return None
@@ -149,7 +149,7 @@ class _Node:
 
     def add_alternatives(self, taken_step: TakenStep) -> None:
         """Add the faults of the step's request and the other requests of its delivery, which are known now that the step was taken."""
-        self.todo += [step for step in reversed(taken_step.alternatives) if self.progress.allows(step)]
+        self.todo += [step for step in reversed(taken_step.alternatives) if self.progress.can_take(step)]
 
 
 class EverySchedule:
@@ -176,20 +176,20 @@ class EverySchedule:
         self.pruned = 0  # the number of branches that weren't followed
         self._judge = judge
         self._schedules = schedules
-        self._recalls = judge.recalls
+        self._is_recalling = judge.is_recalling
         self._path: list[_Node] = []
         self._places: set[Hashable] = set()
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
         overlaps = [schedule for schedule in _overlap(self._judge) if schedule.finding is not None]
-        if not self._judge.remembers:  # if the handler is recalled, the search finds these itself
+        if not self._judge.is_recording:  # if the handler is recalled, the search finds these itself
             yield from overlaps
         checks = [*_follow_variants(self._judge)]
-        if self._judge.remembers:
+        if self._judge.is_recording:
             checks += _repeat(self._judge)
             checks += _draw(self._judge, 0, _MIN_DRAWN)
         right = True
-        most = self._schedules or (_MAX_RECALLED if self._recalls else _MAX_RUN)
+        most = self._schedules or (_MAX_RECALLED if self._is_recalling else _MAX_RUN)
         for number in count(1):
             schedule = self._judge.run(self._run, self._start)
             right = right and schedule.finding is None
@@ -198,7 +198,7 @@ class EverySchedule:
                 break
             if number == most:
                 return
-        if right and self._judge.remembers:
+        if right and self._judge.is_recording:
             # The more runs the search skipped, the more schedules are drawn.
             many = len(self._places) // _PLACES_FOR_A_DRAWN_ONE
             checks += _draw(self._judge, _MIN_DRAWN, min(many, _MAX_DRAWN))
@@ -209,13 +209,13 @@ class EverySchedule:
 
     def _start(self) -> Trial:
         """Return a trial at the place where the next schedule leaves the previous one, or at the beginning."""
-        if not self._recalls:
+        if not self._is_recalling:
             return self._judge.trial()
         return cast("TrialFromMemory", self._path[-1].trial).fork() if self._path else self._judge.recalled_trial()
 
     def _run(self, trial: Trial) -> JudgedSchedule:
         """Take the remaining steps of the path, and then further steps until none is possible or none can lead to a new place."""
-        if not all(self._follow(node, trial) for node in (self._path[-1:] if self._recalls else self._path)):
+        if not all(self._follow(node, trial) for node in (self._path[-1:] if self._is_recalling else self._path)):
             return JudgedSchedule(tuple(trial.steps), self._judge.conclude(trial))
         while True:
             place = trial.place
@@ -254,7 +254,7 @@ class EverySchedule:
         """Take the node's step. Return False if it is no longer possible, because the handler behaved differently this time."""
         step = cast("ScheduleStep", node.step)
         before = node.taken_steps.get(step)
-        taken_step = trial.take(step) if self._recalls or trial.progress.allows(step) else None
+        taken_step = trial.take(step) if self._is_recalling or trial.progress.can_take(step) else None
         if before is None and taken_step is not None:
             node.taken_steps[step] = taken_step
             node.add_alternatives(taken_step)
@@ -336,12 +336,12 @@ class RandomSchedules:
     def __iter__(self) -> Iterator[JudgedSchedule]:
         judge = self._judge
         steps = sum(judge.requests) * judge.subject.bounds.deliveries
-        if judge.remembers:
+        if judge.is_recording:
             yield from [schedule for schedule in _repeat(judge) if schedule.finding is not None]
         for number in range(self._schedules):
             seed = f"{self._seed}/{number}"
             draw = _Priorities(Random(f"{seed}/order"), steps) if number % 2 else None
-            yield _run_random(judge, seed, judge.recalled_trial if judge.recalls else judge.trial, draw)
+            yield _run_random(judge, seed, judge.recalled_trial if judge.is_recalling else judge.trial, draw)
         judge.prove()
 
 
@@ -382,7 +382,7 @@ def _run_random(
             delivery = draw.choice(able) if priorities is None else priorities.choose(able)
             company = draw_index.choice(trial.beginnings(delivery)).company
             step = ScheduleStep(delivery, fault, draw_index.randrange(_MANY_REQUESTS), company)
-            trial.take(step if trial.progress.allows(step) else step._replace(fault=Fault.NONE))
+            trial.take(step if trial.progress.can_take(step) else step._replace(fault=Fault.NONE))
             finding = judge.check(trial)
         return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))
 

@@ -77,7 +77,8 @@ class Invocation:
         """Return the function to call with the message or the event. It raises if Lambda would count the invocation as failed."""
         is_event = isinstance(deliverable, LambdaEvent)
         # Lambda always passes a context. In other handlers, the second parameter can be an unrelated one with a default.
-        with_context = (is_event or not _takes(self._handler, _A_MESSAGE)) and _takes(self._handler, _A_MESSAGE, _A_CONTEXT)
+        with_context = _can_bind(self._handler, _A_MESSAGE, _A_CONTEXT)
+        with_context = with_context and (is_event or not _can_bind(self._handler, _A_MESSAGE))
         request_id = f"00000000-0000-4000-8000-{delivery.message:06}{delivery.number:06}"
         context = [replace(lambda_context(), aws_request_id=request_id)] if with_context else []
         # For Kafka, Lambda reads the response in provisioned mode only. A decorated handler knows whether it is read.
@@ -111,7 +112,7 @@ class Invocation:
         return [note.outcome for note in notes] or answer
 
 
-def _takes(handler: Handler, *arguments: object) -> bool:
+def _can_bind(handler: Handler, *arguments: object) -> bool:
     try:
         # A decorated function shows the original function's signature. A callable object has its own signature.
         signature = inspect.signature(handler, follow_wrapped=inspect.isroutine(handler))
@@ -165,7 +166,7 @@ class Senders:
         call = current_call.get()
         if call is not None:
             call.outcomes.append(result)
-            if isinstance(result, Busy) and not self._subject.time_goes_on:
+            if isinstance(result, Busy) and not self._subject.is_clock_moving:
                 call.stop_exploring(LeaseMetError())
 
     def note_hash(self, place: Place) -> None:
@@ -206,7 +207,7 @@ class Senders:
         machine = self._subject.machine
         store = machine.databases.adopt_client(client)
         if is_dynamodb_client(client):
-            request = aws.request_of(store, operation_name, api_params, machine.key_names(store))
+            request = aws.make_request(store, operation_name, api_params, machine.key_names(store))
         else:
             request = aws.make_service_request(store, operation_name, api_params)
         if awaited:
@@ -255,15 +256,15 @@ class Subject:
     misuse: OnewriteError | None = None  # set if the handler does something that can't be explored
     has_written = False  # a call of the handler has sent a write
     tapped_late = False  # the handler imported a driver, so its first requests might have been missed
-    recovers = False  # `build` reads data from the store, or changes it, so a handler must be built when it takes over
-    time_goes_on = False  # the clock advances with each redelivery
+    has_recovery = False  # `build` reads data from the store, or changes it, so a handler must be built when it takes over
+    is_clock_moving = False  # the clock advances with each redelivery
     deliveries_differ = False  # the handler's behavior depends on the delivery number
     hashes_at: Place | None = None  # where the handler calls hash() on a string
     unreturned: Answer | None = None  # an unsettled outcome of a guarded store, after which the handler returned None
-    upserts = False  # the handler has sent an upsert to MongoDB
+    has_upserts = False  # the handler has sent an upsert to MongoDB
     own_processes = False  # each delivery has its own process
-    takes_turns = False  # deliveries in one process never overlap
-    _looks = False  # `observe` or the invariant is being called
+    is_taking_turns = False  # deliveries in one process never overlap
+    _is_looking = False  # `observe` or the invariant is being called
 
     def __init__(
         self,
@@ -303,7 +304,7 @@ class Subject:
         self._epoch = time.time()
 
     @property
-    def tells_deliveries_apart(self) -> bool:
+    def can_tell_deliveries_apart(self) -> bool:
         """Whether a handler can distinguish the deliveries of its message, such as by Lambda's request IDs or SQS's receipts."""
         return any(isinstance(deliverable, LambdaEvent) for deliverable in self.deliverables)
 
@@ -330,7 +331,7 @@ class Subject:
 
         A process that reads data from the store at its start is started only when it takes over, so the number is then 0.
         """
-        if self.recovers:
+        if self.has_recovery:
             return 0
         of_deliveries = len(self.deliverables) * self.bounds.deliveries + sum(map(len, self.start.parts))
         return self.bounds.faults + (of_deliveries if self.own_processes else 0)
@@ -347,7 +348,7 @@ class Subject:
 
     def take_turns(self) -> None:
         """Run one delivery at a time."""
-        self.takes_turns = True
+        self.is_taking_turns = True
         self._bound(concurrency=1)
 
     def separate(self) -> None:
@@ -363,8 +364,8 @@ class Subject:
     ) -> HandlerCall:
         """Begin a call of the handler with these parts of its message. Its first requests get these responses."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
-        message = deliverable.copy_of(tuple(part - first for part in parts), delivery.number)
-        now = self._epoch + delivery.number * self._redelivered_after.total_seconds() * self.time_goes_on
+        message = deliverable.copy_parts(tuple(part - first for part in parts), delivery.number)
+        now = self._epoch + delivery.number * self._redelivered_after.total_seconds() * self.is_clock_moving
         return self.threads.begin(
             invocation.of(deliverable, delivery), message, format_delivery(self.names, delivery), answers, now=now
         )
@@ -484,12 +485,12 @@ class Subject:
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
         """Return the result of `observe` or the invariant. Its requests don't affect later requests."""
-        self.look_requests, self._looks = [], True
+        self.look_requests, self._is_looking = [], True
         try:
             with self.machine.looking_at(self.machine.present), heard_by(self._senders):
                 return self.complete(function(self.stores))
         finally:
-            self._looks = False
+            self._is_looking = False
 
     def complete(self, value: Any) -> Any:
         """Return the value, or the result of awaiting it if it is awaitable."""
@@ -523,7 +524,7 @@ class Subject:
             self.look_requests.append(request)
             # A request that only reads a table's structure, such as its indexes, has the same response in every process.
             asks_for_data = self.machine.databases.list_places(request) and not reads_structure(request)
-            self.recovers = self.recovers or bool(not self._looks and asks_for_data)
+            self.has_recovery = self.has_recovery or bool(not self._is_looking and asks_for_data)
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
             self.refuse(

@@ -104,7 +104,7 @@ class Trial:
         trial_step, self.position = self._take(step)
         self.steps.append(trial_step)
         taken = trial_step.taken_step
-        is_creation = self._subject.upserts and self._subject.has_added(before, taken.request, self.position[0])
+        is_creation = self._subject.has_upserts and self._subject.has_added(before, taken.request, self.position[0])
         self._creation = _Creation(taken.step.delivery, before, self.progress) if is_creation else None
         self.progress = self.progress.after(taken)
         if taken.has_ended:
@@ -139,7 +139,7 @@ class Trial:
         fault = step.fault if step.fault in (*faults, *variants) else Fault.NONE
         step = step._replace(fault=fault, request_index=index)
         faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
-        if step.fault.lasts:
+        if step.fault.is_lasting:
             self._outages[step.delivery] = _Outage(step.fault, _identity(request))
         history = self._histories.get(step.delivery)
         key = self._subject.key(request) if history is None else history.keys[index]
@@ -160,7 +160,7 @@ class Trial:
 
     def _companies(self, message: int) -> list[tuple[int, ...]]:
         deliverable = self._subject.deliverables[message]
-        return self.progress.companies(message, deliverable.lanes if deliverable.comes_apart else None)
+        return self.progress.companies(message, deliverable.lanes if deliverable.can_come_apart else None)
 
     def _brought(self, step: ScheduleStep) -> tuple[int, ...]:
         companies = self._companies(step.delivery.message)
@@ -177,7 +177,7 @@ class Trial:
         """Return the state before the last step, if this request could have read it and would then have a different effect."""
         if not may_find_nothing(request):
             return None
-        self._subject.upserts = True
+        self._subject.has_upserts = True
         before = self._state_to_race(delivery)
         return None if before is None or not self._subject.may_race(before, request) else before
 
@@ -314,7 +314,7 @@ class Trial:
         for place in range(1, len(parts) + 1):
             before = parts[place - 1]
             message = owners[before]
-            alone = self.progress.start_counts[message] and self._subject.deliverables[message].comes_apart
+            alone = self.progress.start_counts[message] and self._subject.deliverables[message].can_come_apart
             if alone or place == len(parts) or owners[parts[place]] != message or parts[place] < before:
                 yield message, tuple(parts[first:place])
                 first = place
@@ -338,7 +338,7 @@ class Trial:
             self.take_over()
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
-        if self._subject.own_processes and (self._spares or self._subject.recovers):
+        if self._subject.own_processes and (self._spares or self._subject.has_recovery):
             self._process = self._spares.pop() if self._spares else None
         if self._process is None:
             self._process = self._subject.build()
@@ -430,10 +430,10 @@ class Trial:
         `before` is the state in which a raced upsert looked for its document.
         """
         delivery, fault, index, _ = step
-        if fault.kills and fault.keeps_back:
+        if fault.is_crash and fault.is_kept_back:
             call.die()
             return ()
-        if fault.keeps_back:
+        if fault.is_kept_back:
             instead = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}.get(fault)
             self._resume(call, delivery, instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
             return ()
@@ -454,7 +454,7 @@ class Trial:
         else:
             is_lost = fault is Fault.LOST or fault in VARIANTS[Fault.LOST]
             reply = Reply(error=self._subject.failure(fault, request)) if is_lost else answer
-            self._resume(call, delivery, reply._replace(faulty=fault.counts), index)
+            self._resume(call, delivery, reply._replace(faulty=fault.is_counted), index)
         return (answer,)
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.contents import Contents, Place
-from onewrite.testing.taps.aws import client_of, find_service, is_dynamodb_client, make_twin, takes_plain_values
+from onewrite.testing.taps.aws import find_client, find_service, is_dynamodb_client, make_twin, takes_plain_values
 from onewrite.testing.taps.tap import Store, check_store, find_kind, is_async
 from onewrite.testing.taps.traffic import Request
 
@@ -141,10 +141,10 @@ class Databases:
         home = self._find_home(location, f"DynamoDB at {location}")
         plain = takes_plain_values(client)
         for name, store in self.stores.items():
-            if self._names.get(name) == self._names[home] and takes_plain_values(client_of(store)) == plain:
+            if self._names.get(name) == self._names[home] and takes_plain_values(find_client(store)) == plain:
                 return name
         name = self._unused(f"{home}, {'plain' if plain else 'typed'} values")
-        return self._add(name, self._names[home], lambda: make_twin(client_of(self.stores[home]), plain=plain))
+        return self._add(name, self._names[home], lambda: make_twin(find_client(self.stores[home]), plain=plain))
 
     def adopt_database(self, database: Any) -> str:
         """Return the name of the store that performs the requests to a MongoDB database and its collections."""
@@ -209,7 +209,7 @@ def _locate(store: Any) -> Location:
     """Return the location of the data of a store, client, or collection. An object of an unknown kind has its own location."""
     kind = cast("type[Any]", type(store))
     if hasattr(kind, "_make_api_call") or hasattr(kind, "meta"):
-        meta = client_of(store).meta
+        meta = find_client(store).meta
         return Location(frozenset({_address(meta.endpoint_url)}), meta.region_name)
     return _locate_database(getattr(store, "database", None)) or Location(memory=store)
 

@@ -124,7 +124,7 @@ def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> N
     raise error
 
 
-def ids_in(arguments: Mapping[str, Any]) -> list[Any]:
+def list_ids(arguments: Mapping[str, Any]) -> list[Any]:
     """Return the `_id` of each document that a request inserts, in the order of the documents."""
     return [document.get("_id") for document in _inserted(arguments)]
 
@@ -434,7 +434,7 @@ class Machine:
             (place,) = self.databases.list_places(request)
             (document,) = self._added(before, self.present, place)
         arguments = {"document": copy.deepcopy(dict(document))}
-        insertion = mongodb.request_of(request.store, place[1], "insert_one", arguments, request.options)
+        insertion = mongodb.make_request(request.store, place[1], "insert_one", arguments, request.options)
         try:
             yield from self._answer_plain(insertion)
         except Exception as error:
@@ -571,7 +571,7 @@ class Machine:
         self.go_on_to(after)
         repeater = make_repeater(answer)
         if key is not None and repeater is not None:
-            transition = before.transitions[key] = Transition(self.present, repeater, ids_in(request.arguments))
+            transition = before.transitions[key] = Transition(self.present, repeater, list_ids(request.arguments))
             if (item := self._find_item(own_request)) is not None and after.structure == before.structure:
                 self._item_transitions[key, *self._item_at(before, item)] = transition
         if isinstance(answer, Exception):

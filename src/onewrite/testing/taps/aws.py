@@ -107,30 +107,30 @@ _SELECT = re.compile(r"\s*(select|exists)\b", re.IGNORECASE)
 _ITEM_METHODS = frozenset({"GetItem", "UpdateItem", "DeleteItem", "PutItem"})
 
 
-def client_of(store: Any) -> Any:
+def find_client(store: Any) -> Any:
     kind = cast("type[Any]", type(store))
     return store if hasattr(kind, "_make_api_call") else store.meta.client
 
 
 def send(store: Any, request: Request) -> Any:
-    return client_of(store)._make_api_call(request.method, dict(request.arguments))
+    return find_client(store)._make_api_call(request.method, dict(request.arguments))
 
 
 def tap(store: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
-    client = client_of(store)
+    client = find_client(store)
     send_lean_requests_by_tapped_clients()
     call = _AsyncApiCall if awaited else _ApiCall
-    clone = copy_of(client)
+    clone = make_copy(client)
     clone._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name))
     if client is store:
         return clone
-    table = copy_of(store)
+    table = make_copy(store)
     table.meta = store.meta.copy()
     table.meta.client = clone
     return table
 
 
-def copy_of(thing: Any) -> Any:
+def make_copy(thing: Any) -> Any:
     """Return a shallow copy. `copy.copy` fails on a client, whose `__getattr__` it calls before the copy has any attributes."""
     kind = cast("type[Any]", type(thing))
     clone: Any = object.__new__(kind)
@@ -168,7 +168,7 @@ class _ApiCall:
 
     def __call__(self, method: str, arguments: Item) -> Any:
         with raised_by(self._client):
-            return self._gate(request_of(self._store, method, arguments, {}))
+            return self._gate(make_request(self._store, method, arguments, {}))
 
 
 async def awaited_from(client: Any, answer: Callable[[], Any]) -> Any:
@@ -179,11 +179,11 @@ async def awaited_from(client: Any, answer: Callable[[], Any]) -> Any:
 
 class _AsyncApiCall(_ApiCall):
     async def __call__(self, method: str, arguments: Item) -> Any:
-        request = request_of(self._store, method, arguments, {})
+        request = make_request(self._store, method, arguments, {})
         return await awaited_from(self._client, partial(self._gate, request))
 
 
-def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
+def make_request(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
     """Return an API call as a request. `key_names` contains the key attributes of each table."""
     entities = _entities(method, arguments)
     keys = [
@@ -198,7 +198,7 @@ def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str,
 
 def with_keys(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
     """Return the request with its entities' keys. For a `PutItem`, they depend on the table's key attributes."""
-    return replace(request, keys=request_of(request.store, request.method, request.arguments, key_names).keys)
+    return replace(request, keys=make_request(request.store, request.method, request.arguments, key_names).keys)
 
 
 def _only_reads(method: str, arguments: Item) -> bool:

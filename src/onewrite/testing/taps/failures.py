@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NoReturn, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.aws import client_of, copy_of
+from onewrite.testing.taps.aws import find_client, make_copy
 from onewrite.testing.taps.mongodb_methods import RETRYABLE_WRITES
 from onewrite.testing.taps.tap import Store, find_kind
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
@@ -31,7 +31,7 @@ class Failure:
             if self.text:
                 return client_error(store, request, self.botocore, self.text, status=self.status)
             kind = getattr(import_module("botocore.exceptions"), self.botocore)
-            return cast("Exception", kind(endpoint_url=client_of(store).meta.endpoint_url))
+            return cast("Exception", kind(endpoint_url=find_client(store).meta.endpoint_url))
         errors: Any = import_module("pymongo.errors")
         name, *arguments = self.pymongo
         error = getattr(errors, name)(*arguments)
@@ -149,8 +149,8 @@ def with_second_try(store: Store) -> Store:
         return store
     from botocore.exceptions import ConnectionClosedError
 
-    client = copy_of(client_of(store))
-    client._endpoint = copy_of(client._endpoint)
+    client = make_copy(find_client(store))
+    client._endpoint = make_copy(client._endpoint)
     attempt, urls = client._endpoint._do_get_response, list[str]()
 
     def lose_first(request: Any, operation: Any, context: Any) -> Any:
@@ -180,7 +180,7 @@ def client_error(
         "message": text,
         **(members or {}),
     }
-    return client_of(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # a client's classes of errors have no types
+    return find_client(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # a client's classes of errors have no types
 
 
 def server_error(code: int, name: str, text: str, labels: Sequence[str]) -> Exception:

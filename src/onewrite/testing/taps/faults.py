@@ -46,7 +46,7 @@ class _PlannedFault:
     optional: bool
     is_used: bool = False
 
-    def strikes(self, request: Request, position: int) -> bool:
+    def is_met_by(self, request: Request, position: int) -> bool:
         if self.is_used:
             return False
         return self.where == position if isinstance(self.where, int) else self.where(request)
@@ -138,7 +138,7 @@ class Faults:
         with self._lock:
             self._requests.append(request)
             for plan in self._plans:
-                if plan.strikes(request, len(self._requests)):
+                if plan.is_met_by(request, len(self._requests)):
                     plan.is_used = True
                     return plan
         return None
@@ -157,7 +157,7 @@ class Faults:
         if plan.sending == "until answered" and failures.driver_retries(store, request):
             return (yield partial(send, failures.with_second_try(store), request))
         if plan.sending == "in part" and is_batch(request):
-            return (yield from _in_part(store, request))
+            return (yield from _send_in_part(store, request))
         failure = plan.failure(store, request)  # before the request is sent, because it raises if the fault doesn't fit
         if plan.sending != "never":
             try:
@@ -169,7 +169,7 @@ class Faults:
         raise failure
 
 
-def _in_part(store: Store, request: Request) -> StoreCalls[Any]:
+def _send_in_part(store: Store, request: Request) -> StoreCalls[Any]:
     rest, remainder = without_one(request)
     answer = None
     if rest is not None:

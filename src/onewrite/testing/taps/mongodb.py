@@ -29,7 +29,7 @@ from onewrite.testing.taps.mongodb_methods import (
     bind,
     find_signature,
     is_about_server,
-    request_of,
+    make_request,
     required_names,
     split_runs,
 )
@@ -536,7 +536,7 @@ class _Tap:
             "tested code."
         )
 
-    def client_of(self, database: Any) -> Any:
+    def find_client(self, database: Any) -> Any:
         """Return the client of a database, or its proxy if sessions are tapped."""
         return _Client(database.client, self, _Database(database, self)) if self._with_sessions else database.client
 
@@ -584,7 +584,7 @@ class _Tap:
 
     def _send(self, session: Any, collection: Any, method: str, arguments: Mapping[str, Any]) -> Any:
         options = {} if method in DATABASE_REQUESTS else self._options(collection)
-        request = request_of(self.store, collection.name, method, arguments, options)
+        request = make_request(self.store, collection.name, method, arguments, options)
         return self.gate(request) if session is None else session.perform(self.gate, request)
 
     def _options(self, collection: Any) -> dict[str, Any]:
@@ -633,7 +633,7 @@ class _Database(_Proxy):
 
     def __getattr__(self, name: str) -> Any:
         if name == "client":
-            return self._tap.client_of(self._raw)
+            return self._tap.find_client(self._raw)
         if name in DATABASE_READS:
             return partial(self._tap.call, self._raw, name)
         return self._tap.attribute(self._raw, name, DATABASE_SILENT)

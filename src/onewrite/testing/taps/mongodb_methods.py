@@ -88,7 +88,7 @@ _STORING = frozenset({"$out", "$merge"})
 _NAMING_STAGES = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the stages that name another collection
 
 
-def request_of(
+def make_request(
     store: str, collection: str, method: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Request:
     """Return a call as a request. Its keys are right only if the collection has no unique index other than the one on `_id`."""

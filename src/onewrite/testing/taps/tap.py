@@ -50,7 +50,7 @@ def is_async(store: object) -> bool:
     kind = find_kind(store)
     if kind == "collection":
         return inspect.iscoroutinefunction(cast("Any", store).update_one)
-    client = cast("type[Any]", type(aws.client_of(store)))
+    client = cast("type[Any]", type(aws.find_client(store)))
     return inspect.iscoroutinefunction(client._make_api_call)
 
 
