@@ -1,5 +1,6 @@
-"""The `onewrite` command: a module or package for each verb, and what the verbs share. It needs packages that the library
-doesn't.
+"""The `onewrite` command: a module or package for each verb, and what the verbs share.
+
+The command needs packages that the library doesn't.
 
 - `image.py` is an engine-neutral image of an entity. `dynamodb.py` and `mongodb.py` read it, scan for it, and write only if
   the entity is unchanged. `stores.py` creates them from the command line, whose shared options are in `options.py`.
@@ -16,7 +17,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from onewrite.core.extras import find_package
-from onewrite.operate.early import AT_ONCE, EXTRAS, INTERRUPTED, EarlySignals, end_at_last, interrupt
+from onewrite.operate.early import AT_ONCE, EXTRAS, EarlySignals, Exit, end_at_last, interrupt
 
 _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 
@@ -30,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     early_signals = EarlySignals()
     if argv is not None:
         return _run(argv, early_signals)
-    arguments, code = sys.argv[1:], 1
+    arguments = sys.argv[1:]
+    code: int = Exit.FAILED
     try:
         early_signals.catch()
         if arguments[:1] not in (["worker"], ["relay"]):
@@ -40,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         early_signals.finish(code)
     except KeyboardInterrupt:  # a signal during startup
         sys.stderr.write("onewrite: Interrupted by a signal. Nothing was done.\n")
-        code = INTERRUPTED
+        code = Exit.INTERRUPTED
     finally:
         end_at_last(code)
     # If an interrupt met an `exec`, as in the import of a dataclass, `python -m` would end by SIGINT instead of with the code.
@@ -50,8 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_usable() -> None:
-    """Make the standard streams usable: a closed one discards output and has no input, and characters outside its encoding
-    become escapes.
+    """Make the standard streams usable. A closed stream discards output and has no input.
+
+    Characters outside a stream's encoding become escapes.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -71,4 +74,4 @@ def _run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
         if module not in EXTRAS:
             raise
         sys.stderr.write(f"onewrite: {find_package(error)} is not installed. Run: {_REMEDY}\n")
-        return 2
+        return Exit.REFUSED

@@ -53,8 +53,9 @@ class Prediction(NamedTuple):
 
 
 def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
-    """Return a prediction for each ledger that a store could use, according to the operator and the entity. If the entity
-    shows none, it is for a new ledger.
+    """Return a prediction for each ledger that a store could use, according to the operator and the entity.
+
+    If the entity shows no ledger, the prediction is for a new one.
     """
     if inquiry.ledger is not None:
         return [judge(image, inquiry.ledger, inquiry.message, inquiry.now)]
@@ -74,8 +75,9 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
 
 
 def _list_sets(image: EntityImage, message: Message) -> list[str]:
-    """Return the attributes in which a `MessageIds`, which has no label, could hold the message: the usual attribute and
-    each set with this id.
+    """Return the attributes in which a `MessageIds` could hold the message: the usual attribute and each set with this ID.
+
+    A `MessageIds` has no label, so its attribute isn't known.
     """
     change = make_remember(MessageIds(), message, 0)
     marks = {change.mark, *change.aliases}
@@ -89,8 +91,9 @@ def _list_sets(image: EntityImage, message: Message) -> list[str]:
 def _predict_answers(
     image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]
 ) -> Iterator[Prediction]:
-    """Yield the predictions of a ledger. A caller's own set doesn't show which stores look into it. If that matters, there
-    are two predictions.
+    """Yield the predictions of a ledger.
+
+    A caller's own set doesn't show which stores look into it. If that matters, there are two predictions.
     """
     sets = [MessageIds(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
     try:
@@ -168,7 +171,9 @@ def _determine_outcome(image: EntityImage, entry: Entry, message: Message, now: 
     if "" in image.steps:
         raise make_step_error()
     is_gone = TOMBSTONE in image.fields
-    stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, is_null_absent=True)
+    stored = Image(
+        not is_gone, is_gone, entity=None, ledger=image.lookup, steps=image.steps, fields=image.fields, is_null_absent=True
+    )
     refusal = judge_message(Write(message, {}, now, entry, NO_STEP), stored)
     if refusal is None:
         return "Applied", "no ledger here refuses it. If your own condition holds, it takes effect"

@@ -15,12 +15,12 @@ from typer.core import TyperCommand
 
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.operate.doctor import doctor
-from onewrite.operate.early import EarlySignals
+from onewrite.operate.early import EarlySignals, Exit
 from onewrite.operate.inspect import inspect
 from onewrite.operate.options import VersionOption
 from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
-from onewrite.operate.report import Exit, OutsideFailure, escape, say, say_interrupted
+from onewrite.operate.report import OutsideFailure, escape, say, say_interrupted
 from onewrite.operate.steps import steps
 from onewrite.operate.stores import close_clients
 from onewrite.operate.worker import worker
@@ -30,8 +30,9 @@ app = typer.Typer(add_completion=True, no_args_is_help=True, rich_markup_mode=No
 
 
 class _Verb(TyperCommand):
-    """A verb that refuses empty option values, such as "$ID" if ID isn't set. An empty value could change what the verb
-    does.
+    """A verb that refuses empty option values, such as "$ID" if ID isn't set.
+
+    An empty value could change what the verb does.
     """
 
     def invoke(self, ctx: Any) -> Any:

@@ -96,12 +96,11 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
 
 
 def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
-    """Return the message's other names in the entity: with another source or part, or as a CloudEvent, as a ledger or an
-    open step holds it.
+    """Return the message's other names in the entity: with another source or part, or as a CloudEvent.
 
-    A ledger can hold only hashes. So this tries every name that the entity shows: sources and parts of marks, readable IDs,
-    steps, and the texts and numbers of its own fields, because a message's source is usually the key of the entity that it
-    changes.
+    A ledger or an open step holds these names. A ledger can hold only hashes, so this function tries every name that
+    the entity shows: sources and parts of marks, readable IDs, steps, and the texts and numbers of its own fields, because a
+    message's source is usually the key of the entity that it changes.
     """
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     steps: list[Message] = []
@@ -412,7 +411,7 @@ def _describe_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[E
             f"{format_count(ids, 'id is', 'ids are')} forgotten. Each of their messages takes effect again if it is redelivered."
         )
     for mark in ledger.marks:
-        yield from _describe_moved_mark(TargetMark(mark.source, mark.parts, None), mark.mark, None)
+        yield from _describe_moved_mark(TargetMark(mark.source, mark.parts, value=None), mark.mark, mark=None)
     earlier = [former.attribute for former in moved_here(ledgers, ledger.attribute) if former.ledgers]
     if ledger.ledgers and (others := [*earlier, *find_text_sets(image)]):
         yield (

@@ -58,7 +58,7 @@ class TableStore:
             if isinstance(key, dict) and key:
                 return typed_values({name: _key_value(value) for name, value in cast("dict[str, object]", key).items()})
         except (ValueError, TypeError, ArithmeticError):
-            pass
+            pass  # refused below, as a key that isn't a mapping is
         raise ConfigurationError(
             f"""--key {text}: expected the whole key of an item as JSON, for example '{{"orderId": "o-1"}}', with bytes as """
             '{"B": "base64"}.'

@@ -1,4 +1,4 @@
-"""Signal handlers and missing packages: what the command needs before its slow imports.
+"""Signal handlers, exit codes, and missing packages: what the command needs before its slow imports.
 
 Importing Typer, boto3, and the user's module takes a second, or more on a busy machine. Without a handler, a SIGTERM during
 that time would end a worker with a failure. The kernel wouldn't even deliver it to process 1 of a container.
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from enum import IntEnum
 from types import FrameType
 
 from onewrite.core.forking import STOP_SIGNALS, handle_stop_signals, undo_in_children
@@ -37,9 +38,20 @@ EXTRAS = frozenset(
 )
 DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after SIGTERM
 _LAST_WORDS = 1.0  # seconds after the drain, for an orderly exit to report what hasn't ended
-INTERRUPTED = 130  # the exit code that shells use
 AT_ONCE = 1.0  # seconds from a signal to the end of an interrupted verb
 _LAST_SECONDS = 10.0  # for flushing logs and metrics at exit
+
+
+class Exit(IntEnum):
+    """The exit codes, which mean the same for every verb."""
+
+    DONE = 0  # also if a search found nothing
+    FAILED = 1  # the database, the network, a user's module, or onewrite itself failed
+    REFUSED = 2  # the command line is invalid
+    NOT_THERE = 3  # the named entity, event, table, or collection doesn't exist
+    NOTHING_TO_DO = 4  # the entity already is in the requested state
+    FOUND = 5  # the listed items need attention
+    INTERRUPTED = 130  # a signal ended the verb early; shells use this code
 
 
 def end_at_last(code: int, seconds: float = _LAST_SECONDS) -> None:
@@ -67,7 +79,7 @@ class EarlySignals:
     def __init__(self) -> None:
         self.owns_process = False  # the process has no other purpose, so it can be ended
         self._has_received = False
-        self._code = INTERRUPTED
+        self._code: int = Exit.INTERRUPTED
         self._stop: Callable[[], None] | None = None
         self.kept = ExitStack()
 

@@ -18,6 +18,7 @@ from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, answers_to
 from onewrite.operate.changes import hints
+from onewrite.operate.early import Exit
 from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_step, held_ledgers, read_id
 from onewrite.operate.modules import STORE, find_ledger
 from onewrite.operate.options import (
@@ -88,7 +89,7 @@ def _inspect(options: dict[str, Any]) -> int:
         inquiry = Inquiry(make_message(options), now, attribute, options["in_sequence"], find_ledger(options["ledger"]))
     document = inspection(read_entity(open_store(options), options["key"]), now, attribute, inquiry)
     tell_json(document) if options["as_json"] else tell(format_lines(document, None if inquiry is None else inquiry.message))
-    return 0
+    return Exit.DONE
 
 
 def inspection(image: EntityImage, now: float, attribute: str | None, inquiry: Inquiry | None) -> dict[str, Any]:
@@ -212,7 +213,7 @@ def _tombstone(image: EntityImage) -> dict[str, Any] | None:
     }
 
 
-_MAX_MEMBERS = 20  # members of a set in the text output; --json has all of them
+_MAX_MEMBERS = 20  # members of a set, or events of an outbox, in the text output; --json has all of them
 
 Document = Mapping[str, Any]
 

@@ -1,5 +1,6 @@
-"""Lookup of objects that the command line names in the user's modules. Importing or calling them can fail, and the errors
-show that.
+"""Lookup of objects that the command line names in the user's modules.
+
+Importing or calling them can fail, and the errors show that.
 """
 
 from __future__ import annotations
@@ -41,11 +42,10 @@ class _NothingThereError(ConfigurationError):
 
 
 def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
-    """Return the object that `module:name` names, or its result if it is a function without arguments. The module can be in
-    the current directory.
+    """Return the object that `module:name` names, or its result if it is a function without arguments.
 
-    `form` is the argument's name in the help. `quiet` sends the module's output to stderr, because programs read the
-    command's stdout.
+    The module can be in the current directory. `form` is the argument's name in the help. `quiet` sends the module's output to
+    stderr, because programs read the command's stdout.
     """
     module, _, attribute = name.partition(":")
     if not _is_dotted(module) or not _is_dotted(attribute):
@@ -112,8 +112,9 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
 
 
 def _run_users(act: Callable[[], T], failure: str, *, quiet: bool) -> T:
-    """Run the user's code. Print its exception with the traceback, and raise OutsideFailure with `failure` as the
-    description.
+    """Run the user's code.
+
+    If it fails, print its exception with the traceback, and raise OutsideFailure with `failure` as the description.
     """
     try:
         with redirect_stdout(sys.stderr) if quiet else nullcontext():

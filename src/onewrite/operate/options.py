@@ -108,8 +108,9 @@ def make_message(options: Options) -> Message:
 
 
 def read_sequence(text: str) -> int | str:
-    """Return the sequence as a message has it. A number with leading zeros, such as 00042, is text, and so is a value with
-    the prefix "text:".
+    """Return the sequence as a message has it.
+
+    A number with leading zeros, such as 00042, is text, and so is a value with the prefix "text:".
     """
     if text.startswith(_TEXT):
         return text.removeprefix(_TEXT)

@@ -19,7 +19,7 @@ import typer
 from onewrite.core.event import Outbox
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
-from onewrite.operate.early import AT_ONCE, DRAIN, EarlySignals, interrupt
+from onewrite.operate.early import AT_ONCE, DRAIN, EarlySignals, Exit, interrupt
 from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
     AsJson,
@@ -34,7 +34,6 @@ from onewrite.operate.options import (
     option,
 )
 from onewrite.operate.report import (
-    Exit,
     Level,
     LogFormat,
     NothingToDo,

@@ -15,6 +15,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
 from onewrite.operate.answers import Inquiry
 from onewrite.operate.changes import Repair, TargetMark
+from onewrite.operate.early import Exit
 from onewrite.operate.image import EntityImage, EntityStore
 from onewrite.operate.options import (
     AsJson,
@@ -35,7 +36,6 @@ from onewrite.operate.options import (
     make_message,
 )
 from onewrite.operate.report import (
-    Exit,
     escape,
     log_to_stderr,
     record,
@@ -191,4 +191,4 @@ def _write(act: str, operator: str | None, store: EntityStore, image: EntityImag
             "the current state.",
             Exit.FAILED,
         )
-    return 0
+    return Exit.DONE

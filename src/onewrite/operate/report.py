@@ -1,7 +1,4 @@
-"""Output and exit codes of all verbs: text for a person or JSON for a program, and a log of what was done.
-
-The exit codes are in `Exit`.
-"""
+"""Output of all verbs, and the choice of their exit codes: text for a person or JSON for a program, and a log of what was done."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Any, NoReturn, TextIO, cast
 
 import typer
@@ -23,6 +20,7 @@ import typer
 from onewrite.core.log import log
 from onewrite.errors import OnewriteError
 from onewrite.message import printable
+from onewrite.operate.early import Exit
 
 _MAX_TEXT = 4096  # characters of a foreign string: an operator needs all of an id
 _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
@@ -30,18 +28,6 @@ _IN_LINES = {**_CONTROLS, ord("\n"): "\n"}
 # Packages whose exceptions report a database or network failure, as the operating system's exceptions do.
 _DRIVERS = frozenset({"boto3", "botocore", "pymongo", "urllib3"})
 _REFUSALS = ("ValidationException", "ParamValidationError")  # for requests that are invalid everywhere
-
-
-class Exit(IntEnum):
-    """The exit codes, which mean the same for every verb."""
-
-    DONE = 0  # also if a search found nothing
-    FAILED = 1  # the database, the network, a user's module, or onewrite itself failed
-    REFUSED = 2  # the command line is invalid
-    NOT_THERE = 3  # the named entity, event, table, or collection doesn't exist
-    NOTHING_TO_DO = 4  # the entity already is in the requested state
-    FOUND = 5  # the listed items need attention
-    INTERRUPTED = 130  # a signal ended the verb early
 
 
 class OutsideFailure(Exception):  # named like our other errors
@@ -75,7 +61,7 @@ def run_verb(act: Callable[[], int], failure: str = "The database or the network
     raise typer.Exit(code)
 
 
-def report_failure(error: Exception, failure: str = "The database or the network fails") -> int:
+def report_failure(error: Exception, failure: str) -> int:
     """Print what failed, and return the exit code: the database, a missing table, the network, or onewrite itself."""
     homes = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
     if not isinstance(error, OSError) and _DRIVERS.isdisjoint(homes):
@@ -83,7 +69,7 @@ def report_failure(error: Exception, failure: str = "The database or the network
         return say(
             f"This is a bug in onewrite, not a failure of the database: {type(error).__name__}: {error}. Please report "
             "it at https://github.com/onewrite/onewrite/issues.",
-            1,
+            Exit.FAILED,
         )
     answer = aws_error(error)
     kind = answer.get("Code", type(error).__name__)

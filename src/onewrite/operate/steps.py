@@ -18,9 +18,10 @@ from onewrite.core.event import moment
 from onewrite.core.flow import run
 from onewrite.core.label import STEPS
 from onewrite.core.step import Step
+from onewrite.operate.early import Exit
 from onewrite.operate.image import find_step
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
-from onewrite.operate.report import Exit, age, escape, format_count, is_plain, run_verb, tell, tell_json
+from onewrite.operate.report import age, escape, format_count, is_plain, run_verb, tell, tell_json
 from onewrite.operate.stores import open_store
 
 _option = partial(option, "STEPS")

@@ -16,7 +16,7 @@ import typer
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported, emf, opentelemetry
-from onewrite.operate.early import DRAIN, INTERRUPTED, EarlySignals, end_at_last, leave
+from onewrite.operate.early import DRAIN, EarlySignals, Exit, end_at_last, leave
 from onewrite.operate.modules import HANDLER, find
 from onewrite.operate.options import MetricsKind, VersionOption, global_meter, option
 from onewrite.operate.report import Level, LogFormat, keep_log, log_to_stderr
@@ -126,7 +126,7 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
 
         options["client"] = default_client(queue_url, region=region, endpoint_url=endpoint_url)
         if not run(function, queue_url, options, early):
-            leave(INTERRUPTED)
+            leave(Exit.INTERRUPTED)
 
 
 def run(handler: Any, url: str, options: dict[str, Any], early: EarlySignals) -> bool:
@@ -184,16 +184,16 @@ def _print_errors(style: LogFormat) -> Generator[None, None, None]:
         yield
     except ConfigurationError as error:
         _tell(error, style)
-        raise typer.Exit(2) from error
+        raise typer.Exit(Exit.REFUSED) from error
     except OnewriteError as error:  # the worker is stuck, and hanging threads would keep the interpreter alive
-        end_at_last(1)  # before any output, because hanging code can hold a log's lock
+        end_at_last(Exit.FAILED)  # before any output, because hanging code can hold a log's lock
         _tell(error, style)
-        leave(1)
+        leave(Exit.FAILED)
     except Exception as error:
         if style is LogFormat.TEXT:
             raise
         logger.critical("The worker has ended with %s", type(error).__name__, exc_info=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(Exit.FAILED) from error
 
 
 def _tell(error: Exception, style: LogFormat) -> None:

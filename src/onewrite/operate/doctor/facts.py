@@ -67,27 +67,23 @@ class EventSourceMapping:
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """A secondary index. `included` are the attributes that it copies in addition to its keys, or None for all. `types` are
-    its keys' types.
-    """
+    """A secondary index."""
 
     name: str
     keys: tuple[str, ...]
-    included: frozenset[str] | None
-    types: tuple[str, ...] = ()
+    included: frozenset[str] | None  # the attributes that it copies in addition to its keys, or None for all
+    types: tuple[str, ...] = ()  # of its keys
 
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A DynamoDB table. `replicas` are the other regions of a global table, and `strong` is whether they are strongly
-    consistent.
-    """
+    """A DynamoDB table."""
 
     name: str
     keys: tuple[str, ...]
     indexes: tuple[TableIndex, ...] = ()
-    replicas: tuple[str, ...] = ()
-    strong: bool = False
+    replicas: tuple[str, ...] = ()  # the other regions of a global table
+    strong: bool = False  # whether the replicas are strongly consistent
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +158,9 @@ State: TypeAlias = Literal["passed", "found", "not checked"]
 
 
 class DoctorFinding(NamedTuple):
-    """A finding. An error can lose a message or apply it twice. A warning costs, delays, or endangers. A notice can be
-    intended.
+    """A finding of the doctor.
+
+    An error can lose a message or apply it twice. A warning costs, delays, or endangers. A notice can be intended.
     """
 
     severity: Severity
