@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ReadTimeoutError
 from pymongo import ReadPreference, ReturnDocument
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WaitQueueTimeoutError, WTimeoutError
 from pymongo.read_concern import ReadConcern
@@ -356,6 +356,17 @@ def test_stale_reads_distinguish_two_paths_to_the_same_state() -> None:
     report = explored(build, world, lambda _: "no end is wrong here", messages, deliveries=1, concurrency=1)
     assert report.exhausted
     assert seen == {15, 10, 5}
+
+
+def test_timeout_of_the_real_store_is_raised(customers: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    table = customers()
+
+    def fail(*_: Any) -> None:
+        raise ReadTimeoutError(endpoint_url="http://127.0.0.1")
+
+    monkeypatch.setattr(table.meta.client, "_make_api_call", fail)
+    with pytest.raises(ReadTimeoutError):
+        explored(lambda _: lambda _: None, lambda: table)
 
 
 def test_racing_upsert_can_return_a_value_without_a_pickle() -> None:

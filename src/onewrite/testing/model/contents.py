@@ -147,9 +147,10 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
         key = key or (yield from _make_key(store, table))
         items = yield from _scan(store, table)
     except Exception as error:
-        if cast("Any", getattr(error, "response", {})).get("Error", {}).get("Code") != _MISSING:
+        response = cast("Mapping[str, Any]", getattr(error, "response", None) or {})
+        if response.get("Error", {}).get("Code") != _MISSING:
             raise
-        return Contents((), {}, {}, b"")
+        return Contents(key=(), entities={}, forms={}, digest=b"")
     return _contents(key, items, ordered=False)
 
 
@@ -224,7 +225,7 @@ def _digest(forms: Mapping[Hashable, Hashable]) -> bytes:
 
 
 def _request(method: str, arguments: Mapping[str, Any], table: str) -> Request:
-    return Request("", method, arguments, None, writes=True, tables=(table,))
+    return Request("", method, arguments, keys=None, writes=True, tables=(table,))
 
 
 def _make_key(store: Store, table: str) -> StoreCalls[tuple[str, ...]]:
