@@ -313,7 +313,7 @@ def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIds, span: Spa
     ):
         return _foreign(image, slot)
     ids = tuple(sorted(cast("frozenset[str]", content)))  # or bytes: all of one type
-    return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, image.slot_sizes[slot])
+    return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, size=image.slot_sizes[slot])
 
 
 def _mark(image: EntityImage, slot: Slot) -> SourceMark | Foreign:

@@ -167,9 +167,9 @@ def _publisher(to: str, outbox: Outbox, options: Options) -> Publish:
         )
     service, region, server = match.groups()
     if service == "sns":
-        return to_sns(client("sns", region, None), to)
+        return to_sns(client("sns", region, endpoint_url=None), to)
     if service == "events":
-        return to_eventbridge(client("events", region, None), to, source=outbox.name)
+        return to_eventbridge(client("events", region, endpoint_url=None), to, source=outbox.name)
     return to_sqs(_queue_client(server, options), to)
 
 

@@ -277,7 +277,7 @@ class WorkerState:
             # A stand-in without group IDs has a single group.
             group = content.get("Attributes", {}).get("MessageGroupId", "") if self._is_fifo else None
             key = None if keys is None else keys[number]
-            message = QueueMessage(content, group, began, now + self._visibility, measure_memory(content), key)
+            message = QueueMessage(content, group, began, now + self._visibility, size=measure_memory(content), key=key)
             self._messages[message] = None
             self.bytes_at_hand += message.size
             if self.is_stopping:

@@ -310,7 +310,7 @@ class WorkerThreads:
         load.thread = threading.get_ident()
         try:
             results: Results = self._handler.process_together(self._records(load), **self._options(load))
-        except BaseException as error:  # the results report any error, and `_make_failures` ends the worker by some
+        except BaseException as error:  # `_make_failures` decides which errors also end the worker
             results = self._make_failures(load, error)
         load.thread = None
         return results

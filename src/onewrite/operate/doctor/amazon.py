@@ -54,13 +54,13 @@ def _read_queue(url: str, what: str) -> Reader[Queue | Unread]:
     arn = attributes["QueueArn"]
     policy: Mapping[str, Any] = json.loads(attributes.get("RedrivePolicy") or "{}")
     return Queue(
-        arn.rpartition(":")[2],
-        arn,
-        arn.endswith(".fifo"),
-        int(attributes["MessageRetentionPeriod"]),
-        int(attributes["VisibilityTimeout"]),
-        policy.get("deadLetterTargetArn"),
-        int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None,
+        name=arn.rpartition(":")[2],
+        arn=arn,
+        fifo=arn.endswith(".fifo"),
+        retention=int(attributes["MessageRetentionPeriod"]),
+        visibility=int(attributes["VisibilityTimeout"]),
+        dead_letters=policy.get("deadLetterTargetArn"),
+        receives=int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None,
     )
 
 
@@ -90,11 +90,11 @@ def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
             if any(kind in source for kind in _WITH_FAILURES):
                 feed = EventSourceMapping(
                     source,
-                    int(mapping.get("MaximumBatchingWindowInSeconds") or 0),
-                    _REPORTS in (mapping.get("FunctionResponseTypes") or ()),
-                    ":kafka:" in source,
-                    bool(mapping.get("ProvisionedPollerConfig")),
-                    mapping.get("State") not in ("Disabled", "Disabling"),
+                    window=int(mapping.get("MaximumBatchingWindowInSeconds") or 0),
+                    reports_failures=_REPORTS in (mapping.get("FunctionResponseTypes") or ()),
+                    kafka=":kafka:" in source,
+                    provisioned=bool(mapping.get("ProvisionedPollerConfig")),
+                    enabled=mapping.get("State") not in ("Disabled", "Disabling"),
                 )
                 feeds.append(feed)
         if not reply.get("NextMarker"):
@@ -136,10 +136,10 @@ def _table(description: Mapping[str, Any]) -> TableDescription:
     regions = sorted({replica["RegionName"] for replica in description.get("Replicas", ())}.difference(region))
     return TableDescription(
         description["TableName"],
-        _key(description),
-        tuple(indexes),
-        tuple(regions),
-        description.get("MultiRegionConsistency") == "STRONG",
+        keys=_key(description),
+        indexes=tuple(indexes),
+        replicas=tuple(regions),
+        strong=description.get("MultiRegionConsistency") == "STRONG",
     )
 
 

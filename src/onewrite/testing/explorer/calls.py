@@ -469,11 +469,11 @@ class HandlerCall:
         transaction_names.set(name_transactions(self.name))
         try:
             self.result = Reply(handler(message, self._wait_for))
-        except BaseException as error:
+        except BaseException as error:  # any error is the handler's result, also a crash that the explorer raised
             self.result = Reply(error=error)
             self.note_failure(error)
         self._has_returned = True
-        with suppress(BaseException):
+        with suppress(BaseException):  # a refusal is remembered, and abandoned tasks can raise anything
             self._end_loops()
         for raised_error in (*self._errors, self.result.error):
             # An error that stops the exploration keeps its traceback for the user.
@@ -719,7 +719,7 @@ class CallThreads:
         self._open.discard(call)
         if not call.has_ended:
             thread.timeout = _SECONDS_TO_DIE
-            with suppress(ConfigurationError):
+            with suppress(ConfigurationError):  # the call is released anyway, even if it doesn't end in that time
                 call.die()
             thread.timeout = self._timeout
         if not thread.is_lost:

@@ -209,14 +209,7 @@ def make_counterexample(
             f"  replay    {command}",
         ]
     )
-    return Counterexample(
-        steps,
-        reason=finding.reason,
-        expected=finding.expected,
-        observed=finding.observed,
-        replay_code=replay_code,
-        text=text,
-    )
+    return Counterexample(steps, finding.reason, finding.expected, finding.observed, replay_code=replay_code, text=text)
 
 
 def timeline(schedule: JudgedSchedule, legend: Legend) -> str:

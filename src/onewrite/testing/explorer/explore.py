@@ -294,13 +294,13 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
     return Exploration(
         search.schedules,
         search.pruned,
-        time.perf_counter() - start,
-        search.exhausted,
-        bounds,
-        counterexample,
-        judge.nondeterministic,
-        arguments.at_random or arguments.replay is not None,
-        tuple(remarks),
+        seconds=time.perf_counter() - start,
+        exhausted=search.exhausted,
+        bounds=bounds,
+        found=counterexample,
+        difference=judge.nondeterministic,
+        sampled=arguments.at_random or arguments.replay is not None,
+        remarks=tuple(remarks),
     )
 
 

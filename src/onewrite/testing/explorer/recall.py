@@ -129,8 +129,10 @@ class Recall:
         key = index, comparable(answer)
         later = history.after.get(key)
         if later is None:
-            copy = copy_reply(answer)
-            later = History(next(self._numbers), history.delivery, history.parts, history, index, copy, copy.faulty)
+            copy, number = copy_reply(answer), next(self._numbers)
+            later = History(
+                number, history.delivery, history.parts, before=history, request_index=index, answer=copy, faulty=copy.faulty
+            )
             history.after[key] = later
         later.faulty = later.faulty and answer.faulty
         return later

@@ -154,7 +154,7 @@ class TakenStep(NamedTuple):
     request: Request | None  # None if the delivery ended without a request
     key: Hashable  # equal for equal requests
     has_ended: bool
-    settled_parts: tuple[int, ...]  # the parts of the message that the delivery settled
+    settled_parts: tuple[int, ...] = ()  # the parts of the message that the delivery settled
     faults: tuple[Fault, ...] = ()  # the faults that could affect the request here
     # Indexes of the requests that the delivery could send here instead. Empty unless the step's own request has index 0.
     others: tuple[int, ...] = ()
@@ -217,14 +217,11 @@ class Progress(NamedTuple):
         start_counts = self.start_counts
         if delivery not in self.open:
             start_counts = (*start_counts[: delivery.message], delivery.number + 1, *start_counts[delivery.message + 1 :])
-        return Progress(
-            self.bounds,
-            self.predecessors,
-            self.parts,
-            start_counts,
-            (*self.settled_parts, *[part for part in taken_step.settled_parts if part not in self.settled_parts]),
-            tuple(still_open if taken_step.has_ended else [*still_open, delivery]),
-            self.faults + fault.is_counted,
+        return self._replace(
+            start_counts=start_counts,
+            settled_parts=tuple(dict.fromkeys([*self.settled_parts, *taken_step.settled_parts])),
+            open=tuple(still_open if taken_step.has_ended else [*still_open, delivery]),
+            faults=self.faults + fault.is_counted,
         )
 
     @property

@@ -125,8 +125,9 @@ class Trial:
         if not stop.pending or (begins and step.fault is Fault.BEGUN):  # it ended immediately, or doesn't send anything yet
             self._end_transactions(step.delivery, call)
             fault = Fault.BEGUN if stop.pending else Fault.NONE
-            taken_step = TakenStep(ScheduleStep(step.delivery, fault, company=step.company), None, None, call.has_ended, ())
-            return self._trial_step(taken_step, call, ()), self._subject.machine.position
+            step = ScheduleStep(step.delivery, fault, company=step.company)
+            taken_step = TakenStep(step, request=None, key=None, has_ended=call.has_ended)
+            return self._trial_step(taken_step, call, answers=()), self._subject.machine.position
         index = step.request_index % len(stop.pending)
         request, cancelled = stop.pending[index]
         request = self._subject.with_entities(request)
@@ -149,7 +150,9 @@ class Trial:
             self._tokens.setdefault(step.delivery.message, set()).add(str(request.arguments[TOKEN]))
         self._end_transactions(step.delivery, call)
         others = () if index else tuple(range(1, len(stop.pending)))
-        taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, cancelled, outage)
+        taken_step = TakenStep(
+            step, request, key, call.has_ended, faults=faults, others=others, cancelled=cancelled, outage=outage
+        )
         return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
     def beginnings(self, delivery: Delivery) -> list[ScheduleStep]:

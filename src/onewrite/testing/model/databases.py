@@ -184,7 +184,7 @@ class Databases:
             if name not in self._names and find_service(store) == service and _locate(store).is_same(location):
                 return name
         performer = make_twin(client) if is_async(client) else client
-        return self._add(self._unused(service), None, lambda: performer)
+        return self._add(self._unused(service), database=None, make=lambda: performer)
 
     def _add(self, name: str, database: str | None, make: Callable[[], Store]) -> str:
         self._factories[name] = make

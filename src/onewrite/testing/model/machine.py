@@ -314,7 +314,7 @@ class Transactions:
         key = place, tuple(map(id, state.structure))
         if key not in self._unique:
             store = self._machine.databases.keeper_name(place[0])
-            request = Request(store, "index_information", {}, None, writes=False, tables=(place[1],))
+            request = Request(store, "index_information", {}, keys=None, writes=False, tables=(place[1],))
             reply = yield from self._machine.at(state, request)
             indexes = cast("Mapping[str, Mapping[str, Any]]", reply.value).values()
             self._unique[key] = [tuple(field for field, _ in index["key"]) for index in indexes if index.get("unique")]

@@ -305,10 +305,10 @@ def _stand_in(plain: Any) -> StandInCollection:
         plain.database,
         plain.name,
         plain._db_store,
-        plain.write_concern,
-        plain.read_concern,
-        plain.read_preference,
-        plain.codec_options,
+        write_concern=plain.write_concern,
+        read_concern=plain.read_concern,
+        read_preference=plain.read_preference,
+        codec_options=plain.codec_options,
     )
 
 

@@ -173,7 +173,7 @@ def _all_or_nothing(
         _put_back(backend, table_name, key, before)
         raise
     if before is None and update_expression and dict(read_update(update_expression).clauses).keys() == {"REMOVE"}:
-        _put_back(backend, table_name, key, None)  # DynamoDB doesn't create the item
+        _put_back(backend, table_name, key, item=None)  # DynamoDB doesn't create the item
     return item
 
 

@@ -193,7 +193,7 @@ def make_request(store: str, method: str, arguments: Item, key_names: Mapping[st
     whole_table = [_table(arguments["TableName"])] if entities is None and "TableName" in arguments else []
     tables = dict.fromkeys([*whole_table, *[table for table, _, _ in entities or ()]])
     entity_keys = None if entities is None or None in keys else cast("tuple[Key, ...]", tuple(keys))
-    return Request(store, method, arguments, entity_keys, not _only_reads(method, arguments), tuple(tables))
+    return Request(store, method, arguments, entity_keys, writes=not _only_reads(method, arguments), tables=tuple(tables))
 
 
 def with_keys(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
@@ -277,7 +277,7 @@ _NAMES = (
 def make_service_request(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
     """Return an API call as a request. Queues, topics, and buckets take the place of tables, and have no keys."""
     targets = dict.fromkeys(_last_part(arguments[name]) for name in _NAMES if isinstance(arguments.get(name), str))
-    return Request(store, method, arguments, None, not method.startswith(_SERVICE_READS), tuple(targets))
+    return Request(store, method, arguments, keys=None, writes=not method.startswith(_SERVICE_READS), tables=tuple(targets))
 
 
 def _last_part(name: str) -> str:

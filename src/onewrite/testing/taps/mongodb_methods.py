@@ -95,10 +95,10 @@ def make_request(
     if method in DATABASE_REQUESTS:
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
-    stores = any(name in _STORING for name, _ in walk(pipeline))
+    writes = method in WRITES or any(name in _STORING for name, _ in walk(pipeline))
     tables = (collection, *_other_collections(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
-    return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
+    return Request(store, method, arguments, keys, writes, tables=tuple(dict.fromkeys(tables)), options=options)
 
 
 def may_find_nothing(request: Request) -> bool:
