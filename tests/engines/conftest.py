@@ -15,6 +15,7 @@ from tests.engines.stores import create_table
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import FaultProxy
+from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -91,6 +92,16 @@ def fault_proxy(module_fault_proxy: FaultProxy) -> Iterator[FaultProxy]:
 def mongo_proxy(mongod: Mongod) -> Iterator[MongoProxy]:
     with MongoProxy("127.0.0.1", mongod.port) as proxy:
         yield proxy
+
+
+@pytest.fixture(params=["dynamodb", "mongodb"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """An entity on either engine, and the verbs that look at it, which set up logging."""
+    with log_as_it_was():
+        if request.param == "mongodb":
+            yield CollectionPlace(request.getfixturevalue("collection"), monkeypatch)
+        else:
+            yield TablePlace(request.getfixturevalue("dynamo"), request.getfixturevalue("table"), monkeypatch)
 
 
 @pytest.fixture

@@ -1,20 +1,18 @@
-"""MongoDB: several messages in one write, as only a real server shows it: lost answers, large documents, transactions."""
+"""MongoDB: several messages in one write, as only a real server shows it: large documents, transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from pymongo import MongoClient, common
+from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from onewrite import Applied, Deferred, Duplicate, EntityTooLarge, InSequence, Message, Missing, Outcome, SeenIds
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import mongo_state
-from tests.support.mongo_proxy import MongoProxy
-from tests.support.proxy import Fault
 
 Documents = Collection[dict[str, Any]]
 MB = 1024 * 1024
@@ -87,36 +85,6 @@ def test_fold_is_undone_if_its_transaction_aborts(mongo: MongoClient[dict[str, A
             outcomes = guarded.fold(messages(1, 2, 3)[: max(applied)], adding(upsert=False, session=session))
             getattr(session, ends)()
         assert [outcome.message.sequence for outcome in outcomes if isinstance(outcome, Applied)] == applied
-    assert mongo_state(collection).n == 3
-
-
-# --- lost answers -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def behind(
-    mongo_proxy: MongoProxy, collection: Documents, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[AnyLedger], GuardedCollection]]:
-    """A guarded collection behind the proxy."""
-    # After a lost connection the driver waits half a second before it looks for the server again: not here.
-    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
-    options: dict[str, Any] = {"serverSelectionTimeoutMS": 5000, "serverMonitoringMode": "poll"}
-    with MongoClient[dict[str, Any]](mongo_proxy.uri, **options) as client:
-        yield lambda ledger: GuardedCollection(client.test[collection.name], ledger)
-
-
-@pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER], ids=lambda fault: fault.name)
-@pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
-def test_fold_is_applied_if_request_or_response_is_lost(
-    behind: Callable[[AnyLedger], GuardedCollection],
-    ledger: AnyLedger,
-    fault: Fault,
-    mongo_proxy: MongoProxy,
-    collection: Documents,
-) -> None:
-    guarded = behind(ledger)
-    mongo_proxy.plan(fault)
-    assert kinds(guarded.fold(messages(1, 2, 3), adding())) == [Applied] * 3
     assert mongo_state(collection).n == 3
 
 

@@ -14,7 +14,7 @@ from onewrite import Begun, Event, HighWaterMark, Message, MessageIds, Outbox, S
 from onewrite.core.ledgers import Ledger
 from onewrite.outbox import Relay
 from tests.support.pages import ROOT, namespace_of
-from tests.support.repairs import CollectionPlace, Place, TablePlace, place_of
+from tests.support.repairs import Place, TablePlace
 
 pytestmark = pytest.mark.measured
 
@@ -33,17 +33,11 @@ def page() -> dict[str, Any]:
     return namespace_of(ROOT / "docs" / "migrating.md")
 
 
-@pytest.fixture(params=["dynamodb", "mongodb"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
-    return place_of(request, monkeypatch)
-
-
 @pytest.fixture
 def leave(place: Place, request: pytest.FixtureRequest) -> Callable[[], None]:
     if isinstance(place, TablePlace):
         table = request.getfixturevalue("dynoxide").resource().Table(place.name)
         return lambda: page()["leave"](table)
-    assert isinstance(place, CollectionPlace)
     return lambda: page()["leave_collection"](place.collection)
 
 

@@ -32,7 +32,7 @@ from onewrite import (
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import dynamo_client, dynamo_resource
 from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers
-from tests.engines.stores import State, addition, dynamo_state
+from tests.engines.stores import State, addition, addition_of, dynamo_state
 from tests.support.proxy import Fault, FaultProxy
 
 if TYPE_CHECKING:
@@ -220,6 +220,22 @@ def test_step_completes_if_each_response_is_lost(
     assert state() == (2, ["created", "m-1"])
 
 
+def test_fold_is_applied_if_response_of_second_round_is_lost(
+    plain: Guard, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    def fold(*numbers: int) -> list[Outcome]:
+        return plain(InSequence()).fold(
+            [numbered(n) for n in numbers], lambda fresh: addition_of([message.id for message in fresh], "e")
+        )
+
+    fold(1, 2)
+    fault_proxy.plan(Fault.PASS, Fault.RESET)
+    first, *others = fold(2, 3, 4)
+    assert isinstance(first, Duplicate)
+    assert others == [Applied(numbered(n), retried=True) for n in (3, 4)]
+    assert state() == (4, ["m-1", "m-2", "m-3", "m-4"])
+
+
 PAID = Event("Paid", 1)
 ASKED: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 MOVING: dict[str, AnyLedger] = {
@@ -302,7 +318,10 @@ def test_write_is_settled_if_response_is_lost_despite_other_writes(
             case "delete":
                 found = [store.delete_item(m, Key={"id": entity}, ReturnValues="ALL_OLD", emit=[PAID])]
             case "fold":
-                found = store.fold([numbered(n) for n in (2, 3, 4)], lambda fresh: addition(fresh[0], entity))  # noqa: B023  # called at once
+                found = store.fold(
+                    [numbered(n) for n in (2, 3, 4)],
+                    lambda fresh: addition_of([each.id for each in fresh], entity),  # noqa: B023  # called at once
+                )
             case "finish":
                 found = [store.update_item(m, **addition(m, entity), finishes=claim, emit=[PAID])]
             case _:

@@ -38,6 +38,7 @@ UPDATES: dict[str, Deliver] = {
     "find_and_update": lambda c: c.find_one_and_update(M1, {"_id": "e"}, increment(M1)),
     "find_and_upsert": lambda c: c.find_one_and_update(M1, {"_id": "new"}, increment(M1), upsert=True),
     "insert": lambda c: c.insert_one(M1, {"_id": "new", "n": 1}),
+    "fold": lambda c: c.fold([M1], lambda _: {"filter": {"_id": "new"}, "update": increment(M1), "upsert": True})[0],
 }
 deliveries = pytest.mark.parametrize("deliver", UPDATES.values(), ids=UPDATES)
 

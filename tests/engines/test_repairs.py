@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
-from importlib import import_module
 from typing import Any, cast
 
 import pytest
@@ -30,7 +28,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ring import find_ring, span_at, window
 from onewrite.identity import cloudevent
 from onewrite.operate import main
-from tests.support.repairs import NOW, Place, log_as_it_was, output_of, place_of
+from tests.support.repairs import NOW, Place, output_of
 from tests.support.seams import name_calls
 
 pytestmark = pytest.mark.measured
@@ -42,16 +40,9 @@ M1, M2 = Message("m1"), Message("m2")
 SAME = ("--message", "m1", "--source", "x", "--sequence", "3")
 
 
-@pytest.fixture(params=["dynamodb", "mongodb"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.setattr("time.time", lambda: NOW)
-    return place_of(request, monkeypatch)
-
-
 @pytest.fixture(autouse=True)
-def _log_as_it_was() -> Iterator[None]:
-    with log_as_it_was():
-        yield
+def _now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW)
 
 
 def inspect(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
@@ -175,18 +166,6 @@ def test_incomplete_message_name_is_found_or_gets_a_hint(
         assert hint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("ledger", "sequence"), [(HASHED, None), (READABLE, None), (BY_SOURCE, 2)])
-def test_complete_message_name_gets_no_hint(
-    ledger: Any, sequence: int | None, place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        place.apply(ledger, Message("m1", source="e", sequence=sequence), Message("m1", "s", sequence=sequence))
-        == ["Applied"] * 2
-    )
-    more = () if sequence is None else ("--sequence", str(sequence))
-    assert inspect(place, capsys, "--message", "m1", "--source", "e", *more)["hints"] == []
-
-
 def test_inspect_explains_how_a_tombstone_is_removed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW, tombstones=Tombstones(timedelta(days=30)))
     place.call(store, "delete", M1)
@@ -239,6 +218,7 @@ def test_queried_message_is_shown_with_its_full_name(place: Place, capsys: pytes
         "The outcome of a delivery of message b-1 of source s, sequence 3, part hold:\n  Duplicate"
         in capsys.readouterr().out
     )
+    assert inspect(place, capsys, *options)["hints"] == []
 
 
 def test_forget_warns_that_events_are_emitted_again(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,15 +324,6 @@ def begins(place: Place, ledger: Ledger) -> None:
     place.call(place.store(ledger, clock=lambda: NOW), "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
 
 
-def test_inspect_predicts_busy_or_uncertain_for_open_step(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begins(place, SeenIds())
-    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Busy")]
-    monkeypatch.setattr("time.time", lambda: NOW + 61)
-    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Uncertain")]
-
-
 def test_array_with_other_values_is_not_an_id_set(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     if place.names_tokens:
         pytest.skip("a set of DynamoDB is of one kind")
@@ -371,24 +342,6 @@ def test_ledger_without_data_can_be_queried(place: Place, capsys: pytest.Capture
         ("a new ledger (also=MessageIds())", "Duplicate"),
     ]
     assert place.run("inspect", "--message", "m1", "--attribute", "ow_o") == 2
-
-
-def test_inspect_accepts_ledger_from_a_module(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = "from onewrite import InSequence\nLEDGER = InSequence(first=0)\nOTHER = 1\n"
-    (tmp_path / "shop_stores.py").write_text(module)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    place.apply(HighWaterMark(), Message("m", source="s", sequence=5))
-    options = ("m", "--source", "s", "--sequence", "6", "--ledger")
-    assert answers(place, capsys, *options, "shop_stores:LEDGER") == [("InSequence(first=0)", "Applied")]
-    vars(import_module("shop_stores"))["STORE"] = place.store(SeenIds(name="mine"))
-    assert answers(place, capsys, *options, "shop_stores:STORE") == [("SeenIds(14d)", "Applied")]
-    assert place.run("inspect", "--message", "m", "--ledger", "shop_stores:OTHER") == 2
-    assert "expected a guarded store or a ledger" in capsys.readouterr().err
-    assert place.run("inspect", "--message", "m", "--ledger", "nowhere") == 2
-    assert "MODULE:STORE" in capsys.readouterr().err
 
 
 # --- forget -------------------------------------------------------------------------------------------------------------

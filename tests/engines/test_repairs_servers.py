@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.operate import repair
-from tests.support.repairs import Place, TablePlace, log_as_it_was, output_of, place_of
+from tests.support.repairs import Place, TablePlace, output_of
 
 pytestmark = pytest.mark.measured
 
@@ -18,24 +18,8 @@ MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 FRESH = Message("m9", source="s", sequence=4)
 
 
-@pytest.fixture(params=["dynamodb", "mongodb"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
-    return place_of(request, monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def _log_as_it_was() -> Iterator[None]:
-    with log_as_it_was():
-        yield
-
-
-def apply(place: Place, ledger: Ledger, *messages: Message, entity: str = "e") -> list[str]:
-    store = place.store(ledger)
-    return [type(place.write(store, message, entity)).__name__ for message in messages]
-
-
-def business(place: Place, entity: str = "e") -> dict[str, Any]:
-    found = place.contents(entity) or {}
+def business(place: Place) -> dict[str, Any]:
+    found = place.contents() or {}
     return {name: value for name, value in found.items() if name not in ("id", "_id")}
 
 
@@ -56,17 +40,17 @@ ACTS = [
 def test_repair_writes_nothing_if_entity_changed_after_the_read(
     ledger: Ledger, act: tuple[str, ...], place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    apply(place, ledger, *MESSAGES)
+    place.apply(ledger, *MESSAGES)
     write: Callable[..., int] = vars(repair)["_write"]
 
     def after_another(*arguments: Any) -> int:
-        assert apply(place, ledger, FRESH) == ["Applied"]
+        assert place.apply(ledger, FRESH) == ["Applied"]
         return write(*arguments)
 
     monkeypatch.setattr(repair, "_write", after_another)
     assert place.run(*act, "--yes") == 1
     assert "Another writer changed the entity in the meantime, so nothing was written" in capsys.readouterr().err
-    assert apply(place, ledger, MESSAGES[-1], FRESH) in (["Duplicate", "Duplicate"], ["Stale", "Duplicate"])
+    assert place.apply(ledger, MESSAGES[-1], FRESH) in (["Duplicate", "Duplicate"], ["Stale", "Duplicate"])
     monkeypatch.undo()
 
 
@@ -103,17 +87,13 @@ def test_clear_can_be_repeated_if_a_writer_interrupts(
     def counted(**request: Any) -> Any:
         sent[0] += 1
         if sent[0] == 3:
-            assert apply(place, HighWaterMark(), FRESH) == ["Applied"]
+            assert place.apply(HighWaterMark(), FRESH) == ["Applied"]
         return send(**request)
 
-    class Client:
-        def __getattr__(self, name: str) -> Any:
-            return counted if name == "update_item" else getattr(client, name)
-
-    monkeypatch.setattr("onewrite.operate.stores.client", lambda *_: Client())
+    monkeypatch.setattr(client, "update_item", counted)
     assert place.run("clear", "--yes") == 1
     assert "only 2 of 4 requests were made" in capsys.readouterr().err
     assert len(business(place)) > 80
-    assert apply(place, HighWaterMark(), FRESH) == ["Duplicate"]
+    assert place.apply(HighWaterMark(), FRESH) == ["Duplicate"]
     assert place.run("clear", "--yes") == 0
     assert business(place) == {"n": 401}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import boto3
 import pytest
 
-from onewrite import Message, Outcome
+from onewrite import Message
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import plain_values, typed_values
@@ -24,35 +23,14 @@ from onewrite.testing.standins.collection import StandInClient
 NOW = 1_790_000_000.0
 
 
-class Place(ABC):
+class _Place:
     """The entity `e`, whose business part is {"n": ...}, in a table or a collection."""
 
     options: tuple[str, ...]
     key: str
+    store: Any
+    write: Any
     names_tokens: bool  # does an entity keep the token of its last write?
-
-    @abstractmethod
-    def store(self, ledger: Ledger | None, **more: Any) -> Any: ...
-    @abstractmethod
-    def write(self, store: Any, message: Message, entity: str = "e", **more: Any) -> Outcome: ...
-    @abstractmethod
-    def address(self, entity: str = "e") -> dict[str, Any]:
-        """How a guarded store is told which entity is meant."""
-        ...
-
-    @abstractmethod
-    def call(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
-        """Another method of a store, on the entity `e`."""
-        ...
-
-    @abstractmethod
-    def contents(self, entity: str = "e") -> dict[str, Any] | None: ...
-    @abstractmethod
-    def put(self, entity: str = "e", **fields: Any) -> None: ...
-    @abstractmethod
-    def place(self, group: str, key: str = "") -> str:
-        """Where a slot stands, as the verbs show it."""
-        ...
 
     def apply(self, ledger: Ledger, *messages: Message, entity: str = "e", at: float = NOW) -> list[str]:
         """The outcomes of guarded writes, each of which adds one to n."""
@@ -63,7 +41,7 @@ class Place(ABC):
         return main([verb, *self.options, "--key", self.key.format(entity), *arguments])
 
 
-class TablePlace(Place):
+class TablePlace(_Place):
     key = '{{"id": "{}"}}'
     names_tokens = True
 
@@ -79,9 +57,11 @@ class TablePlace(Place):
         return store.update_item(message, Key={"id": entity}, **change, **more)
 
     def address(self, entity: str = "e") -> dict[str, Any]:
+        """How a guarded store is told which entity is meant."""
         return {"Key": {"id": entity}}
 
     def call(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
+        """Another method of a store, on the entity `e`."""
         return getattr(store, {"delete": "delete_item"}.get(method, method))(message, *arguments, Key={"id": "e"}, **more)
 
     def contents(self, entity: str = "e") -> dict[str, Any] | None:
@@ -92,10 +72,11 @@ class TablePlace(Place):
         self.client.put_item(TableName=self.name, Item=typed_values({"id": entity, **fields}))
 
     def place(self, group: str, key: str = "") -> str:
+        """Where a slot stands, as the verbs show it."""
         return group if not key else f"{group}{key}" if group.endswith("@") else f"{group[:-1]}{key}"
 
 
-class CollectionPlace(Place):
+class CollectionPlace(_Place):
     key = "{}"
     options = ("--collection", "mongodb://host/shop.orders")
     names_tokens = False
@@ -129,18 +110,14 @@ class CollectionPlace(Place):
         return f"{group}.{key}" if key else group
 
 
+Place: TypeAlias = TablePlace | CollectionPlace
+
+
 def output_of(capsys: pytest.CaptureFixture[str], run: Callable[[], int]) -> Any:
     """The JSON document that a verb prints, and nothing else."""
     capsys.readouterr()
     assert run() == 0
     return json.loads(capsys.readouterr().out)
-
-
-def place_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """The place on the engine that is the parameter of the fixture."""
-    if request.param == "mongodb":
-        return CollectionPlace(request.getfixturevalue("collection"), monkeypatch)
-    return TablePlace(request.getfixturevalue("dynamo"), request.getfixturevalue("table"), monkeypatch)
 
 
 @contextmanager
