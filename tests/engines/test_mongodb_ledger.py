@@ -114,7 +114,7 @@ def reads_as_own(kind: type) -> CodecOptions[Any]:
 
 
 @pytest.mark.parametrize("kind", [int, str, bytes])
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=str)
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), HighWaterMark(), InSequence()], ids=str)
 def test_outcomes_do_not_depend_on_custom_client_types(collection: Documents, ledger: AnyLedger, kind: type) -> None:
     documents: Documents = collection.with_options(codec_options=reads_as_own(kind))
     inbox = Inbox(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from bson.binary import Binary
 from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
-from pymongo import AsyncMongoClient, ReturnDocument
+from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
@@ -30,7 +29,6 @@ from onewrite import (
     InSequence,
     Message,
     MessageIds,
-    Missing,
     Rejected,
     SeenIds,
     Stale,
@@ -39,8 +37,8 @@ from onewrite import (
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb import transact as transact_items
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, transact
-from onewrite.testing.servers.engines import Dynoxide, Mongod
+from onewrite.mongodb import GuardedCollection, transact
+from onewrite.testing.servers.engines import Dynoxide
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -103,49 +101,26 @@ LOOKS: dict[str, Deliver] = {
 
 
 def _transact(store: Any, message: Message, *writes: Any) -> Any:
-    return (atransact if isinstance(store, AsyncGuardedCollection) else transact)(message, writes)
+    return transact(message, writes)
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as made:
-        yield made
+MakeStore = Callable[..., GuardedCollection]
 
 
-@pytest.fixture(scope="module")
-def async_client(mongod: Mongod, runner: asyncio.Runner) -> Iterator[AsyncMongoClient[Any]]:
-    client = AsyncMongoClient[Any](mongod.uri)
-    yield client
-    runner.run(client.close())
+@pytest.fixture
+def make_store(collection: Documents) -> MakeStore:
+    """A store of the test's collection, for a client with these options. The asynchronous store has the same flows."""
 
-
-MakeStore = Callable[..., Any]
-
-
-@pytest.fixture(params=["blocking", "asynchronous"])
-def make_store(request: pytest.FixtureRequest, collection: Documents, async_client: AsyncMongoClient[Any]) -> MakeStore:
-    """A store of the test's collection, for a client with these options."""
-
-    def make(ledger: Ledger, codec: CodecOptions[Any] = UNREADABLE["a date"][1]) -> Any:
-        more: dict[str, Any] = {"tombstones": TOMBSTONES}
-        if request.param == "blocking":
-            return GuardedCollection(collection.with_options(codec_options=codec), ledger, **more)
-        asynchronous = async_client[collection.database.name].get_collection(collection.name, codec_options=codec)
-        return AsyncGuardedCollection(asynchronous, ledger, **more)
+    def make(ledger: Ledger, codec: CodecOptions[Any] = UNREADABLE["a date"][1]) -> GuardedCollection:
+        return GuardedCollection(collection.with_options(codec_options=codec), ledger, tombstones=TOMBSTONES)
 
     return make
 
 
-@pytest.fixture
-def done(runner: asyncio.Runner) -> Callable[[Any], Any]:
+def done(outcome: Any) -> list[tuple[type[Any], Any]]:
     """The outcomes of a call, as a list, with the names of their types and their entities."""
-
-    def done(result: Any) -> list[tuple[type[Any], Any]]:
-        outcome = runner.run(result) if asyncio.iscoroutine(result) else result
-        outcomes: list[Any] = outcome if isinstance(outcome, list) else [outcome]
-        return [(type(each), getattr(each, "entity", None)) for each in outcomes]
-
-    return done
+    outcomes: list[Any] = outcome if isinstance(outcome, list) else [outcome]
+    return [(type(each), getattr(each, "entity", None)) for each in outcomes]
 
 
 def put(collection: Documents, fields: Mapping[str, Any]) -> None:
@@ -161,7 +136,7 @@ def n_of(collection: Documents) -> Any:
 @unreadable
 @pytest.mark.parametrize("verb", WRITES)
 def test_write_settles_if_document_is_unreadable(
-    collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, fields: Any, codec: Any, verb: str
+    collection: Documents, make_store: MakeStore, ledger: Ledger, fields: Any, codec: Any, verb: str
 ) -> None:
     put(collection, fields)
     store = make_store(ledger, codec)
@@ -174,7 +149,7 @@ def test_write_settles_if_document_is_unreadable(
 @unreadable
 @pytest.mark.parametrize("verb", LOOKS)
 def test_outcome_is_returned_if_document_is_unreadable(
-    collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, fields: Any, codec: Any, verb: str
+    collection: Documents, make_store: MakeStore, ledger: Ledger, fields: Any, codec: Any, verb: str
 ) -> None:
     put(collection, fields)
     store = make_store(ledger, codec)
@@ -192,41 +167,11 @@ def test_outcome_is_returned_if_document_is_unreadable(
     assert done(LOOKS[verb](store, M1)) == [(kind, None) for kind in second[: len(first)]]
 
 
-class _Shouts(TypeDecoder):
-    @property
-    def bson_type(self) -> Any:
-        return str
-
-    def transform_bson(self, value: Any) -> Any:
-        return value.upper()
-
-
-# What is ours, where the driver would not read it as it is stored: it may be in a set of the caller's own.
-OURS: dict[str, tuple[Ledger, dict[str, Any], CodecOptions[Any]]] = {
-    "text by a type of the client's": (SeenIds(readable=True), {}, CodecOptions(type_registry=TypeRegistry([_Shouts()]))),
-    "an id that is no UTF-8": (MessageIds(), {"messageIDs": ["????", "m0"]}, CodecOptions()),
-}
-
-
-@pytest.mark.parametrize(("ledger", "fields", "codec"), OURS.values(), ids=OURS)
-def test_ledger_is_read_as_it_is_stored(
-    collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, fields: Any, codec: Any
-) -> None:
-    put(collection, fields)
-    store = make_store(ledger, codec)
-    assert [done(store.update_one(M1, HERE, ADD))[0][0] for _ in range(2)] == [Applied, Duplicate]
+def test_set_with_an_unreadable_id_is_read_as_stored(collection: Documents, make_store: MakeStore) -> None:
+    put(collection, {"messageIDs": ["????", "m0"]})
+    store = make_store(MessageIds())
+    assert [type(store.update_one(M1, HERE, ADD)) for _ in range(2)] == [Applied, Duplicate]
     assert n_of(collection) == 1
-
-
-@unreadable
-def test_unmet_condition_is_distinguished_from_missing_entity(
-    collection: Documents, make_store: MakeStore, done: Any, fields: Any, codec: Any
-) -> None:
-    put(collection, fields)
-    store = make_store(SeenIds(), codec)
-    assert done(store.update_one(M1, {**HERE, "n": 5}, ADD)) == [(Rejected, None)]
-    assert done(store.update_one(M1, {"_id": "other"}, ADD)) == [(Missing, None)]
-    assert done(store.delete_one(M1, {**HERE, "n": 5})) == [(Rejected, None)]
 
 
 # --- MongoDB: responses that the driver cannot read -----------------------------------------------------------------------
@@ -276,7 +221,7 @@ CREATIONS: dict[str, Callable[[Any, Message, Any], Any]] = {
 @quoted
 @pytest.mark.parametrize("verb", CREATIONS)
 def test_creation_settles_if_the_response_is_unreadable(
-    collection: Documents, make_store: MakeStore, done: Any, ledger: Ledger, key: Any, codec: Any, verb: str
+    collection: Documents, make_store: MakeStore, ledger: Ledger, key: Any, codec: Any, verb: str
 ) -> None:
     store = make_store(ledger, codec)
     create = CREATIONS[verb]
@@ -298,19 +243,14 @@ def test_creation_settles_if_the_response_is_unreadable(
 @ledgers
 @quoted
 @pytest.mark.parametrize("verb", ["delete_one", "find_one_and_delete"])
-@pytest.mark.parametrize("exists", [True, False])
 def test_delete_settles_if_the_response_is_unreadable(
     collection: Documents,
     make_store: MakeStore,
-    done: Any,
     ledger: Ledger,
     key: Any,
     codec: Any,
     verb: str,
-    exists: bool,
 ) -> None:
-    if exists:
-        collection.insert_one({"_id": key})
     delete = getattr(make_store(ledger, codec), verb)
     kinds = [done(delete(message, {"_id": key}))[0][0] for message in (M1, M1, M2)]
     assert accept_lost_response(key, kinds) == [Applied, Duplicate, Gone]
@@ -341,7 +281,6 @@ UPDATES: dict[str, dict[str, Any]] = {"add": ADD, "add to each line": {"$inc": {
 def test_redelivery_settles_if_projection_fails(
     collection: Documents,
     make_store: MakeStore,
-    done: Any,
     projection: Any,
     broken: Any,
     upsert: bool,
@@ -373,7 +312,7 @@ def test_redelivery_settles_if_projection_fails(
 @shown
 @pytest.mark.parametrize("upsert", [False, True])
 def test_new_write_is_applied_if_projection_fails(
-    collection: Documents, make_store: MakeStore, done: Any, projection: Any, broken: Any, upsert: bool
+    collection: Documents, make_store: MakeStore, projection: Any, broken: Any, upsert: bool
 ) -> None:
     put(collection, {**GOOD, **broken})
     store, native = make_store(SeenIds()), {"projection": projection, "upsert": upsert}
@@ -387,7 +326,7 @@ DIVIDES = {"$expr": {"$gt": [{"$divide": ["$cents", "$parts"]}, 1]}}
 
 @pytest.mark.parametrize("projection", [None, {"share": {"$divide": ["$cents", "$parts"]}}])
 def test_redelivery_is_recognized_if_condition_now_fails(
-    collection: Documents, make_store: MakeStore, done: Any, projection: Any
+    collection: Documents, make_store: MakeStore, projection: Any
 ) -> None:
     put(collection, GOOD)
     store, query = make_store(SeenIds()), {**HERE, **DIVIDES}
@@ -400,7 +339,7 @@ def test_redelivery_is_recognized_if_condition_now_fails(
         done(store.update_one(Message("m3"), query, ADD))
 
 
-def test_transaction_continues_if_projection_of_a_duplicate_fails(mongod: Mongod, collection: Documents) -> None:
+def test_transaction_continues_if_projection_of_a_duplicate_fails(collection: Documents) -> None:
     put(collection, {**GOOD, "parts": 0})
     store = GuardedCollection(collection, SeenIds())
     store.record(M1, HERE)
