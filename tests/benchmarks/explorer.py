@@ -24,20 +24,9 @@ Build = Callable[[Any], Callable[[Message], object]]
 
 def rows(plan: Plan) -> Iterator[Row]:
     del plan  # an exploration is as long as it is
-    yield _exhaust("three guarded writes", _write_three_times)
     yield _exhaust("one guarded write", _write_once)
     # This handler remembers messages, so each schedule is tried again with a process for each delivery.
     yield _exhaust("one guarded write, and memory", _write_once_with_memory)
-
-
-def _write_three_times(collection: Any) -> Callable[[Message], object]:
-    store = GuardedCollection(collection, SeenIds())
-
-    def handle(message: Message) -> None:
-        for number in "012":
-            store.update_one(message.part(number), {"_id": "o-1"}, {"$inc": {"paid": message.body}}, upsert=True)
-
-    return handle
 
 
 def _write_once(collection: Any) -> Callable[[Message], object]:

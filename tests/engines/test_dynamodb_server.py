@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from boto3.dynamodb.conditions import Attr
-from boto3.dynamodb.types import Binary
 
 from onewrite import (
     Applied,
@@ -19,7 +16,6 @@ from onewrite import (
     Message,
     Outcome,
     Rejected,
-    SeenIds,
 )
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.testing.servers.engines import Dynoxide
@@ -107,73 +103,6 @@ def test_oversized_creation_creates_nothing(dynamo: DynamoDBClient, table: str, 
 
 def count(key: dict[str, Any]) -> dict[str, Any]:
     return {"Key": key, "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
-
-
-# ---------------------------------------------------------------- values, keys and names
-
-
-@pytest.fixture(params=["client", "Table"])
-def shaped(
-    request: pytest.FixtureRequest, dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str
-) -> Iterator[Callable[[AnyLedger], GuardedTable]]:
-    resource = dynoxide.resource()
-    if request.param == "client":
-        yield lambda ledger: GuardedTable(dynamo, ledger, table_name=table)
-    else:
-        yield lambda ledger: GuardedTable(resource.Table(table), ledger)
-    resource.meta.client.close()
-
-
-VALUES: dict[str, Any] = {
-    "text": "\N{SNOWMAN} \x00 '",
-    "empty": "",
-    "int": 7,
-    "decimal": Decimal("-12345678901234567890.123456789"),
-    "tiny": Decimal("1E-130"),
-    "bytes": b"\x00\xff",
-    "true": True,
-    "null": None,
-    "list": [1, "a", [b"b", None], {"c": Decimal("1.5")}],
-    "map": {"a.b": {"#c": [1]}, "SET": "ADD"},
-    "texts": {"a", "b"},
-    "numbers": {1, Decimal("2.5")},
-    "binaries": {b"a", b"b"},
-}
-
-
-@pytest.mark.parametrize("way", ["update", "put"])
-def test_client_and_table_return_equal_values_of_every_type(
-    shaped: Callable[[AnyLedger], GuardedTable], dynamo: DynamoDBClient, table: str, way: str
-) -> None:
-    guarded = shaped(SeenIds())
-    if way == "put":
-        assert guarded.put_item(M1, Item={"id": "e"} | VALUES) == Applied(M1)
-    else:
-        outcome = guarded.update_item(M1, Key={"id": "e"}, **setting(VALUES), ReturnValues="ALL_NEW")
-        assert isinstance(outcome, Applied)
-        assert outcome.entity == {"id": "e"} | stored_values()
-    assert guarded.get_item(Key={"id": "e"}) == {"id": "e"} | stored_values()
-    assert guarded.put_item(M1, Item={"id": "e"}) == Duplicate(M1, {"id": "e"} | stored_values())
-    assert guarded.seen(M1, Key={"id": "e"}) == Duplicate(M1, {"id": "e"} | stored_values())
-
-
-def setting(values: dict[str, Any]) -> dict[str, Any]:
-    """A SET of all of them, by placeholders: many of the names are reserved words."""
-    names = {f"#n{n}": name for n, name in enumerate(values)}
-    return {
-        "UpdateExpression": "SET " + ", ".join(f"#n{n} = :v{n}" for n in range(len(values))),
-        "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": {f":v{n}": value for n, value in enumerate(values.values())},
-    }
-
-
-def stored_values() -> dict[str, Any]:
-    """As boto3 gives them back."""
-    return VALUES | {
-        "bytes": Binary(b"\x00\xff"),
-        "list": [1, "a", [Binary(b"b"), None], {"c": Decimal("1.5")}],
-        "binaries": {Binary(b"a"), Binary(b"b")},
-    }
 
 
 @ledgers

@@ -58,27 +58,11 @@ def message(n: int) -> Message:
 
 # Each shows of an entity what it shows of a document that never had a ledger.
 PROJECTIONS: list[Any] = [
-    *(
-        {"n": 1},
-        {"n": True, "_id": 0},
-        ["n", "goods"],
-        ("n",),
-        [],
-        {},
-        {"_id": 1},
-        {"_id": 0},
-        {"n": 0},
-        {"n": False, "goods": 0},
-    ),
+    *({"n": 1}, {"n": True, "_id": 0}, ["n", "goods"], ("n",), [], {}, {"_id": 1}, {"_id": 0}, {"n": 0}),
     *({"to.name": 1}, {"to.name": 0}, {"to": {"name": 1}}, {"to": {"street": {"no": 0}}}, {"no_such": 1}, {"no_such": 0}),
     *({"goods": {"$slice": 1}}, {"goods": {"$slice": -1}, "n": 1}, {"goods": {"$elemMatch": {"sku": 2}}}, {"goods.sku": 1}),
-    *(
-        {"twice": {"$multiply": ["$n", 2]}},
-        {"x": "$to.name", "n": 1},
-        {"to.name": {"$toUpper": "$to.name"}},
-        {"x": {"$literal": 1}},
-    ),
-    *({"x": {"$getField": "n"}}, {"x": {"$map": {"input": "$goods", "in": "$$this.sku"}}}),
+    *({"twice": {"$multiply": ["$n", 2]}}, {"x": "$to.name", "n": 1}, {"to.name": {"$toUpper": "$to.name"}}),
+    *({"x": {"$literal": 1}}, {"x": {"$getField": "n"}}, {"x": {"$map": {"input": "$goods", "in": "$$this.sku"}}}),
 ]
 # Whether these show what they name, or all but that, is not told by whether Python takes their values for true.
 ODD: list[Any] = [
@@ -89,30 +73,15 @@ ODD: list[Any] = [
 PROJECTIONS += ODD
 # What names what is kept, or would compute something from it.
 LEAKS: list[Any] = [
-    *({"ow_l": 0}, {"ow_l": 1, "n": 1}, {"ow_tombstone": 1}, ["ow_events", "ow_steps"], {"ow_of a later version": 1}),
-    *({"ow_events": {"$slice": 1}}, {"ow_r.r0": 1, "to": 1}, {"ow_o": 0, "n": 0}, {"ow_billing:@": 1, "n": 1}),
-    *({"ow_l": 0, "to": 0}, {"ow_events.id": 1, "ow_events.body": 1}),
-    *(
-        {"x": "$$ROOT"},
-        {"x": "$$CURRENT"},
-        {"x": "$ow_events"},
-        {"x": "$ow_events.body", "n": 1},
-        {"x": "$ow_tombstone"},
-    ),
+    *({"ow_l": 0}, {"ow_l": 1, "n": 1}, ["ow_events", "ow_steps"], {"ow_of a later version": 1}, {"ow_l": 0, "to": 0}),
+    *({"ow_events": {"$slice": 1}}, {"ow_r.r0": 1, "to": 1}, {"ow_events.id": 1, "ow_events.body": 1}),
+    *({"x": "$$ROOT"}, {"x": "$$CURRENT"}, {"x": "$ow_events.body", "n": 1}, {"to.x": "$$ROOT.KEPT"}, {"x": "$KEPT"}),
     *({"x": {"$objectToArray": "$$ROOT"}}, {"x": {"$mergeObjects": ["$$ROOT", {"n": 2}]}}, {"to": {"x": "$$ROOT"}}),
-    *({"x": {"$getField": "KEPT"}}, {"x": {"$getField": {"field": "KEPT", "input": "$$CURRENT"}}}, {"x": "$KEPT"}),
+    *({"x": {"$getField": "KEPT"}}, {"x": {"$getField": {"field": "KEPT", "input": "$$CURRENT"}}}),
     *({"x": {"$let": {"vars": {"all": "$$ROOT"}, "in": "$$all.n"}}}, {"x": {"$cond": [{"$gt": ["$n", 0]}, "$KEPT", 1]}}),
-    *(
-        {"x": {"$size": {"$ifNull": ["$ow_events", []]}}},
-        {"n": {"$reduce": {"input": [1], "initialValue": "$$ROOT", "in": 1}}},
-    ),
-    *(
-        {"x": {"$getField": {"$concat": ["ow_", "events"]}}},
-        {"to.x": "$$ROOT.KEPT"},
-        {"x": {"$setField": {"field": "n", "input": "$$ROOT", "value": 1}}},
-    ),
-    *({"x": ["$$ROOT"]}, {"x": [["$ow_events"]]}, {"x": ("$KEPT",)}, {"x": {"y": [{"z": "$KEPT"}]}}),
-    *({"x": {"$slice": ["$ow_events", 5]}}, {"x": {"$slice": ("$ow_events", 0, 5)}}, {"x": {"$meta": "indexKey"}}),
+    *({"x": {"$getField": {"$concat": ["ow_", "events"]}}}, {"x": {"$size": {"$ifNull": ["$ow_events", []]}}}),
+    *({"x": ["$$ROOT"]}, {"x": ("$KEPT",)}, {"x": {"y": [{"z": "$KEPT"}]}}, {"x": {"$slice": ["$ow_events", 5]}}),
+    *({"x": {"$slice": ("$ow_events", 0, 5)}}, {"x": {"$meta": "indexKey"}}),
 ]
 LEDGERS: dict[str, tuple[Ledger, str]] = {
     "ids": (SeenIds(), "ow_r"),

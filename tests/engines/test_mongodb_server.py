@@ -196,33 +196,6 @@ def test_write_without_a_majority_raises_the_driver_error(mongo: Client, collect
     assert mongo_state(collection).n == 1
 
 
-@contextmanager
-def no_majority(client: Client) -> Iterator[None]:
-    """From now on no write reaches a majority: not the ones that wait for it, and not the ones that do not."""
-    client.admin.command("configureFailPoint", "disableSnapshotting", mode="alwaysOn")
-    try:
-        yield
-    finally:
-        client.admin.command("configureFailPoint", "disableSnapshotting", mode="off")
-        client.test.get_collection("any", write_concern=WriteConcern("majority")).insert_one({})  # all catch up with it
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_mark_without_a_majority_is_not_taken_for_a_duplicate(mongo: Client, collection: Documents, way: str) -> None:
-    """A failover may take it back. pymongo shows E11000 alone, where the same answer says that it may."""
-    concern = WriteConcern(w=1, wtimeout=150)
-    fast = GuardedCollection(collection.with_options(write_concern=concern), SeenIds(), durability="acknowledged")
-    safe = GuardedCollection(collection.with_options(write_concern=concern), SeenIds())
-    entity = "e" if way != "insert" else "other"  # a majority must know the collection, otherwise the look waits
-    collection.with_options(write_concern=WriteConcern("majority")).insert_one({"_id": entity})
-    with no_majority(mongo):
-        assert isinstance(deliveries(fast)[way](), Applied)
-        with pytest.raises((WriteConcernError, WTimeoutError)):
-            deliveries(safe)[way]()
-    assert isinstance(deliveries(safe)[way](), Duplicate)
-    assert mongo_state(collection).n == 1
-
-
 class Standalone(Mongod):
     def _command(self, folder: Path) -> list[str]:
         self._initiated = True  # there is no replica set to initiate

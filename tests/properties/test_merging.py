@@ -168,28 +168,8 @@ def conditions(draw: st.DrawFn) -> str:
 
 
 TOKENS = [
-    "(",
-    ")",
-    "[",
-    "]",
-    ",",
-    "AND",
-    "OR",
-    "NOT",
-    "=",
-    "<",
-    "n",
-    ":one",
-    "#t",
-    ".",
-    "+",
-    "SET",
-    "ADD",
-    "REMOVE",
-    "DELETE",
-    "BETWEEN",
-    "IN",
-    "0",
+    *("(", ")", "[", "]", ",", "=", "<", ".", "+", "0", "n", ":one", "#t"),
+    *("AND", "OR", "NOT", "SET", "ADD", "REMOVE", "DELETE", "BETWEEN", "IN"),
 ]
 
 
