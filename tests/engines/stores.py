@@ -21,6 +21,7 @@ from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
+from onewrite.testing.schema import table_request
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod, dynamo_client
 from tests.support.seams import name_calls
 
@@ -58,12 +59,7 @@ def verdict(outcome: Outcome) -> Verdict:
 
 
 def create_table(client: DynamoDBClient, name: str) -> None:
-    client.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    client.create_table(**table_request(name, "id"))
 
 
 def create_table_with_outbox(
@@ -75,30 +71,12 @@ def create_table_with_outbox(
     shows: Sequence[str] = (),
 ) -> None:
     """A table with a stream, and with the sparse index `pending`, which `shows` attributes beside the keys."""
-    projection: Any = (
-        {"ProjectionType": "INCLUDE", "NonKeyAttributes": [*shows]} if shows else {"ProjectionType": "KEYS_ONLY"}
-    )
-    client.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-        AttributeDefinitions=[
-            {"AttributeName": key, "AttributeType": "S"},
-            {"AttributeName": "ow_shard", "AttributeType": "N"},
-            {"AttributeName": "ow_due", "AttributeType": "S"},
-        ],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": "pending",
-                "KeySchema": [
-                    {"AttributeName": "ow_shard", "KeyType": "HASH"},
-                    {"AttributeName": "ow_due", "KeyType": "RANGE"},
-                ],
-                "Projection": projection,
-            }
-        ],
-        BillingMode="PAY_PER_REQUEST",
-        StreamSpecification={"StreamEnabled": True, "StreamViewType": view},
-    )
+    projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": [*shows]} if shows else {"ProjectionType": "KEYS_ONLY"}
+    schema = [{"AttributeName": "ow_shard", "KeyType": "HASH"}, {"AttributeName": "ow_due", "KeyType": "RANGE"}]
+    index = {"IndexName": "pending", "KeySchema": schema, "Projection": projection}
+    stream = {"StreamEnabled": True, "StreamViewType": view}
+    native: dict[str, Any] = {"GlobalSecondaryIndexes": [index], "StreamSpecification": stream}
+    client.create_table(**table_request(name, key, types={"ow_shard": "N"}, **native))
 
 
 def addition(message: Message, entity: str) -> dict[str, Any]:

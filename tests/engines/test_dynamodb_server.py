@@ -106,18 +106,9 @@ def count(key: dict[str, Any]) -> dict[str, Any]:
 
 
 @ledgers
-def test_entities_with_a_sort_key_are_guarded_separately(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
-    name = f"{table}-sorted"
-    dynamo.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}, {"AttributeName": "order", "KeyType": "RANGE"}],
-        AttributeDefinitions=[
-            {"AttributeName": "name", "AttributeType": "S"},
-            {"AttributeName": "order", "AttributeType": "N"},
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    guarded = GuardedTable(dynamo, ledger, table_name=name)
+def test_entities_with_a_sort_key_are_guarded_separately(dynoxide: Dynoxide, table: str, ledger: AnyLedger) -> None:
+    sorted_table = dynoxide.table(f"{table}-sorted", "name", sort_key="order", types={"order": "N"})
+    guarded = GuardedTable(sorted_table, ledger)
     keys: list[dict[str, Any]] = [{"name": "a", "order": 1}, {"name": "a", "order": 2}, {"name": "b", "order": 1}]
     for key in keys:
         assert isinstance(guarded.put_item(M1, Item={**key, "n": 1}), Applied)

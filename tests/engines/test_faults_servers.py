@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+from botocore.exceptions import ReadTimeoutError
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect
@@ -30,13 +30,6 @@ def count(dynamo: DynamoDBClient, table: str) -> int:
     return int(item.get("n", {}).get("N", 0))
 
 
-def bump(client: Any, table: str) -> Any:
-    one = {":one": {"N": "1"}}
-    return client.update_item(
-        TableName=table, Key={"id": {"S": "e"}}, UpdateExpression="ADD n :one", ExpressionAttributeValues=one
-    )
-
-
 # ---------------------------------------------------------------- dynoxide
 
 
@@ -50,21 +43,6 @@ def test_guarded_table_recognizes_its_own_lost_write(dynoxide: Dynoxide, dynamo:
         orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP)
     assert isinstance(orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP), Duplicate)
     assert count(dynamo, table) == 2
-
-
-def test_throttled_or_cancelled_request_does_not_reach_the_server(dynamo: DynamoDBClient, table: str) -> None:
-    faults = Faults(dynamo)
-    faults.throttle(1)
-    faults.cancel_transaction(2)
-    faults.lose_answer(3, retried=False)
-    with pytest.raises(dynamo.exceptions.ProvisionedThroughputExceededException):
-        bump(faults.store, table)
-    with pytest.raises(dynamo.exceptions.TransactionConflictException):
-        bump(faults.store, table)
-    assert count(dynamo, table) == 0
-    with pytest.raises(ConnectionClosedError):
-        bump(faults.store, table)
-    assert count(dynamo, table) == 1
 
 
 def test_faults_work_with_an_aiobotocore_client(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:

@@ -14,7 +14,9 @@ from pymongo import MongoClient
 
 from onewrite import Event, Message
 from onewrite.testing import kinesis_event, lambda_context, sqs_event
+from onewrite.testing.schema import table_request
 from onewrite.testing.servers.engines import REGION, Mongod
+from tests.engines.stores import create_table_with_outbox
 from tests.support.deployment import loaded, queue_attributes
 from tests.support.packages import ROOT
 
@@ -56,12 +58,7 @@ def test_stock_handler_recovers_after_password_change(
 
 def test_meter_readings_are_added_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METERS_TABLE", "meters")
-    sdk.client("dynamodb").create_table(
-        TableName="meters",
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[{"AttributeName": "meterId", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "meterId", "AttributeType": "S"}],
-    )
+    sdk.client("dynamodb").create_table(**table_request("meters", "meterId"))
     meters = loaded(EXAMPLES / "stream" / "meters.py")
     readings = [json.dumps({"readingId": reading, "meterId": "m-1", "units": 3}) for reading in ("r-1", "r-2", "r-1")]
 
@@ -92,19 +89,8 @@ def subscriber() -> str:
 @pytest.fixture
 def stream() -> str:
     """The stream of the relay's table, which is made as its stack makes it."""
-    pending = [{"AttributeName": "ow_shard", "KeyType": "HASH"}, {"AttributeName": "ow_due", "KeyType": "RANGE"}]
-    types = {"orderId": "S", "ow_shard": "N", "ow_due": "S"}
-    table = sdk.client("dynamodb").create_table(
-        TableName="orders",
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": type_} for name, type_ in types.items()],
-        GlobalSecondaryIndexes=[
-            {"IndexName": "pending", "KeySchema": pending, "Projection": {"ProjectionType": "KEYS_ONLY"}}
-        ],
-        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
-    )["TableDescription"]
-    return str(table["LatestStreamArn"])
+    create_table_with_outbox(sdk.client("dynamodb"), "orders", key="orderId")
+    return str(sdk.client("dynamodb").describe_table(TableName="orders")["Table"]["LatestStreamArn"])
 
 
 @pytest.fixture

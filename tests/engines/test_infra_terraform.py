@@ -26,6 +26,7 @@ from onewrite.errors import LedgerMismatch
 from onewrite.outbox import SweepReport
 from onewrite.outbox.metrics import emf
 from onewrite.testing import lambda_context
+from onewrite.testing.schema import table_request
 from onewrite.testing.servers.engines import Mongod
 from onewrite.testing.servers.process import free_port
 from order_history import feed  # pyright: ignore[reportMissingImports]  # an example, which pyright does not look into
@@ -250,13 +251,9 @@ def there_before() -> dict[str, str]:
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.1.0/24")["Subnet"]["SubnetId"]
     sdk.client("lambda").publish_layer_version(LayerName="shared", Content={"ZipFile": b"any"})
-    table = sdk.client("dynamodb").create_table(
-        TableName="changing",
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-    )["TableDescription"]
+    stream = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
+    request = table_request("changing", "id", StreamSpecification=stream)
+    table = sdk.client("dynamodb").create_table(**request)["TableDescription"]
     (group,) = ec2.describe_security_groups(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["SecurityGroups"]
     cluster = sdk.client("ecs").create_cluster(clusterName="shop")["cluster"]["clusterArn"]
     containers = {

@@ -287,17 +287,6 @@ def test_refreshed_credentials_are_used_with_a_signed_token(listening: Listening
     client.close()
 
 
-def _client(account: str | None = None, **config: Any) -> Any:
-    return boto3.client(
-        "dynamodb",
-        region_name="us-east-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        aws_account_id=account,
-        config=Config(**config),
-    )
-
-
 @pytest.mark.parametrize(
     ("account", "config", "host"),
     [
@@ -308,7 +297,8 @@ def _client(account: str | None = None, **config: Any) -> Any:
     ],
 )
 def test_request_uses_the_botocore_endpoint(account: str | None, config: dict[str, Any], host: str) -> None:
-    client = _client(account, **config)
+    keys: Any = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "aws_account_id": account}
+    client = boto3.client("dynamodb", region_name="us-east-1", config=Config(**config), **keys)
     route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
     assert (route.address.host, route.host, route.address.port, route.address.is_encrypted) == (host, host, 443, True)
     client.close()
@@ -372,16 +362,13 @@ def test_request_is_not_sent_to_an_untrusted_server(
         assert proxy.operations == []
 
 
-@pytest.mark.parametrize("form", ["two files", "one file"])
+@pytest.mark.parametrize("is_one_file", [False, True])
 def test_client_certificate_is_sent(
-    dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[..., Any], tmp_path: Path
+    dynoxide: Dynoxide, authority: Authority, table: str, is_one_file: bool, alone: Callable[..., Any], tmp_path: Path
 ) -> None:
-    ours = authority.issue("client")
-    shown: Any = tuple(ours)
-    if form == "one file":
-        both = tmp_path / "both.pem"
-        both.write_text("".join(Path(path).read_text() for path in ours))
-        shown = str(both)
+    ours, both = authority.issue("client"), tmp_path / "both.pem"
+    both.write_text("".join(Path(path).read_text() for path in ours))
+    shown: Any = str(both) if is_one_file else tuple(ours)
     with TLSProxy("127.0.0.1", dynoxide.port, authority.issue("127.0.0.1"), clients=authority) as proxy:
         client = tls_client(proxy, authority.path, client_cert=shown)
         alone(LeanTableClient, client).put_item(TableName=table, Item=KEY)

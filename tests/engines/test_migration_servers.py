@@ -40,13 +40,7 @@ class Orders(NamedTuple):
 
 
 def table_of_orders(client: DynamoDBClient, server: Dynoxide, name: str) -> Orders:
-    client.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "orderId", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    table: Any = server.resource().Table(name)
+    table = server.table(name)
     store = GuardedTable(client, HighWaterMark(), table_name=name)
     rise: Any = {
         "UpdateExpression": "SET version = :v ADD n :one",

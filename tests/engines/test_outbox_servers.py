@@ -24,7 +24,7 @@ from onewrite.dynamodb import GuardedTable, transact
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
-from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_resource
+from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import create_table_with_outbox, streams_client
 
 if TYPE_CHECKING:
@@ -303,16 +303,9 @@ def test_relay_with_index_finds_events_of_writers_without_index(dynamo: DynamoDB
     assert _index_entries(dynamo, indexed) == 0
 
 
-def test_event_of_item_with_long_numeric_key_is_published(dynamo: DynamoDBClient) -> None:
+def test_event_of_item_with_long_numeric_key_is_published(dynoxide: Dynoxide) -> None:
     """It comes back written out, and so cannot be sent again; and a Table raises for it."""
-    name = next(_tables)
-    dynamo.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "N"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    table = dynamo_resource(dynamo.meta.endpoint_url).Table(name)
+    table = dynoxide.table(next(_tables), "id", types={"id": "N"})
     told, store = list[Outgoing](), GuardedTable(table, SeenIds(), outbox=Outbox("s"))
     keys = [1, Decimal("9.9E+125"), Decimal("-1E+125"), Decimal("1E-130"), Decimal("9" * 38), Decimal("1" * 38 + "E+80")]
     for n, key in enumerate(keys):

@@ -20,7 +20,6 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.size import MAX_ITEM_BYTES
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, dynamo_client
-from tests.contract.endpoints import TABLE
 from tests.contract.stores import DynamoShop, MongoShop, Place, Shop
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault, FaultProxy
@@ -66,7 +65,7 @@ def proxied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
             )
         return
     fault_proxy: FaultProxy = request.getfixturevalue("fault_proxy")
-    table = request.getfixturevalue("dynoxide").resource().create_table(**{**TABLE, "TableName": name})
+    table = request.getfixturevalue("dynoxide").table(name)
     client = dynamo_client(fault_proxy.endpoint, retries={"mode": "standard", "total_max_attempts": 3})
     yield Proxied(
         lambda ledger: DynamoShop("dynamodb", GuardedTable(client, ledger, table_name=name), table, _same, place),
@@ -102,7 +101,7 @@ def test_mark_moves_despite_fault_or_crash(
 
 def test_message_stays_unsettled_if_its_mark_does_not_fit(dynoxide: Dynoxide) -> None:
     name, key = next(_places), {"orderId": "o"}
-    table = dynoxide.resource().create_table(**{**TABLE, "TableName": name})
+    table = dynoxide.table(name)
     add: dict[str, Any] = {"Key": key, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
     assert type(GuardedTable(table, OLD).update_item(M1, **add)) is Applied
     for size in itertools.count(MAX_ITEM_BYTES - 60, -1):  # until it fits, and the mark doesn't

@@ -36,12 +36,7 @@ class Case(NamedTuple):
 
 CASES: dict[str, Case] = {
     "fresh": Case([("upsert", 1)], Applied, (1, 1)),
-    "fresh, of what is there": Case([("upsert", 1), ("update", 2)], Applied, (1, 1)),
     "duplicate": Case([("upsert", 1), ("upsert", 1)], Duplicate, (1, 2)),
-    "duplicate of an update": Case([("upsert", 1), ("update", 1)], Duplicate, (1, 2)),
-    "record": Case([("upsert", 1), ("record", 2)], Applied, (1, 1)),
-    "duplicate of a record": Case([("record", 1), ("record", 1)], Duplicate, (1, 2)),
-    "creation": Case([("create", 1)], Applied, (1, 1)),
     "duplicate of a creation": Case([("create", 1), ("create", 1)], Duplicate, (1, 2)),
     "rejected creation": Case([("create", 1), ("create", 2)], Rejected, (1, 4)),
     "missing": Case([("update", 1)], Missing, (1, 2)),
@@ -53,9 +48,7 @@ CASES: dict[str, Case] = {
 }
 OF_A_SEQUENCE: dict[str, Case] = {
     "stale": Case([("upsert", 1), ("upsert", 2), ("upsert", 1)], Stale, (1, 2)),
-    "stale update": Case([("upsert", 1), ("upsert", 2), ("update", 1)], Stale, (1, 2)),
     "deferred": Case([("upsert", 1), ("upsert", 5)], Deferred, (1, 2)),
-    "deferred update": Case([("upsert", 1), ("update", 5)], Deferred, (1, 2)),
 }
 # The rows of docs/cost.md that one message with one store can show: exactly so many requests on DynamoDB and on MongoDB.
 COST_PAGE = (ROOT / "docs" / "cost.md").read_text()
@@ -90,7 +83,6 @@ def of_table(store: GuardedTable) -> Ways:
         "update": lambda message: add(message, ConditionExpression="attribute_exists(n)"),
         "refused": lambda message: add(message, ConditionExpression="attribute_not_exists(n)"),
         "refused upsert": lambda message: add(message, ConditionExpression="attribute_not_exists(n)"),
-        "record": lambda message: store.record(message, Key={"id": "e"}),
         "create": lambda message: store.put_item(message, Item={"id": "e", "n": 1}),
         "effect": lambda message: store.perform(
             message, "charge", lambda _: None, Key={"id": "e"}, then=lambda _: {"UpdateExpression": "REMOVE x"}, **STEP
@@ -112,7 +104,6 @@ def of_collection(store: GuardedCollection) -> Ways:
         "update": lambda message: add(message, upsert=False),
         "refused": lambda message: add(message, upsert=False, n=7),
         "refused upsert": lambda message: add(message, upsert=True, n=7),
-        "record": lambda message: store.record(message, {"_id": "e"}),
         "create": lambda message: store.insert_one(message, {"_id": "e", "n": 1}),
         "effect": lambda message: store.perform(
             message, "charge", lambda _: None, {"_id": "e"}, then=lambda _: {"update": {"$unset": {"x": ""}}}, **STEP

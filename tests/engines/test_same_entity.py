@@ -39,6 +39,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.mongodb.layout import canonical as document_name
 from onewrite.outbox import Outgoing, Relay
+from onewrite.testing.servers.engines import Dynoxide
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -233,16 +234,11 @@ KEYS: list[Any] = [
 ]
 
 
-def test_keys_are_equal_exactly_if_dynamodb_treats_them_as_equal(dynamo: DynamoDBClient) -> None:
+def test_keys_are_equal_exactly_if_dynamodb_treats_them_as_equal(dynoxide: Dynoxide, dynamo: DynamoDBClient) -> None:
     kinds = {"S": str, "N": (int, Decimal), "B": (bytes, bytearray, DynamoBinary)}
     for kind, types in kinds.items():
         name = next(_places)
-        dynamo.create_table(
-            TableName=name,
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": kind}],  # type: ignore[typeddict-item]  # one of the three  # pyright: ignore[reportArgumentType]
-            BillingMode="PAY_PER_REQUEST",
-        )
+        dynoxide.table(name, "id", types={"id": kind})
         store = GuardedTable(dynamo, SeenIds(), table_name=name)
         values = [value for value in KEYS if isinstance(value, types) and value != ""]  # type: ignore[arg-type]  # a dict of types
         for n, (one, other) in enumerate(itertools.product(values, values)):

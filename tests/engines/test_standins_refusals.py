@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import boto3
@@ -99,20 +98,6 @@ DYNAMODB = {
 }
 
 
-def things(client: Any) -> Any:
-    """A client with one item in the table `things`."""
-    with suppress(ClientError):
-        client.delete_table(TableName="things")
-    client.create_table(
-        TableName="things",
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    client.put_item(TableName="things", Item={**KEY, "n": {"N": "1"}, "t": S})
-    return client
-
-
 def answer_of(ask: Callable[[Any], Any], store: Any) -> Any:
     try:
         return ask(store)
@@ -126,23 +111,24 @@ def answer_of(ask: Callable[[Any], Any], store: Any) -> Any:
         return type(error)
 
 
-@pytest.fixture
-def moto_stand_in() -> Iterator[Any]:
-    with moto_table("things", "id"):
-        client = boto3.client("dynamodb")
-        client.put_item(TableName="things", Item={**KEY, "n": {"N": "1"}, "t": S})
-        yield client
+def with_item(client: Any) -> Any:
+    """A client with one item in the table `things`."""
+    client.put_item(TableName="things", Item={**KEY, "n": {"N": "1"}, "t": S})
+    return client
 
 
 @pytest.mark.parametrize("case", DYNAMODB.values(), ids=DYNAMODB)
 def test_dynamodb_response_to_unsupported_request_is_as_documented(case: Refusal, dynoxide: Dynoxide) -> None:
-    assert answer_of(case.ask, things(dynoxide.client())) == case.answer
+    dynoxide.table("things", "id")
+    assert answer_of(case.ask, with_item(dynoxide.client())) == case.answer
 
 
 @pytest.mark.parametrize("case", DYNAMODB.values(), ids=DYNAMODB)
-def test_dynamodb_stand_in_refuses_unsupported_request(case: Refusal, moto_stand_in: Any) -> None:
-    with pytest.raises(UnsupportedByStandIn, match=rf"^moto .*{case.words}.*\. Run this test on dynoxide\(\)\.$"):
-        case.ask(moto_stand_in)
+def test_dynamodb_stand_in_refuses_unsupported_request(case: Refusal) -> None:
+    with moto_table("things", "id"):
+        stand_in = with_item(boto3.client("dynamodb"))
+        with pytest.raises(UnsupportedByStandIn, match=rf"^moto .*{case.words}.*\. Run this test on dynoxide\(\)\.$"):
+            case.ask(stand_in)
 
 
 # ---------------------------------------------------------------- MongoDB

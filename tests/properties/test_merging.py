@@ -214,12 +214,7 @@ dynamo_calls = st.builds(
 def table() -> Iterator[Any]:
     require(dynoxide_binary)
     with Dynoxide() as server:
-        orders = server.resource().create_table(
-            TableName="orders",
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        orders = server.table("orders", "id")
         yield orders
         orders.meta.client.close()
 
