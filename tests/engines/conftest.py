@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
-from pymongo import MongoClient
+from botocore.retries.quota import RetryQuota
+from botocore.retries.standard import ExponentialBackoff
+from pymongo import MongoClient, common
 from pymongo.collection import Collection
 
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.engines.stores import create_table
+from tests.engines.stores import create_table, places
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import FaultProxy
@@ -19,8 +20,6 @@ from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-
-_places = (f"place{n}" for n in itertools.count())
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +53,7 @@ def mongo(mongod: Mongod) -> Iterator[MongoClient[dict[str, Any]]]:
 @pytest.fixture
 def collection(mongo: MongoClient[dict[str, Any]]) -> Collection[dict[str, Any]]:
     """An empty collection of this test's own."""
-    return mongo.test[next(_places)]
+    return mongo.test[next(places)]
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +66,7 @@ def dynamo(dynoxide: Dynoxide) -> Iterator[DynamoDBClient]:
 @pytest.fixture
 def table(dynamo: DynamoDBClient) -> str:
     """The name of an empty table of this test's own, with `id` for its key."""
-    name = next(_places)
+    name = next(places)
     create_table(dynamo, name)
     return name
 
@@ -86,6 +85,14 @@ def fault_proxy(module_fault_proxy: FaultProxy) -> Iterator[FaultProxy]:
     yield module_fault_proxy
     module_fault_proxy.calm()
     module_fault_proxy.after_write = None
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's pause after a lost connection proves nothing here. And a client that many tests share has retries for all of them."""
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
+    monkeypatch.setattr(RetryQuota, "acquire", lambda *_: True)
+    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
 
 
 @pytest.fixture

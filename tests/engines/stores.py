@@ -6,6 +6,7 @@ both show. Everything here can be sent to another process.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 Engine = Literal["mongod", "dynoxide"]
+places = (f"place{n}" for n in itertools.count())
+"""Names of tables and collections, which a process uses once."""
 
 
 class Delivery(NamedTuple):

@@ -23,14 +23,13 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide
-from tests.engines.stores import create_table
+from tests.engines.stores import create_table, places
 from tests.support.seams import name_calls
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 NOW = 1_790_000_000.0
-_places = (f"collisions{n}" for n in itertools.count())
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def client_of_its_own(dynoxide: Dynoxide) -> Iterator[DynamoDBClient]:
     client, tokens = dynoxide.client(), itertools.count()
 
     def told_apart(params: dict[str, Any], **_: object) -> None:
-        params["ClientRequestToken"] = f"{next(_places)} {next(tokens)}"
+        params["ClientRequestToken"] = f"{next(places)} {next(tokens)}"
 
     client.meta.events.register("provide-client-params.dynamodb.TransactWriteItems", told_apart)
     yield client
@@ -52,7 +51,7 @@ def test_events_of_two_entities_differ_if_call_names_are_equal(
     seams: Any = {"outbox": Outbox("shop"), "clock": lambda: NOW}
     told: list[Outgoing] = []
     for _ in range(2):
-        name = next(_places)
+        name = next(places)
         create_table(dynamo, name)
         items = name_calls(GuardedTable(client_of_its_own, SeenIds(), table_name=name, **seams), lambda: "one name")
         documents = name_calls(GuardedCollection(mongo.test[name], SeenIds(), **seams), lambda: "one name")
@@ -68,7 +67,7 @@ def test_events_of_two_entities_differ_if_call_names_are_equal(
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
 def test_equal_token_in_an_inbox_does_not_prove_the_write(engine: str, request: pytest.FixtureRequest) -> None:
     client: Any = request.getfixturevalue("client_of_its_own" if engine == "dynoxide" else "mongo")
-    message, name, inbox_name = Message("m1"), next(_places), next(_places)
+    message, name, inbox_name = Message("m1"), next(places), next(places)
     kept: Any = {"consumer": "c", "retention": timedelta(days=14)}
     if engine == "dynoxide":
         for each in (name, inbox_name):

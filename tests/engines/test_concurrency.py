@@ -10,19 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from onewrite import Message, SeenIds
-from tests.engines.stores import Delivery, applied, store_on, verdict
+from tests.engines.stores import Delivery, applied, places, store_on, verdict
 from tests.support.examples import examples
 
 THREADS = 32
 MESSAGES, TIMES = examples(480), 3
-_places = (f"concurrent{n}" for n in itertools.count())
 
 
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
 @pytest.mark.parametrize("entities", [1, 50], ids=["one_hot_entity", "fifty_new_entities"])
 @pytest.mark.few(1)
 def test_message_from_32_threads_takes_effect_once(engine: str, entities: int, request: pytest.FixtureRequest) -> None:
-    store = store_on(request.getfixturevalue(engine), next(_places), SeenIds())
+    store = store_on(request.getfixturevalue(engine), next(places), SeenIds())
     once = [Delivery(Message(f"m-{n}"), f"e-{n % entities}") for n in range(MESSAGES)]
     deliveries = random.Random(11 + entities).sample(once * TIMES, MESSAGES * TIMES)
     # Of random names two are alike once in 2^24, and among a thousand calls on one entity that is seen now and then.

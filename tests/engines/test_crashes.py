@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import threading
 from collections import deque
@@ -20,7 +19,6 @@ from tests.support.examples import examples
 
 ENTITIES = 3
 PATIENCE = 60.0  # seconds, on a busy machine
-_places = (f"crashes{n}" for n in itertools.count())
 
 
 def deliveries(count: int) -> deque[Delivery]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +11,9 @@ from pymongo import MongoClient
 from onewrite import Applied, Duplicate, EntityTooLarge, Event, Gone, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
+from tests.engines.stores import places
 
 TOMBSTONES = Tombstones(timedelta(days=30))
-_places = (f"deletes{n}" for n in itertools.count())
 _ADD: Any = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
 
 
@@ -36,7 +35,7 @@ def test_tombstone_is_the_same_under_any_collation(
     mongo: MongoClient[dict[str, Any]], collation: dict[str, Any], of_collection: bool
 ) -> None:
     own: Any = {"collation": collation} if of_collection else {}
-    collection = mongo.test.create_collection(next(_places), **own)
+    collection = mongo.test.create_collection(next(places), **own)
     orders = GuardedCollection(collection, SeenIds(), tombstones=TOMBSTONES, outbox=Outbox("shop/orders"))
     paid = [Event("Paid", {"cents": 1})]
     of_the_callers = {"OW_note": 1, "ow-note": 1, "owner": "ann"}

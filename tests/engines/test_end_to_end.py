@@ -24,7 +24,7 @@ import pytest
 
 from onewrite import InSequence, SeenIds
 from onewrite.testing.servers.engines import REGION
-from tests.engines.stores import Store, store_on
+from tests.engines.stores import Store, places, store_on
 from tests.support.examples import examples
 from tests.support.moto_server import MotoServer
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 120.0  # seconds without any progress, on however busy a machine
 ENTITIES = 4
-_names = (f"end-to-end-{n}" for n in itertools.count())
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +44,7 @@ def moto() -> Iterator[MotoServer]:
 @pytest.fixture
 def queue(moto: MotoServer) -> Iterator[Queue]:
     client = moto.sqs()
-    yield Queue(client, client.create_queue(QueueName=next(_names))["QueueUrl"], moto.endpoint)
+    yield Queue(client, client.create_queue(QueueName=next(places))["QueueUrl"], moto.endpoint)
     client.close()
 
 
@@ -197,7 +196,7 @@ def effects(store: Store) -> dict[str, list[str]]:
 
 @pytest.fixture(params=["dynoxide", "mongod"])
 def store(request: pytest.FixtureRequest) -> Store:
-    return store_on(request.getfixturevalue(request.param), next(_names), SeenIds())
+    return store_on(request.getfixturevalue(request.param), next(places), SeenIds())
 
 
 @pytest.fixture

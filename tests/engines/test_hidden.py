@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide
-from tests.engines.stores import create_table
+from tests.engines.stores import create_table, places
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -47,7 +46,6 @@ ORDER: dict[str, Any] = {
     "to": {"name": "ann", "street": {"no": 1}},
     "events": "mine",
 }
-_places = (f"hidden{n}" for n in itertools.count())
 
 
 def message(n: int) -> Message:
@@ -95,7 +93,7 @@ ledgers = pytest.mark.parametrize(("ledger", "kept"), LEDGERS.values(), ids=LEDG
 def orders(mongo: MongoClient[dict[str, Any]]) -> Callable[[Ledger], tuple[GuardedCollection, Any]]:
     def made(ledger: Ledger) -> tuple[GuardedCollection, Any]:
         """A store with an entity that has everything that can be kept, and the same entity in a plain collection."""
-        guarded, plain = mongo.test[next(_places)], mongo.test[next(_places)]
+        guarded, plain = mongo.test[next(places)], mongo.test[next(places)]
         store = GuardedCollection(guarded, ledger, **EVERYTHING)
         guarded.insert_one({"_id": "o", **ORDER})
         plain.insert_one({"_id": "o", **ORDER})
@@ -222,7 +220,7 @@ CHOICES: list[dict[str, Any]] = [
 @pytest.fixture(params=["client", "table", "lean"])
 def items(request: pytest.FixtureRequest, dynoxide: Dynoxide, dynamo: DynamoDBClient) -> Any:
     """A store of an item that has everything that can be kept, and how to write to it directly."""
-    name = next(_places)
+    name = next(places)
     create_table(dynamo, name)
     table = dynoxide.resource().Table(name)
     table.put_item(Item={"id": "o", **ORDER})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections import Counter
@@ -21,7 +20,7 @@ from onewrite.identity import json_body
 from onewrite.sqs import Worker
 from onewrite.sqs.queue import LeanQueueClient
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
-from tests.engines.stores import addition
+from tests.engines.stores import addition, places
 from tests.support.garbling import GARBLES, Garbling, Listening, bodies, heads
 from tests.support.http_sqs import HttpSqs
 from tests.support.proxy import Fault
@@ -37,7 +36,6 @@ ATTRIBUTES = {
     "number": {"DataType": "Number", "StringValue": "1e3"},
 }
 ONE_TRY = {"total_max_attempts": 1}
-_names = (f"queue{n}" for n in itertools.count())
 
 Clients = Callable[..., Any]
 
@@ -75,7 +73,7 @@ def listening(sqs: HttpSqs) -> Iterator[Listening]:
 
 @pytest.fixture
 def name() -> str:
-    return next(_names)
+    return next(places)
 
 
 def entries(messages: Any, **more: Any) -> list[dict[str, Any]]:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
-from botocore.retries.quota import RetryQuota
-from botocore.retries.standard import ExponentialBackoff
 
 from onewrite import (
     Applied,
@@ -38,6 +36,8 @@ from tests.support.proxy import Fault, FaultProxy
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
 Guard = Callable[[AnyLedger], GuardedTable]
 
 M1 = Message("m-1", source="s", sequence=1)
@@ -45,13 +45,6 @@ M2 = Message("m-2", source="s", sequence=2)
 LOST = [Fault.DROP_ANSWER, Fault.RESET, Fault.ERROR_500_AFTER]
 
 lost = pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
-
-
-@pytest.fixture(autouse=True)
-def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second's pause before a retry proves nothing here. And a client that many tests share has retries for all of them."""
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
-    monkeypatch.setattr(RetryQuota, "acquire", lambda *_: True)
 
 
 @pytest.fixture(scope="module", params=["standard", "legacy"])

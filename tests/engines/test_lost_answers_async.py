@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from pymongo import AsyncMongoClient, common
+from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
 
 from onewrite import Applied, Duplicate, Message, Outcome, SeenIds
@@ -24,18 +24,14 @@ from tests.support.proxy import Fault, FaultProxy
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
 Apply: TypeAlias = Callable[[Message], Coroutine[Any, Any, Outcome]]
 Proxy: TypeAlias = FaultProxy | MongoProxy
 Story: TypeAlias = Callable[[Apply], Awaitable[None]]
 Place: TypeAlias = tuple[Proxy, Callable[[Story], None], Callable[[], State]]
 
 M1 = Message("m-1")
-
-
-@pytest.fixture(autouse=True)
-def _quick_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a lost connection the driver waits half a second before it looks for the server again: not here."""
-    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
 
 
 @pytest.fixture(params=["dynoxide", "mongod"])

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import pytest
-from pymongo import MongoClient, common
+from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect
 
@@ -18,6 +18,8 @@ from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import increment, mongo_state
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 Deliver = Callable[[GuardedCollection], Outcome]
 
@@ -41,12 +43,6 @@ UPDATES: dict[str, Deliver] = {
     "fold": lambda c: c.fold([M1], lambda _: {"filter": {"_id": "new"}, "update": increment(M1), "upsert": True})[0],
 }
 deliveries = pytest.mark.parametrize("deliver", UPDATES.values(), ids=UPDATES)
-
-
-@pytest.fixture(autouse=True)
-def _quick_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a lost connection the driver waits half a second before it looks for the server again: not here."""
-    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ Two of three members are frozen. What the primary writes meanwhile is lost if it
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from pymongo.errors import DuplicateKeyError, ExecutionTimeout, WriteConcernErro
 from onewrite import Applied, Duplicate, InSequence, Message, Outcome, Rejected, SeenIds
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger
+from tests.engines.stores import places
 from tests.support.engines import mongod_binary, require
 from tests.support.replica_set import ReplicaSet
 
@@ -25,7 +25,6 @@ M1, M2 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2))
 UNCONFIRMED = (WTimeoutError, WriteConcernError, ExecutionTimeout)
 SOON = 150  # milliseconds
 ledgers = pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
-_places = (f"place{n}" for n in itertools.count())
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def client(replica_set: ReplicaSet) -> Iterator[MongoClient[dict[str, Any]]]:
 @pytest.fixture
 def documents(client: MongoClient[dict[str, Any]]) -> Documents:
     """A collection that all members know; its writes are waited for, but not for long."""
-    name = next(_places)
+    name = next(places)
     client.test.get_collection(name, write_concern=WriteConcern(w=3)).insert_one({"_id": "any"})
     return client.test.get_collection(name, write_concern=WriteConcern(wtimeout=SOON))
 

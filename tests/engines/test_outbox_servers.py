@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.engines.stores import create_table_with_outbox, streams_client
+from tests.engines.stores import create_table_with_outbox, places, streams_client
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -33,13 +32,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.measured
 
 OUTBOX = Outbox("shop/orders", index="pending", shards=4)
-_tables = (f"outbox-table-{n}" for n in itertools.count())
 
 
 @pytest.fixture
 def indexed(dynamo: DynamoDBClient) -> str:
     """The name of a table with the sparse index and a stream."""
-    name = next(_tables)
+    name = next(places)
     create_table_with_outbox(dynamo, name)
     return name
 
@@ -273,7 +271,7 @@ def test_relay_with_index_finds_events_of_relay_without_index(dynamo: DynamoDBCl
 
 
 def test_index_with_one_projected_attribute_is_refused(dynamo: DynamoDBClient) -> None:
-    name = next(_tables)
+    name = next(places)
     create_table_with_outbox(dynamo, name, shows=["n"])
     orders = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=OUTBOX)
     _emit(orders, 1, "o1")
@@ -305,7 +303,7 @@ def test_relay_with_index_finds_events_of_writers_without_index(dynamo: DynamoDB
 
 def test_event_of_item_with_long_numeric_key_is_published(dynoxide: Dynoxide) -> None:
     """It comes back written out, and so cannot be sent again; and a Table raises for it."""
-    table = dynoxide.table(next(_tables), "id", types={"id": "N"})
+    table = dynoxide.table(next(places), "id", types={"id": "N"})
     told, store = list[Outgoing](), GuardedTable(table, SeenIds(), outbox=Outbox("s"))
     keys = [1, Decimal("9.9E+125"), Decimal("-1E+125"), Decimal("1E-130"), Decimal("9" * 38), Decimal("1" * 38 + "E+80")]
     for n, key in enumerate(keys):

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.retries.standard import ExponentialBackoff
-from pymongo import MongoClient, common
+from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
 
 from onewrite import Applied, Duplicate, EntityTooLarge, HighWaterMark, InSequence, Message, SeenIds
@@ -21,13 +20,15 @@ from onewrite.dynamodb.size import MAX_ITEM_BYTES
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, dynamo_client
 from tests.contract.stores import DynamoShop, MongoShop, Place, Shop
+from tests.engines.stores import places
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault, FaultProxy
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 OLD = SeenIds()
 NEW = InSequence(also=(HighWaterMark(), OLD))
 M1, M2, M3, M4 = (Message(f"m{n}", source="s", sequence=n) for n in range(1, 5))
-_places = (f"passed-over-{n}" for n in itertools.count())
 
 
 @dataclass
@@ -50,10 +51,8 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
 
 
 @pytest.fixture(params=["dynamodb", "mongodb"])
-def proxied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxied]:
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
-    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
-    name, place = next(_places), Place("p")
+def proxied(request: pytest.FixtureRequest) -> Iterator[Proxied]:
+    name, place = next(places), Place("p")
     if request.param == "mongodb":
         mongo_proxy: MongoProxy = request.getfixturevalue("mongo_proxy")
         options: dict[str, Any] = {"serverSelectionTimeoutMS": 5000, "serverMonitoringMode": "poll"}
@@ -100,7 +99,7 @@ def test_mark_moves_despite_fault_or_crash(
 
 
 def test_message_stays_unsettled_if_its_mark_does_not_fit(dynoxide: Dynoxide) -> None:
-    name, key = next(_places), {"orderId": "o"}
+    name, key = next(places), {"orderId": "o"}
     table = dynoxide.table(name)
     add: dict[str, Any] = {"Key": key, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
     assert type(GuardedTable(table, OLD).update_item(M1, **add)) is Applied

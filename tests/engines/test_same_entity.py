@@ -40,6 +40,7 @@ from onewrite.mongodb import transact as transact_documents
 from onewrite.mongodb.layout import canonical as document_name
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide
+from tests.engines.stores import places
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 M = Message("m1")
 STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 STANDARD: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
-_places = (f"same{n}" for n in itertools.count())
 _NAIVE = datetime(2026, 11, 24, 12, 0, 0, 123_456)  # noqa: DTZ001  # pymongo takes it for UTC
 
 # Values of which some are one `_id` to MongoDB, and some look as if they were.
@@ -71,7 +71,7 @@ IDS: list[Any] = [
 
 @pytest.fixture(scope="module")
 def documents(mongo: MongoClient[dict[str, Any]]) -> Callable[[], Collection[dict[str, Any]]]:
-    return lambda: mongo.test.get_collection(next(_places), codec_options=STANDARD)
+    return lambda: mongo.test.get_collection(next(places), codec_options=STANDARD)
 
 
 def test_ids_are_equal_exactly_if_mongodb_treats_them_as_equal(documents: Callable[[], Collection[dict[str, Any]]]) -> None:
@@ -127,7 +127,7 @@ ANY_CASE = {"locale": "en", "strength": 2}
 
 
 def test_transaction_refuses_the_same_document_twice_under_a_collation(mongo: MongoClient[dict[str, Any]]) -> None:
-    collection = mongo.test.create_collection(next(_places), collation=ANY_CASE)
+    collection = mongo.test.create_collection(next(places), collation=ANY_CASE)
     store = _store(collection, "a", "b")
 
     def written(*names: str) -> Any:
@@ -237,7 +237,7 @@ KEYS: list[Any] = [
 def test_keys_are_equal_exactly_if_dynamodb_treats_them_as_equal(dynoxide: Dynoxide, dynamo: DynamoDBClient) -> None:
     kinds = {"S": str, "N": (int, Decimal), "B": (bytes, bytearray, DynamoBinary)}
     for kind, types in kinds.items():
-        name = next(_places)
+        name = next(places)
         dynoxide.table(name, "id", types={"id": kind})
         store = GuardedTable(dynamo, SeenIds(), table_name=name)
         values = [value for value in KEYS if isinstance(value, types) and value != ""]  # type: ignore[arg-type]  # a dict of types

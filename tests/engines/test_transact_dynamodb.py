@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.retries.standard import ExponentialBackoff
 
 from onewrite import Applied, Duplicate, Event, Inbox, Message, Outbox, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable, transact
@@ -19,14 +18,10 @@ from tests.support.proxy import Fault, FaultProxy
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
 M1 = Message("m-1")
 LOST = [Fault.DROP_ANSWER, Fault.RESET, Fault.ERROR_500_AFTER]
-
-
-@pytest.fixture(autouse=True)
-def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second's pause before a retry proves nothing here."""
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo import MongoClient, common
+from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
@@ -22,16 +22,12 @@ from onewrite.testing.servers.engines import Mongod
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault
 
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
 Documents = Collection[dict[str, Any]]
 
 M1 = Message("m-1")
 COMMANDS = ["update", "commitTransaction"]
-
-
-@pytest.fixture(autouse=True)
-def _quick_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a lost connection the driver waits half a second before it looks for the server again: not here."""
-    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
 
 
 @pytest.fixture

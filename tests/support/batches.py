@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from onewrite import Applied, InvalidMessage, Message, Outcome
+from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event
 
 STANDARD = "arn:aws:sqs:eu-west-1:123456789012:orders"
 FIFO = f"{STANDARD}.fifo"
@@ -43,23 +44,26 @@ def fifo(*names: str) -> dict[str, Any]:
 
 def kinesis(names: Iterable[str]) -> dict[str, Any]:
     """The sequence numbers are 1, 2, 3."""
-    return {"Records": [_kinesis_record(number, name) for number, name in enumerate(names, 1)]}
+    event = kinesis_event(*names)
+    for number, record in enumerate(event["Records"], 1):
+        record["kinesis"]["sequenceNumber"] = str(number)
+        record["eventID"] = f"shardId-000000000000:{number}"
+    return event
 
 
 def dynamodb(names: Iterable[str]) -> dict[str, Any]:
     """The sequence numbers are 1, 2, 3."""
-    return {"Records": [_dynamodb_record(number, name) for number, name in enumerate(names, 1)]}
+    event = dynamodb_stream_event(*[(None, {"name": name}) for name in names], key="name")
+    for number, record in enumerate(event["Records"], 1):
+        record["dynamodb"]["SequenceNumber"] = str(number)
+        record["eventID"] = f"e{number}"
+    return event
 
 
 def kafka(**partitions: Iterable[str]) -> dict[str, Any]:
     """`p0=["a"]` is partition 0 of the topic `orders`. The offsets are 0, 1, 2."""
-    return {
-        "eventSource": "aws:kafka",
-        "records": {
-            f"orders-{partition[1:]}": [_kafka_record(int(partition[1:]), offset, name) for offset, name in enumerate(names)]
-            for partition, names in partitions.items()
-        },
-    }
+    places = [(name, int(partition[1:])) for partition, names in partitions.items() for name in names]
+    return kafka_event(*[name for name, _ in places], partition=[number for _, number in places])
 
 
 def by_name(record: Any) -> Message:
@@ -102,48 +106,6 @@ class Clock:
     def until(self, end: float) -> Context:
         """The context of an invocation that ends at this time."""
         return Context(lambda: end - self.now)
-
-
-def _kinesis_record(number: int, name: str) -> dict[str, Any]:
-    return {
-        "kinesis": {
-            "partitionKey": "p",
-            "sequenceNumber": str(number),
-            "data": base64.b64encode(name.encode()).decode(),
-            "approximateArrivalTimestamp": SENT_AT,
-        },
-        "eventSource": "aws:kinesis",
-        "eventID": f"shardId-000000000000:{number}",
-        "eventSourceARN": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders",
-    }
-
-
-def _dynamodb_record(number: int, name: str) -> dict[str, Any]:
-    return {
-        "eventID": f"e{number}",
-        "eventName": "INSERT",
-        "dynamodb": {
-            "Keys": {"name": {"S": name}},
-            "NewImage": {"name": {"S": name}},
-            "SequenceNumber": str(number),
-            "ApproximateCreationDateTime": SENT_AT,
-        },
-        "eventSource": "aws:dynamodb",
-        "eventSourceARN": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2024-01-01T00:00:00.000",
-    }
-
-
-def _kafka_record(partition: int, offset: int, name: str) -> dict[str, Any]:
-    return {
-        "topic": "orders",
-        "partition": partition,
-        "offset": offset,
-        "timestamp": int(SENT_AT * 1000),
-        "timestampType": "CREATE_TIME",
-        "key": "",
-        "value": base64.b64encode(name.encode()).decode(),
-        "headers": [],
-    }
 
 
 def apply(message: Message) -> Outcome:

@@ -17,6 +17,7 @@ import boto3
 import pytest
 from moto.sqs.models import Queue
 
+from onewrite.aws_lambda.sources import lambda_record
 from order_history import OrderHistory, feed
 from order_history.__main__ import deliveries
 from order_history.events import Event, message_of
@@ -162,7 +163,7 @@ def poll(deployment: Deployment, handler: Any) -> int:
     ).get("Messages", [])
     if not messages:
         return 0
-    event = {"Records": [_record(message, mapping["EventSourceArn"]) for message in messages]}
+    event = {"Records": [lambda_record(message, mapping["EventSourceArn"]) for message in messages]}
     answer = json.loads(json.dumps(handler(json.loads(json.dumps(event)), None)))
     failed_ids = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
     for message in messages:
@@ -172,20 +173,6 @@ def poll(deployment: Deployment, handler: Any) -> int:
         else:
             sqs.delete_message(**settle)
     return len(messages)
-
-
-def _record(message: Mapping[str, Any], arn: str) -> dict[str, Any]:
-    return {
-        "messageId": message["MessageId"],
-        "receiptHandle": message["ReceiptHandle"],
-        "body": message["Body"],
-        "attributes": message["Attributes"],
-        "messageAttributes": {},
-        "md5OfBody": message["MD5OfBody"],
-        "eventSource": "aws:sqs",
-        "eventSourceARN": arn,
-        "awsRegion": REGION,
-    }
 
 
 def send(deployment: Deployment, body: str, *, group: str, deduplication: str) -> None:
