@@ -28,7 +28,6 @@ WITH_INDEX = Outbox("shop/orders", index="pending")
 PLAIN = Outbox("shop/orders")
 TABLE = "orders-of-the-benchmarks"
 INDEXED = "orders-with-an-index"  # the same request writes to the index too, if the table has one
-AGAINST_NONE = 1.10
 
 
 def rows(plan: Plan) -> Iterator[Row]:
@@ -87,4 +86,4 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
 
 def _duel(plan: Plan, what: str, ours: Contender, rival: str, theirs: Contender) -> Row:
     took = take_turns({"ours": ours, "theirs": theirs}, plan.rounds, warmup=plan.warmup, seed=plan.seed)
-    return ratio(what, rival, took["ours"], took["theirs"], target=AGAINST_NONE)
+    return ratio(what, rival, took["ours"], took["theirs"])

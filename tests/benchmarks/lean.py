@@ -52,7 +52,7 @@ def _duel(plan: Plan, client: Any, table: Any, what: str) -> Duel:
         return lambda turn: table.update_item(Key={"id": key(turn)}, **DYNAMODB_UPDATE)
 
     own_ours, own_plain = _with_own_entities(what, ours), _with_own_entities(what, plain)
-    return Duel(f"HighWaterMark, lean, {what}", "unguarded, Table", own_ours, own_plain, 0.42 if what == "time" else None)
+    return Duel(f"HighWaterMark, lean, {what}", "unguarded, Table", own_ours, own_plain)
 
 
 def _with_own_entities(what: str, entrant: Entrant) -> Entrant:

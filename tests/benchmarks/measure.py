@@ -43,7 +43,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the result. Without a target it is there for comparison."""
+    """One line of the result."""
 
     what: str
     against: str
@@ -51,13 +51,6 @@ class Row:
     low: float
     high: float
     unit: Unit = "x"
-    target: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        if self.target is None:
-            return ""
-        return "met" if self.value <= self.target else "NOT met"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +61,13 @@ class Duel:
     against: str
     ours: Entrant
     theirs: Entrant
-    target: float | None = None
 
 
 def fight(plan: Plan, duels: Sequence[Duel], clock: Callable[[], float] = perf_counter) -> Iterator[Row]:
     for n, duel in enumerate(duels):
         contenders = {"ours": duel.ours(partial(plan.key, 2 * n)), "theirs": duel.theirs(partial(plan.key, 2 * n + 1))}
         took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed, clock=clock)
-        yield ratio(duel.what, duel.against, took["ours"], took["theirs"], target=duel.target)
+        yield ratio(duel.what, duel.against, took["ours"], took["theirs"])
 
 
 def take_turns(
@@ -99,12 +91,10 @@ def take_turns(
     return seconds
 
 
-def ratio(
-    what: str, against: str, times: Sequence[float], rival_times: Sequence[float], *, target: float | None = None
-) -> Row:
+def ratio(what: str, against: str, times: Sequence[float], rival_times: Sequence[float]) -> Row:
     """The medians' ratio, and the least and the largest ratio of one slice of the run."""
     slices = [_ratio(part, rival_part) for part, rival_part in zip(_slices(times), _slices(rival_times), strict=True)]
-    return Row(what, against, _ratio(times, rival_times), min(slices), max(slices), "x", target)
+    return Row(what, against, _ratio(times, rival_times), min(slices), max(slices))
 
 
 def expect(kind: type[Outcome], outcome: object) -> None:

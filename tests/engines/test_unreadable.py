@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 Documents = Collection[dict[str, Any]]
-Deliver = Callable[[Any, Message], Any]
+Deliver = Callable[[Any, Message, Any], Any]
 TOMBSTONES = Tombstones(timedelta(days=14))
 STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 M1, M2 = (Message(f"m{n}", source="s", sequence=n) for n in (1, 2))
 LEDGERS: dict[str, Ledger] = {"ids": SeenIds(), "marks": HighWaterMark(), "sequence": InSequence()}
 ledgers = pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 HERE, AFTER = {"_id": "o"}, ReturnDocument.AFTER
-ADD = {"$inc": {"n": 1}}
+ADD, N_OR_0 = {"$inc": {"n": 1}}, {"$ifNull": ["$n", 0]}
 
 
 # --- MongoDB: what the driver cannot read ---------------------------------------------------------------------------------
@@ -79,29 +79,26 @@ UNREADABLE: dict[str, tuple[dict[str, Any], CodecOptions[Any]]] = {
 }
 unreadable = pytest.mark.parametrize(("fields", "codec"), UNREADABLE.values(), ids=UNREADABLE)
 
+# Each takes a store, a message, and the filter that names the document.
 WRITES: dict[str, Deliver] = {
-    "update": lambda store, m: store.update_one(m, HERE, ADD),
-    "upsert": lambda store, m: store.update_one(m, HERE, ADD, upsert=True),
-    "pipeline": lambda store, m: store.update_one(m, HERE, [{"$set": {"n": {"$add": ["$n", 1]}}}]),
-    "find before": lambda store, m: store.find_one_and_update(m, HERE, ADD),
-    "find after": lambda store, m: store.find_one_and_update(m, HERE, ADD, return_document=AFTER, upsert=True),
-    "record": lambda store, m: store.record(m, HERE),
-    "fold": lambda store, m: store.fold([m], lambda _: {"filter": HERE, "update": ADD}),
-    "delete": lambda store, m: store.delete_one(m, HERE),
-    "find and delete": lambda store, m: store.find_one_and_delete(m, HERE),
-    "transact": lambda store, m: _transact(store, m, store.updating(HERE, ADD), store.inserting({"_id": m.id})),
-    "transact a record": lambda store, m: _transact(store, m, store.recording(HERE), store.inserting({"_id": m.id})),
+    "update": lambda store, m, q: store.update_one(m, q, ADD),
+    "upsert": lambda store, m, q: store.update_one(m, q, ADD, upsert=True),
+    "pipeline": lambda store, m, q: store.update_one(m, q, [{"$set": {"n": {"$add": [N_OR_0, 1]}}}], upsert=True),
+    "find before": lambda store, m, q: store.find_one_and_update(m, q, ADD, upsert=True),
+    "find after": lambda store, m, q: store.find_one_and_update(m, q, ADD, return_document=AFTER, upsert=True),
+    "record": lambda store, m, q: store.record(m, q),
+    "fold": lambda store, m, q: store.fold([m], lambda _: {"filter": q, "update": ADD, "upsert": True}),
+    "delete": lambda store, m, q: store.delete_one(m, q),
+    "find and delete": lambda store, m, q: store.find_one_and_delete(m, q),
+    "transact": lambda store, m, q: transact(m, [store.updating(q, ADD), store.inserting({"_id": m.id})]),
+    "transact a record": lambda store, m, q: transact(m, [store.recording(q), store.inserting({"_id": m.id})]),
 }
 LOOKS: dict[str, Deliver] = {
-    "seen": lambda store, m: store.seen(m, HERE),
-    "begin": lambda store, m: store.begin(m, "charge", HERE, **STEP),
-    "insert": lambda store, m: store.insert_one(m, HERE),
-    "several": lambda store, m: store.fold([m, M2], lambda _: {"filter": {**HERE, "n": 1}, "update": ADD}),
+    "seen": lambda store, m, q: store.seen(m, q),
+    "begin": lambda store, m, q: store.begin(m, "charge", q, **STEP),
+    "insert": lambda store, m, q: store.insert_one(m, q),
+    "several": lambda store, m, q: store.fold([m, M2], lambda _: {"filter": {**q, "n": 1}, "update": ADD}),
 }
-
-
-def _transact(store: Any, message: Message, *writes: Any) -> Any:
-    return transact(message, writes)
 
 
 MakeStore = Callable[..., GuardedCollection]
@@ -140,8 +137,8 @@ def test_write_settles_if_document_is_unreadable(
 ) -> None:
     put(collection, fields)
     store = make_store(ledger, codec)
-    assert done(WRITES[verb](store, M1)) == [(Applied, None)]
-    assert done(WRITES[verb](store, M1)) == [(Duplicate, None)]
+    assert done(WRITES[verb](store, M1, HERE)) == [(Applied, None)]
+    assert done(WRITES[verb](store, M1, HERE)) == [(Duplicate, None)]
     assert n_of(collection) == (None if "delete" in verb else 0 if "record" in verb else 1)
 
 
@@ -155,16 +152,16 @@ def test_outcome_is_returned_if_document_is_unreadable(
     store = make_store(ledger, codec)
     expected: dict[str, list[type[Any]]] = {"seen": [Applied], "begin": [Begun], "insert": [Rejected]}
     first = expected.get(verb, [Rejected, Rejected])
-    assert done(LOOKS[verb](store, M1)) == [(kind, None) for kind in first]
+    assert done(LOOKS[verb](store, M1, HERE)) == [(kind, None) for kind in first]
     if verb == "begin":
-        assert done(LOOKS[verb](store, M1)) == done(store.update_one(M1, HERE, ADD)) == [(Busy, None)]
+        assert done(LOOKS[verb](store, M1, HERE)) == done(store.update_one(M1, HERE, ADD)) == [(Busy, None)]
         assert done(store.open_steps(HERE)) == [(Busy, None)]
         return
     done(store.record(M1, HERE))
     second: list[type[Any]] = [Duplicate, Rejected]
     if verb == "several" and isinstance(ledger, InSequence):  # it has remembered both refusals
         second = [Stale, Duplicate]
-    assert done(LOOKS[verb](store, M1)) == [(kind, None) for kind in second[: len(first)]]
+    assert done(LOOKS[verb](store, M1, HERE)) == [(kind, None) for kind in second[: len(first)]]
 
 
 def test_set_with_an_unreadable_id_is_read_as_stored(collection: Documents, make_store: MakeStore) -> None:
@@ -200,20 +197,12 @@ def accept_lost_response(key: Any, kinds: list[type[Any]]) -> list[type[Any]]:
     return [Applied, *kinds[1:]] if is_lost else kinds
 
 
-CREATIONS: dict[str, Callable[[Any, Message, Any], Any]] = {
-    "upsert": lambda store, m, key: store.update_one(m, {"_id": key}, ADD, upsert=True),
-    "pipeline": lambda store, m, key: store.update_one(m, {"_id": key}, [{"$set": {"n": 1}}], upsert=True),
-    "find before": lambda store, m, key: store.find_one_and_update(m, {"_id": key}, ADD, upsert=True),
-    "find after": lambda store, m, key: store.find_one_and_update(m, {"_id": key}, ADD, return_document=AFTER, upsert=True),
-    "find a division": lambda store, m, key: store.find_one_and_update(
-        m, {"_id": key}, ADD, upsert=True, projection={"share": {"$divide": ["$n", 2]}}
-    ),
-    "record": lambda store, m, key: store.record(m, {"_id": key}),
-    "fold": lambda store, m, key: store.fold([m], lambda _: {"filter": {"_id": key}, "update": ADD, "upsert": True}),
-    "insert": lambda store, m, key: store.insert_one(m, {"_id": key, "n": 1}),
-    "transact": lambda store, m, key: _transact(
-        store, m, store.inserting({"_id": key}), store.inserting({"_id": f"copy of {m.id}"})
-    ),
+SHARE = {"share": {"$divide": ["$n", 2]}}
+CREATIONS: dict[str, Deliver] = {
+    **{name: WRITES[name] for name in ("upsert", "pipeline", "find before", "find after", "record", "fold")},
+    "find a division": lambda store, m, q: store.find_one_and_update(m, q, ADD, upsert=True, projection=SHARE),
+    "insert": lambda store, m, q: store.insert_one(m, {**q, "n": 1}),
+    "transact": lambda store, m, q: transact(m, [store.inserting(q), store.inserting({"_id": f"copy of {m.id}"})]),
 }
 
 
@@ -225,7 +214,7 @@ def test_creation_settles_if_the_response_is_unreadable(
 ) -> None:
     store = make_store(ledger, codec)
     create = CREATIONS[verb]
-    kinds = [done(create(store, message, key))[0][0] for message in (M1, M1, M2, M2)]
+    kinds = [done(create(store, message, {"_id": key}))[0][0] for message in (M1, M1, M2, M2)]
     kinds = accept_lost_response(key, kinds)
     counts = isinstance(ledger, InSequence)
     second: list[type[Any]]
@@ -236,7 +225,7 @@ def test_creation_settles_if_the_response_is_unreadable(
     else:
         second = [Applied, Duplicate]
     assert kinds == [Applied, Duplicate, *second]
-    n = 1 if verb in ("pipeline", "insert") else 2
+    n = 1 if verb == "insert" else 2
     assert collection.find_one({"_id": key}, {"n": 1, "_id": 0}) == ({} if verb in ("record", "transact") else {"n": n})
 
 
@@ -357,12 +346,12 @@ KEY = {"id": "o"}
 LONG: dict[str, Any] = {"id": {"S": "o"}, "n": {"N": "0"}, "big": {"N": "1E+125"}, "set": {"NS": ["1E+125", "1"]}}
 
 
-def _adding(shown: str) -> Deliver:
+def _adding(shown: str) -> Callable[[Any, Message], Any]:
     add = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, "ReturnValues": shown}
     return lambda store, message: store.update_item(message, Key=KEY, **add)
 
 
-ITEM_WRITES: dict[str, Deliver] = {
+ITEM_WRITES: dict[str, Callable[[Any, Message], Any]] = {
     **{f"update {shown}": _adding(shown) for shown in ("NONE", "ALL_NEW", "ALL_OLD", "UPDATED_NEW")},
     "update what is long": lambda store, m: store.update_item(
         m, Key=KEY, UpdateExpression="SET n = big", ReturnValues="UPDATED_NEW"
@@ -380,7 +369,7 @@ ITEM_WRITES: dict[str, Deliver] = {
 @pytest.mark.parametrize("verb", ITEM_WRITES.values(), ids=ITEM_WRITES)
 @pytest.mark.parametrize("typed", [False, True], ids=["table", "client"])
 def test_write_settles_if_boto3_cannot_read_a_number(
-    dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str, ledger: Ledger, verb: Deliver, typed: bool
+    dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str, ledger: Ledger, verb: Callable[[Any, Message], Any], typed: bool
 ) -> None:
     dynamo.put_item(TableName=table, Item=LONG)
     more: Any = {"tombstones": TOMBSTONES} | ({"table_name": table} if typed else {})

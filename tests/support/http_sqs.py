@@ -1,4 +1,4 @@
-"""A quick stand-in for SQS over HTTP, in a process of its own: queues, hidden messages, long polls, and a distance.
+"""A quick stand-in for SQS over HTTP, in a process of its own: queues, hidden messages, and long polls.
 
 It answers a request within some 50 microseconds of its own, so what is measured against it is the client. It checks no
 signature. A queue whose name ends with `.fifo` keeps the order of its groups, and gives the same messages to a second request with
@@ -7,7 +7,6 @@ the same ReceiveRequestAttemptId; it does not know the five minutes of deduplica
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import hashlib
 import heapq
@@ -111,16 +110,13 @@ class FifoQueue(Queue):
 class Server:
     """All queues; they are made when they are first named."""
 
-    def __init__(self, latency: float) -> None:
-        self.latency = latency
+    def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
 
     async def answer(self, target: str, request: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         name = request["QueueUrl"].rsplit("/", 1)[-1]
         queue = self.queues.setdefault(name, (FifoQueue if name.endswith(".fifo") else Queue)(loop.time))
-        if self.latency:
-            await asyncio.sleep(self.latency)
         match target:
             case "ReceiveMessage":
                 return await self._receive(queue, request)
@@ -224,8 +220,8 @@ class _Connection(asyncio.Protocol):
 class HttpSqs(Child):
     """The server as a process, for a `with` block."""
 
-    def __init__(self, latency: float = 0.0) -> None:
-        super().__init__("tests.support.http_sqs", "--latency", str(latency))
+    def __init__(self) -> None:
+        super().__init__("tests.support.http_sqs")
         self.endpoint = f"http://127.0.0.1:{self.port}"
 
     def url(self, name: str) -> str:
@@ -247,14 +243,12 @@ class HttpSqs(Child):
         return answer
 
 
-async def _serve(latency: float) -> None:
-    server = Server(latency)
+async def _serve() -> None:
+    server = Server()
     listener = await asyncio.get_running_loop().create_server(lambda: _Connection(server), "127.0.0.1", 0)
     print(listener.sockets[0].getsockname()[1], flush=True)
     await listener.serve_forever()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--latency", type=float, default=0.0)
-    asyncio.run(_serve(parser.parse_args().latency))
+    asyncio.run(_serve())
