@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from onewrite import Applied, Message, SeenIds, Tombstones
 from onewrite.mongodb import GuardedCollection
-from onewrite.operate import main
 from onewrite.operate.doctor.facts import EntitySample, Facts, Unread
 from onewrite.operate.doctor.mongodb import MONGODB, read_collection
-from onewrite.testing.servers.engines import Mongod
 
 pytestmark = pytest.mark.measured
 
@@ -76,17 +72,3 @@ def test_doctor_names_missing_mongodb_permission(collection: Documents, command:
     unread = {name: value for name in Facts.__slots__ if isinstance(value := getattr(found, name), Unread)}
     assert [*unread] == fact.split()
     assert {each.permission for each in unread.values()} == {permission}
-
-
-def test_doctor_command_reports_findings_of_a_collection(
-    mongod: Mongod, mongo: MongoClient[dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    stock = mongo.shop.doctor
-    stock.drop()
-    store = GuardedCollection(stock, SeenIds())
-    assert isinstance(store.record(Message("m"), {"_id": "e"}), Applied)
-    stock.insert_one({"_id": "f", "total": 1})
-    url = mongod.uri.replace("/?", "/shop.doctor?")
-    assert main(["doctor", "--collection", url, "--json"]) == 0
-    found = {each["code"]: each["state"] for each in json.loads(capsys.readouterr().out)["checks"]}
-    assert {code for code, state in found.items() if state != "not checked"} == {"erased-ledgers", "validator"}

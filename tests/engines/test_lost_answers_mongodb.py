@@ -30,6 +30,9 @@ class Guard(Protocol):
 
 M1 = Message("m-1", source="s", sequence=1)
 lost = pytest.mark.parametrize("fault", [Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
+any_loss = pytest.mark.parametrize(
+    "fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name
+)
 
 UPDATES: dict[str, Deliver] = {
     "update": lambda c: c.update_one(M1, {"_id": "e"}, increment(M1)),
@@ -75,7 +78,7 @@ def effects(existing: Collection[dict[str, Any]]) -> Callable[[], int]:
     return lambda: sum(document["n"] for document in existing.find())
 
 
-@pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
+@any_loss
 @deliveries
 @ledgers
 def test_write_is_applied_if_request_or_response_is_lost(
@@ -122,9 +125,6 @@ def test_write_is_recognized_if_another_message_follows_the_lost_response(
 # ---------------------------------------------------------------- steps
 
 LEASE, DAY = timedelta(minutes=1), timedelta(days=1)
-any_loss = pytest.mark.parametrize(
-    "fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name
-)
 # How often in a row an answer gets lost until the driver gives up.
 given_up = pytest.mark.parametrize(("retry", "times"), [(True, 2), (False, 1)], ids=["retryable_twice", "plain_once"])
 

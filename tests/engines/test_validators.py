@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from pymongo.collection import Collection
-from pymongo.errors import OperationFailure
 
 from onewrite import Applied, ConfigurationError, Message, SeenIds
 from onewrite.mongodb import GuardedCollection
@@ -41,11 +40,3 @@ def test_closed_validator_is_reported_unless_onewrite_fields_are_allowed(collect
     collection.database.command("collMod", collection.name, validator={"$jsonSchema": schema})
     assert state_of(collection) == "passed"
     assert isinstance(WRITES[write](store), Applied)
-
-
-def test_refusal_of_the_callers_value_raises_the_driver_error(collection: Collection[Any]) -> None:
-    schema = {**CLOSED, "patternProperties": {"^ow_": {}}}
-    collection.database.create_collection(collection.name, validator={"$jsonSchema": schema})
-    collection.insert_one({"_id": "a", "left": 1})
-    with pytest.raises(OperationFailure, match="validation"):
-        GuardedCollection(collection, SeenIds()).update_one(M1, {"_id": "a"}, {"$set": {"left": "many"}})

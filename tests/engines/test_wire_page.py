@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from bson import json_util
-from pymongo import MongoClient, monitoring
+from pymongo import MongoClient
 
 from onewrite import Applied, Duplicate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.engines.stores import create_table
+from tests.engines.stores import Commands, create_table
 from tests.support.pages import ROOT
 from tests.support.seams import name_calls
 
 BLOCK = re.compile(r"^```json\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN = [json.loads(block) for block in BLOCK.findall((ROOT / "docs" / "wire.md").read_text())]
 NOON = 1_790_000_000.0
-# What the driver and the server add to every command and every reply, and what is not the same in two runs.
-EVERYWHERE = {
-    "lsid", "txnNumber", "$clusterTime", "$db", "$readPreference", "operationTime", "opTime", "electionId", "ok", "ordered"
-}  # fmt: skip
+# What the driver adds to every command, and what is not the same in two runs.
+EVERYWHERE = {"lsid", "txnNumber", "$clusterTime", "$db", "$readPreference", "ordered"}
 
 
 def test_page_shows_dynamodb_request_refusal_and_item(dynoxide: Dynoxide) -> None:
@@ -52,40 +48,20 @@ def test_page_shows_dynamodb_request_refusal_and_item(dynoxide: Dynoxide) -> Non
     assert SHOWN[:2] == [{**request, "TableName": "orders"}, refusal]
 
 
-class Heard(monitoring.CommandListener):
-    def __init__(self) -> None:
-        self.said: list[Any] = []
-
-    def started(self, event: monitoring.CommandStartedEvent) -> None:
-        if event.command_name in ("update", "find"):
-            self.said.append({key: value for key, value in event.command.items() if key not in EVERYWHERE})
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        if event.command_name in ("update", "find"):
-            self.said.append({key: value for key, value in event.reply.items() if key not in EVERYWHERE})
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        raise AssertionError(event.failure)
-
-
-@pytest.fixture
-def heard(mongod: Mongod) -> Iterator[tuple[MongoClient[dict[str, Any]], Heard]]:
-    ear = Heard()
-    with MongoClient[dict[str, Any]](mongod.uri, event_listeners=[ear]) as client:
-        yield client, ear
-
-
-def test_page_shows_the_mongodb_update(heard: tuple[MongoClient[dict[str, Any]], Heard]) -> None:
-    client, ear = heard
-    client.page.stock.insert_one({"_id": "sku-1", "left": 3})
-    stock = GuardedCollection(client.page.stock, SeenIds(), clock=lambda: NOON)
-    for answer in (Applied, Duplicate):
-        taken = stock.update_one(Message("evt-42"), {"_id": "sku-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}})
-        assert isinstance(taken, answer)
-    update, one, again, none, look, found = (
-        json.loads(json_util.dumps(said).replace("page.stock", "shop.stock")) for said in ear.said
+def test_page_shows_the_mongodb_update(mongod: Mongod) -> None:
+    commands = Commands()
+    with MongoClient[dict[str, Any]](mongod.uri, event_listeners=[commands]) as client:
+        client.page.stock.insert_one({"_id": "sku-1", "left": 3})
+        stock = GuardedCollection(client.page.stock, SeenIds(), clock=lambda: NOON)
+        for answer in (Applied, Duplicate):
+            taken = stock.update_one(Message("evt-42"), {"_id": "sku-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}})
+            assert isinstance(taken, answer)
+        assert (client.page.stock.find_one() or {})["ow_r"].keys() == {"r1"}
+    update, again, look, _ = (
+        json.loads(json_util.dumps({name: value for name, value in sent.items() if name not in EVERYWHERE}))
+        for sent in commands.sent
+        if {"update", "find"} & sent.keys()
     )
     assert again == update
-    assert SHOWN[2:] == [update]
-    assert (one["n"], none["n"], look["readConcern"]) == (1, 0, {"level": "majority"})
-    assert found["cursor"]["firstBatch"][0]["ow_r"].keys() == {"r1"}
+    assert SHOWN[2:] == [{**update, "update": "stock"}]
+    assert look["readConcern"] == {"level": "majority"}

@@ -14,6 +14,7 @@ from pymongo import ReadPreference
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import ConfigurationError, Message
+from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, ScheduleStep, Steps
@@ -214,6 +215,12 @@ def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = Fals
         return Found(list(EverySchedule(judge)), ends)
 
 
+def explored(program: Program, bounds: Bounds, **more: Any) -> Exploration:
+    """As a user explores the program."""
+    limits: dict[str, Any] = {name: getattr(bounds, name) for name in ("deliveries", "faults", "reorder", "concurrency")}
+    return explore(make_handler(program), messages_of(program), world, observe, **limits, **more)
+
+
 class Scope(NamedTuple):
     messages: int
     acts: int
@@ -285,20 +292,11 @@ def test_counterexample_is_wrong_again_if_replayed(case: tuple[Program, Bounds])
     assume(
         any(not name.startswith("read") for done in program.values() for name, _ in done)
     )  # the explorer refuses what writes nothing
-    options: dict[str, Any] = {
-        "messages": messages_of(program),
-        "world": world,
-        "observe": observe,
-        "deliveries": bounds.deliveries,
-        "faults": bounds.faults,
-        "reorder": bounds.reorder,
-        "concurrency": bounds.concurrency,
-    }
-    report = explore(make_handler(program), **options)
+    report = explored(program, bounds)
     assert report.nondeterministic is None
     assert (report.counterexample is not None) == bool(searched(program, bounds, "recalled").findings)
     if report.counterexample is not None:
-        replayed = explore(make_handler(program), **options, replay=report.counterexample.replay_code)
+        replayed = explored(program, bounds, replay=report.counterexample.replay_code)
         assert replayed.counterexample == report.counterexample
 
 
@@ -316,16 +314,7 @@ def test_handler_with_memory_is_judged_by_every_schedule(case: tuple[Program, Bo
     except ConfigurationError:  # it fails even undisturbed
         reject()
     assume(any(not name.startswith("read") for done in program.values() for name, _ in done))
-    report = explore(
-        make_handler(program),
-        messages_of(program),
-        world,
-        observe,
-        deliveries=bounds.deliveries,
-        faults=bounds.faults,
-        reorder=bounds.reorder,
-        concurrency=bounds.concurrency,
-    )
+    report = explored(program, bounds)
     assert (report.counterexample is not None) == bool(wrong)
 
 
