@@ -60,7 +60,6 @@ import boto3
 from onewrite import SeenIds
 from onewrite.dynamodb import GuardedTable
 
-stock = GuardedTable(boto3.resource("dynamodb").Table("stock"), SeenIds())
 
 
 def orders():
@@ -84,12 +83,6 @@ def test_doctor_calls_the_named_function_for_the_store(shop: str, queue: str, ca
     (check,) = [each for each in found["checks"] if each["state"] == "found"]
     assert check["code"] == "ledger-retention"
     assert check["findings"][0]["what"].startswith("SeenIds of the table orders remembers a message for 2 days")
-
-
-@pytest.mark.parametrize("name", ["", ":stock"])
-def test_doctor_finds_stores_of_a_module(name: str, shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = asked(capsys, f"{shop}{name}", "--queue", queue)
-    assert (code, states(found)["ledger-retention"]) == (0, "passed")
 
 
 def erase(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
@@ -159,13 +152,6 @@ def test_exit_code_is_1_if_no_check_was_made(shop: str, capsys: pytest.CaptureFi
     assert {*states(json.loads(capsys.readouterr().out)).values()} == {"not checked"}
 
 
-def test_exit_code_is_1_if_nothing_is_readable(
-    queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    refuse(monkeypatch, "GetQueueAttributes")
-    assert asked(capsys, "--queue", queue)[0] == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -173,7 +159,6 @@ def test_exit_code_is_1_if_nothing_is_readable(
         (["--table", "t", "--collection", "mongodb://h/d.c"], "Pass either --table"),
         (["--queue", "orders"], "--queue orders: expected the URL of an SQS queue"),
         (["--collection", "mongodb://h"], "mongodb://HOST/DATABASE.COLLECTION"),
-        (["not a module"], "expected a module's name"),
         (["json:nothing"], "has no 'nothing'"),
         (["json"], "json has no guarded store or handler. Name the store"),
         (["json:"], "expected module:name"),

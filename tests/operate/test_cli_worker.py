@@ -129,15 +129,6 @@ def test_environment_sets_missing_options(sqs: FakeSqs, monkeypatch: pytest.Monk
     assert {request["QueueUrl"] for request in sqs.requests_of("receive_message")} == {URL}
 
 
-def test_client_unfit_for_lean_is_refused(
-    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "true")
-    assert run() == 2
-    refused = "lean=True would bypass FakeSqs, which isn't boto3's low-level client of SQS"
-    assert capsys.readouterr().err == f"onewrite: {refused}. Omit lean, or pass a client without it.\n"
-
-
 def test_metrics_go_to_every_requested_target(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
     sqs.send("a")
     assert run("--stop-when-empty", "--metrics", "emf", "--metrics", "opentelemetry") == 0

@@ -186,19 +186,16 @@ def test_overdue_fifo_group_returns_to_the_queue_with_its_followers(fifo: FakeSq
 
 
 def test_messages_of_a_failed_group_are_retried_until_the_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
+    names: list[int] = []
+
     def each(messages: list[Message]) -> None:
+        names.append(len(messages))
         time.sleep(4)
         if len(messages) > 1:
             raise ValueError
 
-    names: list[int] = []
-
-    def counted(messages: list[Message]) -> None:
-        names.append(len(messages))
-        each(messages)
-
     send(sqs, "a1", "a2", "a3", "a4")
-    once = worker(sqs, counted, timeout=12, stop_when_empty=False, visibility_timeout=300)
+    once = worker(sqs, each, timeout=12, stop_when_empty=False, visibility_timeout=300)
     sqs.after = lambda method: once.stop() if method == "delete_message_batch" else None
     once.run()
     assert names == [4, 1]  # After these 8 seconds another call of 4 seconds, and a half more, might not end in time.

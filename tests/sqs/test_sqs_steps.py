@@ -63,14 +63,6 @@ def hidden(sqs: FakeSqs) -> list[int]:
     return [entry["VisibilityTimeout"] for request in asked for entry in request["Entries"]]
 
 
-def test_busy_message_waits_for_the_end_of_the_lease(sqs: FakeSqs, time: VirtualTime) -> None:
-    stored = sqs.send("m")
-    script = Script(time, busy_for(time, 60.0))
-    work(sqs, script)
-    assert script.moments == [0, 61]
-    assert stored.receives == 1
-
-
 def test_worker_keeps_a_message_for_ten_leases(sqs: FakeSqs, time: VirtualTime) -> None:
     """They take longer than the five minutes after which a deferred message goes back."""
     stored = sqs.send("m")

@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from typing import Any
 
@@ -84,24 +84,29 @@ def run(stuck: Worker) -> bool:
 
 
 class Watcher(logging.Handler):
-    """Looks at the health page whenever the log says that something does not go round, and notes what is hidden in the queue then."""
+    """Looks at the health page, if there is one, whenever the log says that something does not go round."""
 
-    def __init__(self, sqs: FakeSqs, port: int) -> None:
+    def __init__(self, port: int) -> None:
         super().__init__(logging.WARNING)
-        self._sqs, self._port = sqs, port
+        self._port, self.noticed = port, threading.Event()
         self.answers: list[tuple[int, dict[str, Any]]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if "hasn't responded" in record.getMessage():
-            with closing(HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)) as connection:
+            self.noticed.set()
+            with (
+                suppress(ConnectionRefusedError),
+                closing(HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)) as connection,
+            ):
                 connection.request("GET", "/health")
                 answer = connection.getresponse()
                 self.answers.append((answer.status, json.loads(answer.read())))
 
 
 @pytest.fixture
-def watched(sqs: FakeSqs) -> Iterator[Watcher]:
-    watcher = Watcher(sqs, free_port())
+def watched() -> Iterator[Watcher]:
+    """Its event is set as soon as the log says that the loop stands still."""
+    watcher = Watcher(free_port())
     logging.getLogger("onewrite").addHandler(watcher)
     yield watcher
     logging.getLogger("onewrite").removeHandler(watcher)
@@ -142,14 +147,7 @@ def identity_that_asks_a_service(block: Block) -> Any:
     return sqs_handler(slow)(apply), {}
 
 
-def function_of_a_group(block: Block) -> Any:
-    async def handle(_: list[Message]) -> None:
-        block()
-
-    return sqs_handler(identity, group_by=lambda message: message.id)(handle), {}
-
-
-LOOPS = [blocking_call, busy_loop, hook_of_the_worker, identity_that_asks_a_service, function_of_a_group]
+LOOPS = [blocking_call, busy_loop, hook_of_the_worker, identity_that_asks_a_service]
 
 
 @pytest.mark.parametrize("kind", LOOPS, ids=lambda kind: kind.__name__)
@@ -172,19 +170,8 @@ def test_blocked_event_loop_ends_the_worker_with_its_line(
 
 
 @pytest.fixture
-def noticed() -> Iterator[threading.Event]:
-    """Set as soon as the log says that the loop stands still."""
-    event = threading.Event()
-
-    class Noticed(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "hasn't responded" in record.getMessage():
-                event.set()
-
-    log = Noticed()
-    logging.getLogger("onewrite").addHandler(log)
-    yield event
-    logging.getLogger("onewrite").removeHandler(log)
+def noticed(watched: Watcher) -> threading.Event:
+    return watched.noticed
 
 
 def stands_still_once(noticed: threading.Event, time: VirtualTime, done: list[str]) -> Any:

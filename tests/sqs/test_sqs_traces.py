@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
 from math import inf
@@ -164,23 +163,6 @@ def test_deferred_message_logs_no_warning_if_applied_later(sqs: FakeSqs, caplog:
     patient.run()
     assert warnings(caplog) == []
     assert caplog.text.count(f"{NAMED}, attempt 1: Deferred (message 1 of its source") == 3
-
-
-def test_messages_in_progress_at_the_deadline_are_named(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
-    over = threading.Event()
-
-    def hang(_: Message) -> None:
-        leaving.stop()
-        assert over.wait(30)
-
-    sqs.send("evt-1")
-    before = {*threading.enumerate()}
-    leaving = worker(sqs, sqs_handler(identity)(hang), drain_seconds=0)
-    assert leaving.run() is False
-    over.set()
-    for thread in {*threading.enumerate()} - before:
-        thread.join(30)  # or it would write to the log of another test
-    assert f"stopped before these messages finished, so they are redelivered: record message-1, {NAMED}" in caplog.text
 
 
 def test_failing_log_filter_loses_only_log_lines(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError
 
-from onewrite import Message
-from onewrite.testing import explore
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import mongomock_collection
 
-PURCHASE = Message("m1", body=10)
 COUNTS = ("inserted_count", "matched_count", "modified_count", "deleted_count", "upserted_count")
 
 
@@ -60,27 +55,6 @@ def test_a_bulk_write_stops_at_the_first_error(orders: Any) -> None:
     (error,) = caught.value.details["writeErrors"]
     assert (error["index"], error["code"], caught.value.details["nInserted"]) == (1, 11000, 1)
     assert list(orders.find()) == [{"_id": 1}]
-
-
-def counting(*extra: Any) -> Callable[[Any], Callable[[Message], None]]:
-    def build(orders: Any) -> Callable[[Message], None]:
-        def handle(message: Message) -> None:
-            with suppress(BulkWriteError):
-                orders.bulk_write([*extra, UpdateOne({"_id": "c"}, {"$inc": {"n": message.body}}, upsert=True)])
-
-        return handle
-
-    return build
-
-
-def points(orders: Any) -> int:
-    return int(orders.find_one({"_id": "c"})["n"])
-
-
-def test_unguarded_bulk_write_is_found() -> None:
-    report = explore(counting(), [PURCHASE], mongomock_collection, points)
-    assert report.counterexample is not None
-    assert report.counterexample.observed == 20
 
 
 def test_mixed_bulk_write_returns_same_result_as_server(mongod: Any) -> None:

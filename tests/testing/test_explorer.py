@@ -226,20 +226,6 @@ def test_failed_request_raises_the_driver_error(orders: Any) -> None:
     }
 
 
-def test_stores_in_a_dict_are_explored_together(orders: Any) -> None:
-    def build(stores: Any) -> Handler:
-        order, customer = pay_once(stores["orders"]), guarded_by(SeenIds())(stores["customers"])
-        return lambda message: (order(message), customer(message))
-
-    def world() -> Any:
-        return {"orders": orders(), "customers": customers()}
-
-    def observe(stores: Any) -> Any:
-        return paid(stores["orders"]), credit(stores["customers"])
-
-    explore(build, messages=MESSAGES[:1], world=world, observe=observe).assert_effectively_once()
-
-
 # --- how handlers behave ----------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 from pymongo import ReadPreference, ReturnDocument
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WaitQueueTimeoutError, WTimeoutError
 from pymongo.read_concern import ReadConcern
@@ -85,26 +85,6 @@ def test_suppressed_dynamodb_errors_are_found(customers: Any, error: type[Except
         return handle
 
     assert words(explored(build, customers)) == [f"UpdateItem customers c1: {told}"]
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-def test_handler_that_raises_or_retries_passes(customers: Any) -> None:
-    def build(table: Any) -> Handler:
-        inner = deposit(table)
-
-        def handle(message: Message) -> Any:
-            try:
-                return inner(message)
-            except (ClientError, EndpointConnectionError):
-                return inner(message)
-
-        return handle
-
-    for right in (deposit, build):
-        report = explored(right, customers, messages=(M1, Message("m2", body=5)))
-        report.assert_effectively_once()
-        assert report.exhausted
 
 
 @pytest.mark.parametrize(

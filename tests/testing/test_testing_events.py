@@ -1,4 +1,4 @@
-"""Events are what AWS sends: checked against its record formats, against moto's queue and against two libraries that read them."""
+"""Events are what AWS sends: checked against its record formats, and against its runtime client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from aws_lambda_powertools.utilities import data_classes
 
 from onewrite import ConfigurationError
 from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
@@ -67,10 +66,7 @@ def test_message_attributes_equal_the_sqs_format() -> None:
     (record,) = sqs_event("body", message_attributes={"trace": "é", "n": 5, "blob": b"\x00\x01"})["Records"]
     number = {"stringValue": "5", "dataType": "Number", "stringListValues": [], "binaryListValues": []}
     assert record["messageAttributes"]["n"] == number
-    read = next(data_classes.SQSEvent({"Records": [record]}).records)
-    blob = read.message_attributes["blob"]
-    assert blob is not None
-    assert blob.binary_value == base64.b64encode(b"\x00\x01").decode()
+    assert record["messageAttributes"]["blob"]["binaryValue"] == base64.b64encode(b"\x00\x01").decode()
 
 
 # ---------------------------------------------------------------- streams
@@ -98,10 +94,7 @@ def test_kinesis_record_equals_the_aws_format() -> None:
     numbers = [int(record["kinesis"]["sequenceNumber"]) for record in (first, second, third)]
     assert [len(str(number)) for number in numbers] == [56, 56, 56]
     assert kinesis_event("x", sequence=6)["Records"][0]["kinesis"]["sequenceNumber"] == str(numbers[1])
-    read = [record.kinesis for record in data_classes.KinesisStreamEvent(event).records]
-    assert read[0].data_as_json() == {"n": 1}
-    assert read[1].data_as_bytes() == b"\x00"
-    assert read[2].data_as_text() == "é"
+    assert [base64.b64decode(record["kinesis"]["data"]) for record in (second, third)] == [b"\x00", "é".encode()]
 
 
 def test_dynamodb_stream_record_equals_the_aws_format() -> None:
@@ -138,9 +131,6 @@ def test_dynamodb_stream_record_equals_the_aws_format() -> None:
         "eventSourceARN": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2023-11-14T22:13:20.000",
     }
     assert len({record["eventID"] for record in event["Records"]}) == 3
-    read = list(data_classes.DynamoDBStreamEvent(event).records)
-    assert read[1].dynamodb is not None
-    assert read[1].dynamodb.new_image["n"] == Decimal("1.5")
 
 
 @pytest.mark.parametrize(
@@ -179,9 +169,6 @@ def test_kafka_event_equals_the_aws_format() -> None:
     assert offsets == [(0, 15), (0, 16), (1, 15)]
     assert "value" not in records["orders-0"][1]  # a tombstone
     assert "key" not in records["orders-1"][0]
-    read = list(data_classes.KafkaEvent({**event, "records": records}).records)
-    assert read[0].json_value == {"n": 1}
-    assert read[0].decoded_headers["h"] == b"v"
 
 
 @pytest.mark.parametrize(

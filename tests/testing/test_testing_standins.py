@@ -17,9 +17,8 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from pymongo import WriteConcern
 
-from onewrite import Applied, ConfigurationError, Duplicate, Message, OnewriteError, SeenIds
+from onewrite import ConfigurationError, Message, OnewriteError, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.mongodb import GuardedCollection
 from onewrite.testing import UnsupportedByStandIn, dynamodb_stream_event, mongod, mongomock_collection, moto_table
 
 FIRST = Message("m1", source="s", sequence=1)
@@ -253,20 +252,6 @@ def test_concurrent_increments_are_counted_exactly() -> None:
 
         assert sorted(n for part in in_threads(6, work) for n in part) == list(range(300))
         assert things.find_one({"_id": 1}) == {"_id": 1, "n": 300}
-
-
-@pytest.mark.usefixtures("nervous_threads")
-def test_guarded_writes_from_threads_count_each_message_once() -> None:
-    with mongomock_collection() as things:
-        guarded = GuardedCollection(things, SeenIds())
-        messages = [Message(f"m{n}") for n in range(20)]
-
-        def work() -> list[type[Any]]:
-            return [type(guarded.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True)) for message in messages]
-
-        outcomes = [outcome for part in in_threads(4, work) for outcome in part]
-        assert (outcomes.count(Applied), outcomes.count(Duplicate)) == (20, 60)
-        assert guarded.find_one({"_id": 1}) == {"_id": 1, "n": 20}
 
 
 def test_async_stand_in_uses_the_same_collection() -> None:
