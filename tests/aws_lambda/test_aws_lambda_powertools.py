@@ -62,8 +62,6 @@ DECORATORS: dict[str, Callable[[Any], Any]] = {
     "event_parser": event_parser(model=SqsModel),
     "event_parser by annotation": event_parser,
     "inject_lambda_context with options": logger.inject_lambda_context(log_event=False, clear_state=True),
-    "capture_lambda_handler": tracer.capture_lambda_handler,
-    "log_metrics": metrics.log_metrics,
     "lambda_handler_decorator with options": passing(answer=None),
     "all": lambda handler: logger.inject_lambda_context(
         tracer.capture_lambda_handler(metrics.log_metrics(event_source(data_class=SQSEvent)(handler)))

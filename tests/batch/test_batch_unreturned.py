@@ -80,21 +80,6 @@ def old_thread(orders: Orders) -> Any:
     return handle
 
 
-def mapped(orders: Orders) -> Any:
-    def handle(message: Message) -> None:
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(orders.pay, [message.part("a"), message.part("b")]))
-
-    return handle
-
-
-def task(orders: Orders) -> Any:
-    async def handle(message: Message) -> None:
-        await asyncio.create_task(orders.awaited.update_one(message, ENTITY, PAY))
-
-    return handle
-
-
 def gathering(orders: Orders) -> Any:
     async def handle(message: Message) -> None:
         await asyncio.gather(orders.apay(message), asyncio.to_thread(orders.pay, message.part("b")))
@@ -116,7 +101,7 @@ def folded(orders: Orders) -> Any:
     return handle
 
 
-FUNCTIONS = [blocking, empty_list, old_thread, mapped, task, gathering, part, folded]
+FUNCTIONS = [blocking, empty_list, old_thread, gathering, part, folded]
 
 
 @pytest.mark.parametrize("make", FUNCTIONS, ids=lambda make: make.__name__)

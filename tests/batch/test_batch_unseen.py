@@ -19,7 +19,7 @@ from bson import Int64
 
 import onewrite.dynamodb
 import onewrite.mongodb
-from onewrite import Applied, Event, Message, Missing, Rejected, SeenIds
+from onewrite import Applied, Message, Missing, Rejected, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.core.unreturned import UnfinishedWrite
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
@@ -27,6 +27,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
+from tests.engines.stores import create_table_with_outbox
 from tests.support.batches import STEP, by_name, make_payment, sqs
 
 Act = Callable[["Shop", Any, Message], Any]
@@ -153,10 +154,6 @@ def take_no_message(shop: Shop, store: Any, message: Message) -> Any:
     return shop.update(store, message.id, "here")
 
 
-def emit_without_outbox(shop: Shop, store: Any, message: Message) -> Any:
-    return shop.update(store, message, "here", emit=[Event("Paid", {})])
-
-
 def begin_without_lease(shop: Shop, store: Any, message: Message) -> Any:
     return store.begin(message, "charge", **shop.name("here"), lease=timedelta(0), safe_for=timedelta(0))
 
@@ -188,7 +185,6 @@ def transact_nothing(shop: Shop, store: Any, message: Message) -> Any:
 RAISING: list[Act] = [
     take_wrong_option,
     take_no_message,
-    emit_without_outbox,
     begin_without_lease,
     perform_effect_that_raises,
     fold_with_function_that_raises,
@@ -442,12 +438,7 @@ def test_table_with_the_same_name_elsewhere_is_different() -> None:
     with moto_table("orders") as table:
         orders = GuardedTable(table, SeenIds())
         elsewhere = boto3.client("dynamodb", region_name="eu-south-1")
-        elsewhere.create_table(
-            TableName="orders",
-            KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "orderId", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_table_with_outbox(elsewhere, "orders", key="orderId")
         orders_elsewhere = GuardedTable(elsewhere, SeenIds(), table_name="orders")
 
         def handle(message: Message) -> None:

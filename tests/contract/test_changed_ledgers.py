@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,7 +13,6 @@ from onewrite import (
     Applied,
     Begun,
     Busy,
-    ConfigurationError,
     Deferred,
     Duplicate,
     HighWaterMark,
@@ -74,14 +72,23 @@ def message(n: int, source: str = "order-1") -> Message:
     return Message(f"m{n}", source=source, sequence=n)
 
 
+@pytest.fixture
+def earlier(make_shop: MakeShop, before: AnyLedger) -> Shop:
+    return make_shop(before)
+
+
+@pytest.fixture
+def shop(make_shop: MakeShop, now: AnyLedger) -> Shop:
+    return make_shop(now)
+
+
 def by_hand(shop: Shop, ids: Iterable[str]) -> Any:
     """A set of ids as a handler keeps it that remembers them by itself."""
     return [*ids] if shop.name.startswith("mongo") else {*ids}
 
 
 @changes
-def test_message_in_the_former_ledger_is_a_duplicate(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    earlier, shop = make_shop(before), make_shop(now)
+def test_message_in_the_former_ledger_is_a_duplicate(earlier: Shop, shop: Shop) -> None:
     earlier.add(message(1), "o-1")
     raw = shop.raw("o-1")
     for write in (shop.add, shop.add_and_return, shop.create, shop.record, shop.seen):
@@ -91,10 +98,7 @@ def test_message_in_the_former_ledger_is_a_duplicate(make_shop: MakeShop, before
 
 
 @changes
-def test_fresh_message_is_applied_once_next_to_the_former_ledger(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
-    earlier, shop = make_shop(before), make_shop(now)
+def test_fresh_message_is_applied_once_next_to_the_former_ledger(earlier: Shop, shop: Shop) -> None:
     earlier.add(message(1), "o-1")
     assert [type(shop.add(message(2), "o-1")) for _ in range(2)] == [Applied, Duplicate]
     assert not isinstance(shop.add(message(1), "o-1"), Applied)
@@ -115,8 +119,7 @@ def test_changed_ledger_is_a_mismatch_without_also(make_shop: MakeShop, before: 
 
 
 @labelled
-def test_store_of_the_former_ledger_is_a_mismatch_afterwards(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    earlier, shop = make_shop(before), make_shop(now)
+def test_store_of_the_former_ledger_is_a_mismatch_afterwards(earlier: Shop, shop: Shop) -> None:
     earlier.add(message(1), "o-1")
     shop.add(message(2), "o-1")
     raw = shop.raw("o-1")
@@ -127,10 +130,7 @@ def test_store_of_the_former_ledger_is_a_mismatch_afterwards(make_shop: MakeShop
 
 
 @moves
-def test_new_entity_is_a_mismatch_for_the_former_attributes_store(
-    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
-) -> None:
-    earlier, shop = make_shop(before), make_shop(now)
+def test_new_entity_is_a_mismatch_for_the_former_attributes_store(earlier: Shop, shop: Shop) -> None:
     shop.create(message(1), "o-1")
     with pytest.raises(LedgerMismatch, match="moved"):
         earlier.add(message(1), "o-1")
@@ -152,8 +152,7 @@ def test_deployments_work_together_if_each_names_the_others_ledger(
 
 
 @changes
-def test_former_ledger_distinguishes_sources_of_one_id(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    earlier, shop = make_shop(before), make_shop(now)
+def test_former_ledger_distinguishes_sources_of_one_id(earlier: Shop, shop: Shop) -> None:
     earlier.add(message(1, "order-1"), "o-1")
     assert [type(shop.add(message(1, "order-2"), "o-1")) for _ in range(2)] == [Applied, Duplicate]
 
@@ -241,43 +240,20 @@ def test_callers_set_is_ignored_without_also(make_shop: MakeShop, ledger: AnyLed
     assert (shop.get("o-1") or {})["messageIDs"] == 1
 
 
-@pytest.mark.parametrize("also", [(), PLAIN], ids=["alone", "named again"])
-def test_plain_set_knows_a_message_that_gained_a_source(make_shop: MakeShop, also: Any) -> None:
-    shop = make_shop(replace(PLAIN, also=also))
-    shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, ["m1"]))
-    with suppress(LedgerMismatch):
-        assert isinstance(shop.add(message(1), "o-1"), Duplicate)
-    assert (shop.get("o-1") or shop.raw("o-1") or {})["n"] == 1
-
-
-@pytest.mark.parametrize(
-    "before", [SeenIds(), HighWaterMark(name="marks"), InSequence(name="marks")], ids=["ids", "marks", "sequence"]
-)
-def test_counted_source_does_not_wait_for_former_messages(make_shop: MakeShop, before: AnyLedger) -> None:
-    try:
-        now = InSequence(also=before)
-    except ConfigurationError:  # it cannot know where to go on, and says so
-        return
-    earlier, shop = make_shop(before), make_shop(now)
-    assert [type(earlier.add(message(n), "o-1")) for n in (1, 2, 3)] == [Applied] * 3
-    assert isinstance(shop.add(message(4), "o-1"), Applied)
-
-
 # --- steps that were begun under the ledger before ---------------------------------------------------------------------
 
 
-def _begun_before(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> tuple[Shop, Shop, Begun]:
-    """The shops of the ledger before and of the one now, and a step that the first has begun."""
-    old, new = make_shop(before), make_shop(now)
-    old.put_raw("o", n=0)
-    step = old.begin(message(1), "o")
-    assert isinstance(step, Begun)
-    return old, new, step
+@pytest.fixture
+def step(earlier: Shop) -> Begun:
+    """A step of m1, begun under the ledger before."""
+    earlier.put_raw("o", n=0)
+    begun = earlier.begin(message(1), "o")
+    assert isinstance(begun, Begun)
+    return begun
 
 
 @changes
-def test_step_of_the_former_ledger_blocks_other_workers(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    _, shop, step = _begun_before(make_shop, before, now)
+def test_step_of_the_former_ledger_blocks_other_workers(shop: Shop, step: Begun) -> None:
     m = message(1)
     others = (shop.begin, shop.add, shop.record, shop.seen)
     assert [type(each(m, "o")) for each in others] == [Busy] * 4
@@ -291,20 +267,18 @@ def test_step_of_the_former_ledger_blocks_other_workers(make_shop: MakeShop, bef
 
 
 @changes
-def test_step_of_the_former_ledger_is_finished_once(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    old, shop, step = _begun_before(make_shop, before, now)
+def test_step_of_the_former_ledger_is_finished_once(earlier: Shop, shop: Shop, step: Begun, before: AnyLedger) -> None:
     assert isinstance(shop.add(message(1), "o", finishes=step), Applied)
     assert isinstance(shop.add(message(1), "o", finishes=step), Duplicate | Stale)
     assert isinstance(shop.begin(message(1), "o"), Duplicate | Stale)
     assert shop.open_steps("o") == []
     if before != PLAIN:
         with pytest.raises(LedgerMismatch):
-            old.add(message(1), "o")
+            earlier.add(message(1), "o")
 
 
 @changes
-def test_step_of_the_former_ledger_is_taken_over(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    _, shop, step = _begun_before(make_shop, before, now)
+def test_step_of_the_former_ledger_is_taken_over(shop: Shop, step: Begun) -> None:
     shop.clock.now = step.until
     taken = shop.begin(message(1), "o")
     assert isinstance(taken, Begun)

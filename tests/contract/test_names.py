@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from enum import Enum
 from typing import Any
 
 import pytest
@@ -221,38 +220,3 @@ def test_callers_set_is_a_ledger_only_if_requested(
     assert isinstance(asks[0].add(message(1), "o"), Duplicate)
     other.delete(message(3), "o")
     assert "messageIDs" not in (other.raw("o") or {})
-
-
-# --- a name that is a member of an Enum ----------------------------------------------------------------------------------
-
-
-class Name(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
-    """Its text in an f-string is the member's name, in some versions of Python."""
-
-    LEDGER = "billing"
-    SET = "seen_ids"
-    OUTBOX = "shop/bills"
-    TTL = "gone_at"
-
-
-@pytest.mark.parametrize(
-    ("ledger", "plain_ledger"),
-    [
-        (SeenIds(name=Name.LEDGER), SeenIds(name="billing")),
-        (HighWaterMark(name=Name.LEDGER), HighWaterMark(name="billing")),
-        (InSequence(name=Name.LEDGER), InSequence(name="billing")),
-        (MessageIds(Name.SET), MessageIds("seen_ids")),
-    ],
-    ids=lambda ledger: type(ledger).__name__,
-)
-def test_enum_member_is_accepted_as_a_name(make_shop: MakeShop, ledger: Ledger, plain_ledger: Ledger) -> None:
-    shop = make_shop(ledger, Outbox(Name.OUTBOX), Tombstones(timedelta(days=30), Name.TTL))
-    plain_shop = make_shop(plain_ledger, Outbox("shop/bills"), Tombstones(timedelta(days=30), "gone_at"))
-    told = list[Any]()
-    for n, (one, other) in enumerate([(shop, plain_shop), (plain_shop, shop)], 1):
-        assert isinstance(one.add(message(n), "o", emit=[Event("Added", n)]), Applied)
-        assert isinstance(other.add(message(n), "o"), Duplicate)
-        one.relay(told.extend).flush("o")
-    assert told[0].source == told[1].source
-    assert isinstance(shop.delete(message(3), "o"), Applied)
-    assert "gone_at" in (shop.raw("o") or {})

@@ -135,13 +135,6 @@ def test_step_is_taken_over_while_its_key_is_known(shop: Shop) -> None:
     assert isinstance(shop.begin(M1, "o"), Begun)
 
 
-def test_provider_without_keys_is_not_called_twice(shop: Shop) -> None:
-    begin(shop, safe_for=timedelta(0))
-    assert isinstance(shop.begin(M1, "o", safe_for=timedelta(0)), Busy)
-    shop.clock.now += MINUTE
-    assert isinstance(shop.begin(M1, "o", safe_for=timedelta(0)), Uncertain)
-
-
 def uncertain(shop: Shop) -> Uncertain:
     begin(shop, safe_for=timedelta(0))
     shop.clock.now += MINUTE
@@ -551,9 +544,6 @@ def test_effect_is_not_sent_after_its_lease_ends(shop: Shop) -> None:
 
 NO_ARGUMENTS = {
     "nothing": (None, "a NoneType"),
-    "text": ("SET a = :a", "a str"),
-    "a list": ([("update", {"$set": {"a": 1}})], "a list"),
-    "operators": ({"$set": {"a": 1}}, "'$set', which update_"),
     "another's": ({"filter": {"_id": "o"}, "emit": []}, "'filter', which update_"),
     "two names": ({"table": "o", 1: 2}, "'table', 1, which update_"),
 }

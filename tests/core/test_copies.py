@@ -56,17 +56,6 @@ PREPARED: dict[str, dict[str, dict[str, Any]]] = {
             "ExpressionAttributeNames": {"#a": "a"},
             "ExpressionAttributeValues": {":a": {"deep": [{"deeper": 1}]}, ":b": [1, [2]]},
         },
-        "putting": {
-            "Item": {"orderId": "o", "lines": [{"cents": 1}], "to": {"name": {"first": "ann"}}},
-            "ConditionExpression": "attribute_not_exists(#a)",
-            "ExpressionAttributeNames": {"#a": "a"},
-        },
-        "recording": {
-            "Key": {"orderId": "o"},
-            "ConditionExpression": "#b = :b",
-            "ExpressionAttributeNames": {"#b": "b"},
-            "ExpressionAttributeValues": {":b": {"c": [1]}},
-        },
     },
     "mongodb": {
         "updating": {
@@ -76,7 +65,6 @@ PREPARED: dict[str, dict[str, dict[str, Any]]] = {
             "let": {"v": [1]},
         },
         "inserting": {"document": {"_id": {"order": "o"}, "lines": [{"cents": 1}]}},
-        "recording": {"filter": {"_id": {"order": ["o"]}, "n": {"$in": [1]}}, "let": {"v": [1]}},
     },
 }
 

@@ -14,10 +14,6 @@ from onewrite.core.ledgers import SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 
 
-class Lost(Exception):
-    """What a client raises."""
-
-
 class Client:
     """Answers each call with the next of `replies`, or raises it."""
 
@@ -37,31 +33,6 @@ class AsyncClient(Client):
     async def update_item(self, *args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(0)
         return super().update_item(*args, **kwargs)
-
-
-class Twin:
-    """The same flow and the same script, with either loop."""
-
-    def __init__(self, *, asynchronous: bool) -> None:
-        self._asynchronous = asynchronous
-        self.slept: list[float] = []
-
-    def client(self, *replies: Any) -> Client:
-        return AsyncClient(*replies) if self._asynchronous else Client(*replies)
-
-    def run(self, flow: Flow[Any], client: Client) -> Any:
-        if not self._asynchronous:
-            return run(flow, client, sleep=self.slept.append)
-
-        async def sleep(seconds: float) -> None:
-            self.slept.append(seconds)
-
-        return asyncio.run(arun(flow, client, sleep=sleep))
-
-
-@pytest.fixture(params=[False, True], ids=["run", "arun"])
-def twin(request: pytest.FixtureRequest) -> Twin:
-    return Twin(asynchronous=request.param)
 
 
 def two_calls(log: list[Any]) -> Flow[str]:
@@ -156,7 +127,7 @@ def test_guarded_table_refuses_the_other_kind_of_client() -> None:
         AsyncGuardedTable(made_by("botocore.client", asynchronous=False), SeenIds(), table_name="orders")
 
 
-def test_function_result_is_awaited_in_asynchronous_loops(twin: Twin) -> None:
+def test_function_result_is_awaited_in_asynchronous_loops() -> None:
     async def later(n: int, *, plus: int) -> int:
         await asyncio.sleep(0)
         return n + plus
@@ -164,9 +135,8 @@ def test_function_result_is_awaited_in_asynchronous_loops(twin: Twin) -> None:
     def flow(function: Any) -> Flow[int]:
         return (yield Do(function, (1,), {"plus": 2}))
 
-    assert twin.run(flow(lambda n, plus: n + plus), twin.client()) == 3
-    if isinstance(twin.client(), AsyncClient):
-        assert twin.run(flow(later), twin.client()) == 3
-    else:
-        with pytest.raises(ConfigurationError, match="can't await an asynchronous function"):
-            twin.run(flow(later), twin.client())
+    assert run(flow(lambda n, plus: n + plus), Client()) == 3
+    for function in (later, lambda n, plus: n + plus):
+        assert asyncio.run(arun(flow(function), AsyncClient())) == 3
+    with pytest.raises(ConfigurationError, match="can't await an asynchronous function"):
+        run(flow(later), Client())

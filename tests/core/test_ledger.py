@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import timedelta
+from enum import Enum
 from itertools import product
 from typing import Any
 
@@ -20,8 +21,10 @@ from onewrite import (
     LedgerMismatch,
     Message,
     MessageIds,
+    Outbox,
     SeenIds,
     Stale,
+    Tombstones,
     sortable,
 )
 from onewrite.core.label import Slot
@@ -70,12 +73,6 @@ def written(ledger: AnyLedger, *messages: Message) -> Held:
     held = Held()
     assert [held.write(ledger, message) for message in messages] == [None] * len(messages)
     return held
-
-
-def remember(ledger: SeenIds | MessageIds, message: Message = M1, now: float = NOW) -> Remember:
-    own = ledger.entry(message, now).own
-    assert isinstance(own, Remember)
-    return own
 
 
 # --- SeenIds ----------------------------------------------------------------------------------------------------------
@@ -242,6 +239,20 @@ def test_invalid_ledger_is_refused(other: Any, said: str) -> None:
 def test_a_ledgers_name_is_short_and_plain(make: Any, name: Any) -> None:
     with pytest.raises(ConfigurationError, match="up to 32 letters, digits"):
         make(name=name)
+
+
+class Name(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
+    """Its text in an f-string is the member's name, in some versions of Python."""
+
+    BILLING = "billing"
+
+
+def test_enum_member_is_accepted_as_a_name() -> None:
+    for make in (SeenIds, HighWaterMark, InSequence):
+        assert written(make(name=Name.BILLING), M1) == written(make(name="billing"), M1)
+    assert Outbox(Name.BILLING).label == Outbox("billing").label
+    for name in (MessageIds(Name.BILLING).attribute, Tombstones(MONTH, Name.BILLING).ttl_attribute):
+        assert (type(name), name) == (str, "billing")
 
 
 @pytest.mark.parametrize("attribute", ["", "_id", "$set", "a.b", "a\0b", "ow_mine", None])

@@ -14,15 +14,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from onewrite import (
     Applied,
     Begun,
-    Busy,
     ConfigurationError,
     Deferred,
     Duplicate,
-    Gone,
     InvalidMessage,
     Message,
-    Rejected,
-    Stale,
     Superseded,
     Uncertain,
 )
@@ -36,12 +32,7 @@ NOW = 1_790_000_000.25
 CASES: list[tuple[Any, dict[str, int]]] = [
     (Applied(MESSAGE, {"card": CANARY}), {"Applied": 1}),
     (Applied(MESSAGE, retried=True), {"Applied": 1, "Retried": 1}),
-    (Duplicate(MESSAGE), {"Duplicate": 1}),
-    (Stale(MESSAGE, 7), {"Stale": 1}),
     (Deferred(MESSAGE, 7), {"Deferred": 1}),
-    (Rejected(MESSAGE), {"Rejected": 1}),
-    (Gone(MESSAGE), {"Gone": 1}),
-    (Busy(MESSAGE, NOW), {"Busy": 1}),
     (Uncertain(MESSAGE, NOW, "fence", CANARY), {"Uncertain": 1}),
     (Superseded(MESSAGE), {"Superseded": 1}),
     (Begun(MESSAGE, CANARY, "fence", NOW, NOW), {"Begun": 1}),

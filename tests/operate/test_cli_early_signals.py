@@ -103,10 +103,8 @@ def assert_stopped_in_order(process: subprocess.CompletedProcess[str], what: str
     ("moment", "number"),
     [
         ("import onewrite.operate.app", signal.SIGTERM),  # the first import after the handlers
-        ("import typer", signal.SIGINT),
-        ("import onewrite.operate.worker", signal.SIGTERM),
+        ("import onewrite.operate.worker", signal.SIGINT),
         (USERS_MODULE, signal.SIGTERM),  # the arguments have been parsed
-        ("import onewrite.sqs.worker", signal.SIGTERM),
         ("import boto3", signal.SIGTERM),
         ("import botocore.session", signal.SIGINT),
         ("open .*/sqs/.*/service-2.json.*", signal.SIGTERM),  # the client is being made

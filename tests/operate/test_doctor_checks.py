@@ -190,9 +190,6 @@ def test_sample_labels_name_ledgers_without_a_module() -> None:
         (QUEUE, None, 4 * DAY - 1, "error"),
         (QUEUE, None, 4 * DAY, "passed"),
         (QUEUE, None, -1, "not checked"),
-        # As of ledgers, 14 days are enough where a FIFO queue and its dead letters keep a message for longer.
-        (replace(WITH_DEAD, fifo=True), LONG_DEAD, 14 * DAY - 1, "error"),
-        (replace(WITH_DEAD, fifo=True), LONG_DEAD, 14 * DAY, "passed"),
         # Dead letters that may not be read may be kept for longer than the queue keeps a message.
         (WITH_DEAD, DENIED, 4 * DAY - 1, "error"),
         (WITH_DEAD, DENIED, 6 * DAY, "not checked"),

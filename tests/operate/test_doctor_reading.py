@@ -37,6 +37,7 @@ from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 from onewrite.operate.doctor.reading import Question, Reader, read_module
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
+from tests.engines.stores import create_table, create_table_with_outbox
 
 pytestmark = pytest.mark.usefixtures("amazon")
 NOW = 1_790_000_000.0
@@ -185,37 +186,10 @@ def test_internal_error_is_raised() -> None:
 
 def make_table() -> Any:
     client = boto3.client("dynamodb")
-    names = ("id", "status", "part")
-    some: Any = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["total"]}
-    of_global: Any = [
-        {
-            "IndexName": "by-status",
-            "KeySchema": [{"AttributeName": "status", "KeyType": "HASH"}],
-            "Projection": {"ProjectionType": "ALL"},
-        }
-    ]
-    of_local: Any = [
-        {
-            "IndexName": "local",
-            "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "status", "KeyType": "RANGE"}],
-            "Projection": some,
-        }
-    ]
-    client.create_table(
-        TableName="orders",
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "part", "KeyType": "RANGE"}],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in names],
-        BillingMode="PAY_PER_REQUEST",
-        GlobalSecondaryIndexes=of_global,
-        LocalSecondaryIndexes=of_local,
-    )
+    create_table(client, "orders")
     setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
     client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
     return client
-
-
-def key(n: int) -> dict[str, str]:
-    return {"id": f"o{n}", "part": "head"}
 
 
 def look(client: Any, most: int = 100) -> Facts:
@@ -228,13 +202,13 @@ def sample_of(found: object) -> EntitySample:
 
 
 def test_table_is_read_with_indexes_and_ttl() -> None:
+    client = boto3.client("dynamodb")
+    create_table_with_outbox(client, "of-events", shows=["total"])
+    found = AMAZON.run(read_table("of-events", 100, lambda: NOW), client)
+    pending = TableIndex("pending", ("ow_shard", "ow_due"), frozenset({"total"}), ("N", "S"))
+    assert (found.table, found.expiry) == (TableDescription("of-events", ("id",), (pending,)), ())
     found = look(make_table())
-    indexes = (
-        TableIndex("by-status", ("status",), None, ("S",)),
-        TableIndex("local", ("id", "status"), frozenset({"total"}), ("S", "S")),
-    )
-    assert found.table == TableDescription("orders", ("id", "part"), indexes)
-    assert found.expiry == ("expiresAt",)
+    assert (found.table, found.expiry) == (TableDescription("orders", ("id",), ()), ("expiresAt",))
     assert sample_of(found.sample).entities == ()
 
 
@@ -285,18 +259,18 @@ def test_item_is_read_with_ledger_and_ttl() -> None:
     client = make_table()
     store = GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW)
     write: Any = {"UpdateExpression": "SET expiresAt = :e", "ExpressionAttributeValues": {":e": 5}}
-    assert isinstance(store.update_item(Message("m"), Key=key(1), **write), Applied)
-    client.put_item(TableName="orders", Item={"id": {"S": "o2"}, "part": {"S": "head"}, "expiresAt": {"S": "never"}})
+    assert isinstance(store.update_item(Message("m"), Key={"id": "o1"}, **write), Applied)
+    client.put_item(TableName="orders", Item={"id": {"S": "o2"}, "expiresAt": {"S": "never"}})
     found = sample_of(look(client).sample)
     one, two = sorted(found.entities, key=lambda each: each.name)
-    assert (one.name, one.fields["ow_l"], two.our_fields) == ('{"id": "o1", "part": "head"}', "ow1 14d", ())
+    assert (one.name, one.fields["ow_l"], two.our_fields) == ('{"id": "o1"}', "ow1 14d", ())
     assert found.expires == {one.name: 5.0}
 
 
 def test_sample_limit_holds_over_several_pages() -> None:
     client = make_table()
     for n in range(7):
-        client.put_item(TableName="orders", Item={"id": {"S": f"o{n}"}, "part": {"S": "x" * 1000}})
+        client.put_item(TableName="orders", Item={"id": {"S": f"o{n}"}, "text": {"S": "x" * 1000}})
 
     class InPages:
         describe_table, describe_time_to_live = client.describe_table, client.describe_time_to_live

@@ -91,9 +91,3 @@ def test_opentelemetry_counts_events_entities_and_passes() -> None:
         "onewrite.relay.pending": [({}, 3)],
         "onewrite.relay.oldest": [({}, 90.0)],
     }
-
-
-def test_opentelemetry_names_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "from-lambda")
-    for options, name in (({}, "from-lambda"), ({"function": "mine"}, "mine")):
-        assert counted(SweepReport(), **options)["onewrite.relay.passes"] == [({"faas.name": name}, 1)]

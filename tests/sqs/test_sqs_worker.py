@@ -485,24 +485,6 @@ class RealTime:
         return getattr(self._sqs, name)
 
 
-def test_hundreds_of_tasks_are_in_flight_in_one_loop() -> None:
-    sqs = FakeSqs(VirtualTime())
-    under_way: list[str] = []
-    hundreds = asyncio.Event()
-
-    async def wait(message: Message) -> None:
-        under_way.append(message.id)
-        if len(under_way) == 200:
-            hundreds.set()
-        await hundreds.wait()
-
-    for number in range(300):
-        sqs.send(f"m{number}")
-    Worker(URL, sqs_handler(by_body)(wait), client=RealTime(sqs), in_flight=300, wait=0, stop_when_empty=True).run()
-    assert sorted(under_way) == sorted(f"m{number}" for number in range(300))
-    assert sqs.messages == []
-
-
 def test_deferred_message_returns_to_the_queue_after_five_minutes(sqs: FakeSqs, time: VirtualTime) -> None:
     stored = sqs.send("early")
     tries: list[float] = []
@@ -536,13 +518,12 @@ def arriving(sqs: FakeSqs, bodies: Iterable[tuple[float, str]], until: Callable[
     ("name", "answer"),
     [
         (lambda entity, _: Message(entity), Missing),
-        (lambda entity, _: Message(entity, entity), Missing),
         (lambda entity, _: Message(entity, "shop"), Missing),
         (lambda entity, number: Message(entity, "shop", number), Missing),
         (lambda entity, _: Message(entity, "shop", 2 if entity == "lost" else 1), Missing),
         (lambda entity, _: Message(entity, "", 2 if entity == "lost" else 1), lambda message: Deferred(message, 1)),
     ],
-    ids=["no source", "one per entity", "one", "one that counts all", "one that counts per entity", "only a count"],
+    ids=["no source", "one", "one that counts all", "one that counts per entity", "only a count"],
 )
 def test_message_of_a_missing_entity_becomes_dead_after_few_attempts(
     name: Callable[[str, int], Message], answer: Callable[[Message], Outcome], time: VirtualTime

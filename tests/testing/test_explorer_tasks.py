@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +16,6 @@ from onewrite.testing.explorer.calls import WatchedLoop
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection
 
-PATIENCE = 60.0  # seconds until a test that hangs fails
 M1 = Message("m1", body=10)
 Handle = Callable[[Any], Coroutine[Any, Any, Any]]
 
@@ -149,20 +147,8 @@ def test_a_dependence_on_task_order_gets_a_remark() -> None:
     assert "['b', 'a']" in str(report)
 
 
-async def gathered(work: Any, _: None) -> None:
-    await asyncio.gather(work)
-
-
-async def grouped(work: Any, _: None) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(work)
-
-
 @pytest.mark.parametrize("make", [asyncio.Lock, lambda: asyncio.Semaphore(1)])
-@pytest.mark.parametrize("waiting_for", [asyncio.wait_for, gathered, grouped])
-def test_deliveries_that_wait_for_a_lock_take_turns(
-    make: Callable[[], Any], waiting_for: Callable[[Any, None], Any]
-) -> None:
+def test_deliveries_that_wait_for_a_lock_take_turns(make: Callable[[], Any]) -> None:
     async def under(lock: Any, collection: Any) -> None:
         async with lock:
             await put(collection, "a")
@@ -170,7 +156,7 @@ def test_deliveries_that_wait_for_a_lock_take_turns(
 
     def build(collection: Any) -> Any:
         lock = make()
-        return lambda _: waiting_for(under(lock, collection), None)
+        return lambda _: asyncio.wait_for(under(lock, collection), None)
 
     report = explore(build, [M1], world, everything)
     report.assert_effectively_once()
@@ -186,26 +172,6 @@ def test_lock_shared_by_two_processes_is_refused_with_the_remedy() -> None:
 
     with pytest.raises(ConfigurationError, match=r"create them in build\(store\)"):
         ends_of(handle)
-
-
-@pytest.mark.parametrize(
-    "in_a_thread",
-    [asyncio.to_thread, lambda send: asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), send)],
-    ids=["to_thread", "an executor of one's own"],
-)
-def test_request_in_an_executor_thread_is_refused(in_a_thread: Callable[[Any], Any]) -> None:
-    def build(collection: Any) -> Any:
-        def send() -> None:
-            with suppress(ConfigurationError):
-                collection.update_one({"_id": "c1"}, {"$set": {"n": 1}}, upsert=True)
-
-        async def handle(_: Message) -> None:
-            await in_a_thread(send)
-
-        return handle
-
-    with pytest.raises(ConfigurationError, match=r"update_one t c1 was sent by a thread that the handler started"):
-        explore(build, [M1], lambda: mongomock_collection("t"), lambda collection: collection.find_one({}))
 
 
 def test_unsupported_event_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

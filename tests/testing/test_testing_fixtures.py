@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 import boto3
 import pytest
@@ -123,8 +121,3 @@ def test_engine_starts_once_for_all_tests(run: Callable[[str], pytest.RunResult]
     """)
     result.assert_outcomes(passed=2)
     assert starts == ["mongod", "dynoxide"]
-
-
-def test_plugin_is_registered_with_pytest() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"onewrite": "onewrite.testing.plugin"}

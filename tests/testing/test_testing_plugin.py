@@ -83,14 +83,6 @@ def test_the_summary_counts_schedules_and_tests(run: Run) -> None:
     result.stdout.re_match_lines([r"onewrite: explored \d+ schedules \(\d+ pruned\) in 2 tests, \d+\.\d s"])
 
 
-def test_a_counterexample_names_the_command_that_replays_it(run: Run) -> None:
-    result = run(WRONG)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*expected *1", "*observed *2", "*pytest test_it.py::test_wrong --onewrite-replay *"], consecutive=True
-    )
-
-
 def test_summary_reports_incomplete_explorations(run: Run) -> None:
     result = run(RIGHT.replace("observe=n", "observe=n, schedules=2"), "-W", "default")
     result.assert_outcomes(passed=1, warnings=1)
