@@ -17,7 +17,7 @@ from uuid import UUID
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from bson import Binary, CodecOptions, UuidRepresentation
+from bson import Binary, CodecOptions, ObjectId, UuidRepresentation
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
@@ -276,6 +276,12 @@ def test_key_of_any_type_has_one_source() -> None:
     assert key_origin({"pk": Decimal("-0")}) == key_origin({"pk": 0}) == "pk=N:0"
     with pytest.raises(ConfigurationError, match="part of a key"):
         key_origin({"pk": True})
+
+
+def test_ids_of_all_types_name_their_documents() -> None:
+    ids = ["1", 1, ObjectId("0" * 24), {"a": 1}, {"a": "1"}, True]
+    assert [id_origin(each) for each in ids[:3]] == ["_id=S:1", "_id=N:1", "_id=O:" + "0" * 24]
+    assert len({id_origin(each) for each in ids}) == len(ids)
 
 
 @pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
