@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +14,7 @@ from onewrite.core.flow import Call, Flow, drive, make_executor
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
-from onewrite.testing import Crash, Faults, moto_table
+from onewrite.testing import Crash, Faults
 from tests.support.driven import Table
 from tests.support.seams import flows_of
 
@@ -34,9 +33,8 @@ def deleting() -> Flow[Any]:
 
 
 @pytest.fixture
-def table() -> Iterator[Any]:
-    with moto_table() as table:
-        yield table
+def table(moto_table: Any) -> Any:
+    return moto_table("orders", "orderId")
 
 
 def guarded(store: Any, **more: Any) -> GuardedTable:
@@ -98,17 +96,17 @@ def test_many_attributes_are_removed_in_several_requests() -> None:
     assert {f"name{n:04}" for n in range(1200)} <= {*removed}
 
 
-def test_key_of_a_sparse_index_is_removed_too() -> None:
+def test_key_of_a_sparse_index_is_removed_too(moto_table: Any) -> None:
     index = {
         "IndexName": "by_email",
         "KeySchema": [{"AttributeName": "email", "KeyType": "HASH"}],
         "Projection": {"ProjectionType": "KEYS_ONLY"},
     }
-    with moto_table(types={"email": "S"}, GlobalSecondaryIndexes=[index]) as table:
-        orders = guarded(table)
-        orders.put_item(M1, Item={**KEY, "email": "a@b"})
-        orders.delete_item(M2, Key=KEY)
-        assert table.scan(IndexName="by_email")["Items"] == []
+    table = moto_table("orders", "orderId", types={"email": "S"}, GlobalSecondaryIndexes=[index])
+    orders = guarded(table)
+    orders.put_item(M1, Item={**KEY, "email": "a@b"})
+    orders.delete_item(M2, Key=KEY)
+    assert table.scan(IndexName="by_email")["Items"] == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,25 +10,19 @@ import pytest
 from onewrite import Message
 from onewrite.testing import Faults
 from onewrite.testing.model.machine import Machine
-from onewrite.testing.standins.stores import MakeTable, moto_tables
+from onewrite.testing.standins.stores import MakeTable
 
 DEPOSIT = Message("m1", body=10)
 OTHER = Message("m2", body=5)
 
 
 @pytest.fixture
-def make() -> Iterator[MakeTable]:
-    with moto_tables() as made:
-        yield made
-
-
-@pytest.fixture
-def world(make: MakeTable) -> Callable[[], Any]:
+def world(moto_table: MakeTable) -> Callable[[], Any]:
     """The client of a table of accounts and one of messages."""
 
     def world() -> Any:
-        make("inbox", "id")
-        accounts = make("accounts", "id")
+        moto_table("inbox", "id")
+        accounts = moto_table("accounts", "id")
         accounts.put_item(Item={"id": "ann", "balance": 0})
         return accounts.meta.client
 

@@ -129,18 +129,6 @@ def test_stuck_event_is_listed_and_skipped(
     assert module.told == ["A", "B", "onewrite.skipped"]
 
 
-def test_listed_entity_is_accepted_by_inspect(
-    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"ow_sent": "many"}})
-    assert main(["relay", NAME, "--stuck", "--json"]) == 5
-    found = json.loads(capsys.readouterr().out)
-    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: module.orders.outboxes.target)
-    for each in (*found["stuck"], *found["unread"]):
-        assert main(["inspect", "--collection", "mongodb://h/shop.orders", "--key", each["entity"], "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["entity"] == each["entity"]
-
-
 def test_restart_shows_consequences_before_confirmation(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

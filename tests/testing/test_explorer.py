@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import count
@@ -24,7 +24,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import Arguments, Explore, explore, run
-from onewrite.testing.standins.stores import mongomock_collection, moto_tables
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.faults import Crash
 
 Handler = Callable[[Message], Any]
@@ -163,9 +163,8 @@ def test_handler_that_never_settles_is_a_finding() -> None:
 
 
 @pytest.fixture
-def orders() -> Iterator[Callable[[], Any]]:
-    with moto_tables() as make:
-        yield make
+def orders(moto_table: Any) -> Any:
+    return moto_table
 
 
 ADD: dict[str, Any] = {"UpdateExpression": "ADD paid :cents"}

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import boto3
-import mongoengine
 import mongomock
 import moto.core.models  # noqa: F401  # clients that are made before this are not mocked
 import pytest
 from aiobotocore.session import get_session
 from botocore.client import BaseClient
-from mongoengine.connection import disconnect
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Message
 from onewrite.dynamodb.values import typed_values
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
+from onewrite.testing.standins.stores import MakeTable, mongomock_collection
 from onewrite.testing.taps import everywhere
 
 Handler = Callable[[Message], Any]
-M1, M2 = Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)
+M1 = Message("m1", "s", 1, 30)
 REGION = "eu-west-1"
 KEYS: dict[str, Any] = {"region_name": REGION, "aws_access_key_id": "x", "aws_secret_access_key": "x"}
 
@@ -45,14 +43,8 @@ def aio_client(service: str) -> Any:
 
 
 @pytest.fixture
-def make() -> Iterator[MakeTable]:
-    with moto_tables() as made:
-        yield made
-
-
-@pytest.fixture
-def world(make: MakeTable) -> Callable[[], Any]:
-    return lambda: make("customers", "id")
+def world(moto_table: MakeTable) -> Callable[[], Any]:
+    return lambda: moto_table("customers", "id")
 
 
 def credit(table: Any) -> Any:
@@ -136,9 +128,9 @@ def test_handler_with_its_own_client_is_explored(world: Any, handler: Any) -> No
     assert_right(on(world, lambda _: handler(guarded=True)))
 
 
-def test_table_is_explored_if_world_returns_a_client(make: MakeTable) -> None:
+def test_table_is_explored_if_world_returns_a_client(moto_table: MakeTable) -> None:
     def client() -> Any:
-        make("customers", "id")
+        moto_table("customers", "id")
         return made_here()
 
     def typed_credit(store: Any) -> Any:
@@ -197,12 +189,12 @@ def queue_url() -> str:
 
 
 @pytest.fixture
-def world_with_queue(make: MakeTable) -> Callable[[], Any]:
+def world_with_queue(moto_table: MakeTable) -> Callable[[], Any]:
     def world() -> Any:
         with suppress(SQS.exceptions.QueueDoesNotExist):
             SQS.delete_queue(QueueUrl=queue_url())
         SQS.create_queue(QueueName="orders")
-        return make("customers", "id")
+        return moto_table("customers", "id")
 
     return world
 
@@ -234,10 +226,10 @@ def test_observe_does_not_remove_messages_from_a_queue(world_with_queue: Any) ->
     assert_right(on(world_with_queue, sending, observe=lambda table: (bool(sent(table)[0]), credit(table))))
 
 
-def test_queue_not_emptied_by_world_is_reported(make: MakeTable) -> None:
+def test_queue_not_emptied_by_world_is_reported(moto_table: MakeTable) -> None:
     def world() -> Any:
         SQS.create_queue(QueueName="orders")
-        return make("customers", "id")
+        return moto_table("customers", "id")
 
     with pytest.raises(
         ConfigurationError, match=r"in a new world.*everything that observe\(\) reads in world\(\), such as a queue"
@@ -420,43 +412,6 @@ def test_async_session_of_another_client_is_explored() -> None:
     assert_right(on_mongodb(async_world, in_one_transaction_awaited, observe=credits_of))
 
 
-# ---------------------------------------------------------------- mongoengine
-
-
-class Payment(mongoengine.Document):  # type: ignore[misc]  # mongoengine says nothing of its types
-    message = mongoengine.StringField(unique=True)
-    credit = mongoengine.IntField()
-
-
-@pytest.fixture
-def connected() -> Iterator[None]:
-    mongoengine.connect("shop", mongo_client_class=mongomock.MongoClient, uuidRepresentation="standard")
-    Payment._collection = None
-    yield
-    disconnect()
-
-
-def pay(message: Message) -> None:
-    try:
-        Payment(message=message.id, credit=message.body).save()
-    except mongoengine.NotUniqueError:
-        return
-
-
-def payments(_: Any) -> Any:
-    return sorted((payment.message, payment.credit) for payment in Payment.objects)  # pyright: ignore[reportAttributeAccessIssue]  # mongoengine has no types
-
-
-@pytest.mark.usefixtures("connected")
-def test_a_mongoengine_document_is_explored() -> None:
-    def world() -> Any:
-        client = mongoengine.get_connection()
-        client.drop_database("shop")
-        return client.shop.payment
-
-    assert_right(on_mongodb(world, lambda _: pay, observe=payments, messages=[M1, M2]))
-
-
 # ---------------------------------------------------------------- threads
 
 
@@ -474,8 +429,8 @@ def test_request_from_a_thread_of_the_handler_is_refused(world: Any) -> None:
         on(world, lambda _: handle)
 
 
-def test_request_of_an_unrelated_thread_is_allowed(world: Any, make: MakeTable) -> None:
-    make("customers", "id")
+def test_request_of_an_unrelated_thread_is_allowed(world: Any, moto_table: MakeTable) -> None:
+    moto_table("customers", "id")
     other_client = made_here()
     done = threading.Event()
     started = threading.Event()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.standins.stores import mongomock_collection, moto_tables
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.tap import may_be_stale
 from onewrite.testing.taps.traffic import Request
 
@@ -30,14 +30,8 @@ BY_MESSAGE: dict[str, Any] = {"IndexName": "by_message", "KeySchema": KEY_OF_IND
 
 
 @pytest.fixture
-def make() -> Iterator[Any]:
-    with moto_tables() as make:
-        yield make
-
-
-@pytest.fixture
-def customers(make: Any) -> Callable[[], Any]:
-    return lambda: make("customers", key="id")
+def customers(moto_table: Any) -> Callable[[], Any]:
+    return lambda: moto_table("customers", key="id")
 
 
 def balance(table: Any) -> Any:
@@ -206,9 +200,9 @@ def puts(*names: str) -> dict[str, Any]:
     return {"customers": [{"PutRequest": {"Item": {"id": name}}} for name in names]}
 
 
-def test_ignored_unprocessed_keys_are_found(make: Any) -> None:
+def test_ignored_unprocessed_keys_are_found(moto_table: Any) -> None:
     def world() -> Any:
-        tables = {name: make(name, key="id") for name in ("customers", "limits")}
+        tables = {name: moto_table(name, key="id") for name in ("customers", "limits")}
         for name, table in tables.items():
             table.put_item(Item={"id": "c1", "limit": 1, "name": name})
         return tables
@@ -246,9 +240,9 @@ def test_batch_can_leave_its_first_element_unprocessed(customers: Any) -> None:
 TWO = (M1, Message("m2", body=5))
 
 
-def test_stale_index_read_is_found(make: Any) -> None:
+def test_stale_index_read_is_found(moto_table: Any) -> None:
     def world() -> Any:
-        return make("customers", key="id", types={"message": "S"}, GlobalSecondaryIndexes=[BY_MESSAGE])
+        return moto_table("customers", key="id", types={"message": "S"}, GlobalSecondaryIndexes=[BY_MESSAGE])
 
     def build(table: Any) -> Handler:
         def handle(message: Message) -> None:

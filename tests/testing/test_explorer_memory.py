@@ -19,7 +19,7 @@ from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.standins.stores import mongomock_collection, moto_tables
+from onewrite.testing.standins.stores import mongomock_collection
 
 Handler: TypeAlias = Callable[[Message], Any]
 
@@ -106,7 +106,7 @@ def test_build_does_not_reset_state_within_a_schedule(faults: int) -> None:
 # --- what is proven of a handler that is recalled -----------------------------------------------------------------------
 
 
-def test_state_in_environment_variables_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_in_environment_variables_is_found(monkeypatch: pytest.MonkeyPatch, moto_table: Any) -> None:
     def build(table: Any) -> Handler:
         monkeypatch.delenv("ONEWRITE_THROTTLED", raising=False)
 
@@ -122,8 +122,7 @@ def test_state_in_environment_variables_is_found(monkeypatch: pytest.MonkeyPatch
 
         return handle
 
-    with moto_tables() as make:
-        report = explore(build, [M1, Message("m2")], lambda: make("orders", "id"), lambda table: table.scan()["Items"])
+    report = explore(build, [M1, Message("m2")], lambda: moto_table("orders", "id"), lambda table: table.scan()["Items"])
     assert report.counterexample is not None
     assert [step.words.partition(",")[0] for step in report.counterexample.steps] == ["PutItem orders m1: throttled"]
 

@@ -19,7 +19,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, Serv
 from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection
 from onewrite.testing import explore
-from onewrite.testing.standins.stores import mongomock_collection, moto_tables
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.aws import find_client, make_request
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import find_kind
@@ -77,9 +77,8 @@ def session() -> boto3.Session:
 
 
 @pytest.fixture
-def table() -> Iterator[Any]:
-    with moto_tables() as make:
-        yield make("customers", "id")
+def table(moto_table: Any) -> Any:
+    return moto_table("customers", "id")
 
 
 @pytest.fixture

@@ -80,14 +80,6 @@ def test_refusal_is_an_onewrite_error_and_a_not_implemented_error() -> None:
 # ---------------------------------------------------------------- moto_table
 
 
-def test_other_clients_see_the_table() -> None:
-    with moto_table("orders", key="orderId") as table:
-        table.put_item(Item={"orderId": "o-1", "n": 1})
-        client = boto3.client("dynamodb")
-        assert client.get_item(TableName="orders", Key={"orderId": {"S": "o-1"}}).get("Item", {})["n"] == {"N": "1"}
-        client.close()
-
-
 def test_clock_skew_is_not_reported_for_a_table(caplog: pytest.LogCaptureFixture) -> None:
     with moto_table("orders", key="orderId") as table:
         orders = GuardedTable(table, SeenIds(), clock=lambda: 1_700_000_000.0)
@@ -150,19 +142,6 @@ def test_invalid_key_is_refused(arguments: dict[str, Any], text: str) -> None:
 def test_collection_without_a_valid_name_or_database_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="expected a string, such as"):
         mongomock_collection(**arguments)
-
-
-def test_table_is_removed_after_its_block() -> None:
-    with moto_table("one") as one:
-        one.put_item(Item={"orderId": "o-1"})
-        with moto_table("two") as two:
-            names = boto3.client("dynamodb").list_tables()["TableNames"]
-            assert names == ["one", "two"]
-            two.put_item(Item={"orderId": "o-2"})
-        assert boto3.client("dynamodb").list_tables()["TableNames"] == ["one"]
-        assert one.scan()["Count"] == 1
-    with moto_table("one") as one:
-        assert one.scan()["Count"] == 0
 
 
 def test_table_uses_an_active_moto_mock() -> None:
