@@ -187,17 +187,34 @@ def streams_client(endpoint: str, **config: Any) -> Any:
 
 
 @contextmanager
-def watched_transactions(client: Any) -> Iterator[list[dict[str, Any]]]:
-    """The parameters of the client's transactions, each of which is asked what it consumes."""
-    sent: list[dict[str, Any]] = []
+def billed(client: Any, operation: str) -> Iterator[list[float]]:
+    """The units of the client's requests of this kind, each of which is asked for them."""
+    units: list[float] = []
 
-    def watch(params: dict[str, Any], **_: Any) -> None:
+    def ask(params: dict[str, Any], **_: Any) -> None:
         params["ReturnConsumedCapacity"] = "TOTAL"
-        sent.append(params)
 
-    client.meta.events.register("provide-client-params.dynamodb.TransactWriteItems", watch)
-    yield sent
-    client.meta.events.unregister("provide-client-params.dynamodb.TransactWriteItems", watch)
+    def note(parsed: dict[str, Any], **_: Any) -> None:
+        found = parsed["ConsumedCapacity"]
+        units.append(sum(each["CapacityUnits"] for each in (found if isinstance(found, list) else [found])))
+
+    handlers: dict[str, Any] = {f"provide-client-params.dynamodb.{operation}": ask, f"after-call.dynamodb.{operation}": note}
+    for event, handler in handlers.items():
+        client.meta.events.register(event, handler)
+    yield units
+    for event, handler in handlers.items():
+        client.meta.events.unregister(event, handler)
+
+
+@contextmanager
+def failing(client: Any, commands: Sequence[str], **data: Any) -> Iterator[None]:
+    """The server says this of these commands."""
+    point = {"configureFailPoint": "failCommand", "mode": "alwaysOn", "data": {"failCommands": [*commands], **data}}
+    client.admin.command(point)
+    try:
+        yield
+    finally:
+        client.admin.command({**point, "mode": "off"})
 
 
 def async_dynamo(endpoint: str, **config: Any) -> Any:

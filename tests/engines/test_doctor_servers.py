@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +13,7 @@ from onewrite import Applied, Message, SeenIds, Tombstones
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.doctor.facts import EntitySample, Facts, Unread
 from onewrite.operate.doctor.mongodb import MONGODB, read_collection
+from tests.engines.stores import failing
 
 pytestmark = pytest.mark.measured
 
@@ -24,18 +23,6 @@ _UNAUTHORIZED = 13
 
 def look(collection: Documents, most: int = 100) -> Facts:
     return MONGODB.run(read_collection(collection, most, time.time), collection)
-
-
-@contextmanager
-def refused(collection: Documents, *commands: str) -> Iterator[None]:
-    """The server refuses these commands to whoever lacks a privilege, and here that is everybody."""
-    admin = collection.database.client.admin
-    data = {"errorCode": _UNAUTHORIZED, "failCommands": list(commands)}
-    admin.command({"configureFailPoint": "failCommand", "mode": "alwaysOn", "data": data})
-    try:
-        yield
-    finally:
-        admin.command({"configureFailPoint": "failCommand", "mode": "off"})
 
 
 def test_documents_are_read_with_ledgers_and_ttl(collection: Documents) -> None:
@@ -67,7 +54,7 @@ def test_documents_are_read_with_ledgers_and_ttl(collection: Documents) -> None:
 )
 def test_doctor_names_missing_mongodb_permission(collection: Documents, command: str, permission: str, fact: str) -> None:
     collection.insert_one({"_id": 1})
-    with refused(collection, command):
+    with failing(collection.database.client, [command], errorCode=_UNAUTHORIZED):
         found = look(collection)
     unread = {name: value for name in Facts.__slots__ if isinstance(value := getattr(found, name), Unread)}
     assert [*unread] == fact.split()

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from onewrite import (
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing.servers.engines import Mongod
 from tests.engines.ledgers import AnyLedger, ledgers
-from tests.engines.stores import Commands, increment, mongo_state
+from tests.engines.stores import Commands, failing, increment, mongo_state
 from tests.support.engines import mongod_binary, require
 
 pytestmark = pytest.mark.measured
@@ -161,15 +160,8 @@ def test_acknowledged_durability_keeps_the_collection_write_concern(watched: Doc
     assert [command["writeConcern"] for command in commands.sent] == [{"w": 1, "j": False}]
 
 
-@contextmanager
-def concern_unmet(client: Client, commands: list[str]) -> Iterator[None]:
-    """The server does the write and says that the others did not follow."""
-    data = {"failCommands": commands, "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}}
-    client.admin.command("configureFailPoint", "failCommand", mode="alwaysOn", data=data)
-    try:
-        yield
-    finally:
-        client.admin.command("configureFailPoint", "failCommand", mode="off")
+# The server does the write and says that the others did not follow.
+UNMET = {"writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}}
 
 
 def deliveries(guarded: GuardedCollection) -> dict[str, Callable[[], Outcome]]:
@@ -190,7 +182,8 @@ def test_write_without_a_majority_raises_the_driver_error(mongo: Client, collect
     deliver = deliveries(GuardedCollection(collection, SeenIds()))[way]
     if way != "insert":
         collection.insert_one({"_id": "e"})
-    with concern_unmet(mongo, ["update", "insert", "findAndModify"]), pytest.raises((WriteConcernError, WTimeoutError)):
+    writes = ("update", "insert", "findAndModify")
+    with failing(mongo, writes, **UNMET), pytest.raises((WriteConcernError, WTimeoutError)):
         deliver()
     assert isinstance(deliver(), Duplicate)
     assert mongo_state(collection).n == 1

@@ -24,7 +24,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.engines.stores import create_table_with_outbox, places, streams_client
+from tests.engines.stores import billed, create_table_with_outbox, places, streams_client
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -98,27 +98,14 @@ def test_write_has_known_cost_with_events_and_index(dynamo: DynamoDBClient, tabl
 def test_relay_writes_have_known_costs(
     dynamo: DynamoDBClient, request: pytest.FixtureRequest, place: str, outbox: Outbox, costs: list[int]
 ) -> None:
-    units: list[float] = []
-
-    def asks(params: dict[str, Any], **_: Any) -> None:
-        params["ReturnConsumedCapacity"] = "TOTAL"
-
-    def notes(parsed: dict[str, Any], **_: Any) -> None:
-        units.append(parsed["ConsumedCapacity"]["CapacityUnits"])
-
     times = iter([1_790_000_000.0, 1_790_000_001.0])
     name: str = request.getfixturevalue(place)
     orders = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=outbox, clock=lambda: next(times))
     _emit(orders, 1, "a")
     _emit(orders, 2, "a", Event("Poison", 2))
-    dynamo.meta.events.register("provide-client-params.dynamodb.UpdateItem", asks)
-    dynamo.meta.events.register("after-call.dynamodb.UpdateItem", notes)
-    try:
+    with billed(dynamo, "UpdateItem") as units:
         Relay(orders, lambda events: [event for event in events if event.type == "Poison"]).flush(Key={"id": "a"})
         Relay(orders, lambda _: None).flush(Key={"id": "a"})
-    finally:
-        dynamo.meta.events.unregister("provide-client-params.dynamodb.UpdateItem", asks)
-        dynamo.meta.events.unregister("after-call.dynamodb.UpdateItem", notes)
     assert units == costs  # the clear of what was accepted, the next try of what was refused put off, and the last clear
 
 

@@ -12,7 +12,7 @@ from onewrite import Applied, Duplicate, Event, Inbox, Message, Outbox, Outcome,
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import dynamo_client
-from tests.engines.stores import create_table, watched_transactions
+from tests.engines.stores import billed, create_table
 from tests.support.proxy import Fault, FaultProxy
 
 if TYPE_CHECKING:
@@ -103,18 +103,14 @@ def test_transaction_units_match_the_cost_table(dynamo: DynamoDBClient, table: s
 
     def units(*participants: Any, **options: Any) -> float:
         message = Message(str(len(participants)) + str(options.keys()))
-        with watched_transactions(dynamo):
-            answer: Any = transact(message, list(participants), **options)
-        return sum(each.get("CapacityUnits", 0.0) for each in answer.response["ConsumedCapacity"])
+        with billed(dynamo, "TransactWriteItems") as found:
+            assert isinstance(transact(message, list(participants), **options), Applied)
+        return sum(found)
 
-    single: Any = accounts.update_item(
-        M1,
-        Key={"id": "s"},
-        UpdateExpression="ADD cents :c",
-        ExpressionAttributeValues={":c": 1},
-        ReturnConsumedCapacity="TOTAL",
-    )
-    assert single.response["ConsumedCapacity"]["CapacityUnits"] == 1
+    add: Any = {"UpdateExpression": "ADD cents :c", "ExpressionAttributeValues": {":c": 1}}
+    with billed(dynamo, "UpdateItem") as single:
+        accounts.update_item(M1, Key={"id": "s"}, **add)
+    assert single == [1]
     assert units(change(accounts, "a", 1), change(accounts, "b", 1)) == 4
     assert units(change(plain, "c", 1), inbox=inbox) == 4
     assert units(change(accounts, "d", 1), change(accounts, "e", 1), change(accounts, "f", 1)) == 6
