@@ -25,6 +25,7 @@ import pytest
 from onewrite import InSequence, SeenIds
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import Store, places, store_on
+from tests.support.endpoints import DUMMY
 from tests.support.examples import examples
 from tests.support.moto_server import MotoServer
 
@@ -88,24 +89,15 @@ class Workers:
     store: Store
     folder: Path
     seconds: float = 0.01
-    options: tuple[str, ...] = ("--visibility-timeout", "1", "--wait", "1")
     started: list[Worker] = field(default_factory=list)
 
     def start(self) -> Worker:
-        command = [sys.executable, "-m", "onewrite", "worker", "--queue-url", self.queue.url, *self.options]
-        command += [
-            "--in-flight",
-            "4",
-            "--endpoint-url",
-            self.queue.endpoint,
-            "--region",
-            REGION,
-            "tests.engines.shop:handle",
-        ]
+        options = f"--visibility-timeout 1 --wait 1 --in-flight 4 --endpoint-url {self.queue.endpoint} --region {REGION}"
+        command = [sys.executable, "-m", "onewrite", "worker", "tests.engines.shop:handle", "--queue-url", self.queue.url]
+        command += options.split()
         environment = {
             **os.environ,
-            "AWS_ACCESS_KEY_ID": "dummy",
-            "AWS_SECRET_ACCESS_KEY": "dummy",
+            **DUMMY,
             "SHOP_STORE": base64.b64encode(pickle.dumps(self.store)).decode(),
             "SHOP_SECONDS": str(self.seconds),
             "SHOP_DELIVERIES": str(self.folder / "deliveries"),

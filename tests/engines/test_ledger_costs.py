@@ -15,6 +15,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item
 from onewrite.dynamodb.values import plain_values
 from onewrite.testing.servers.engines import Dynoxide
+from tests.engines.stores import billed
 from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
@@ -67,18 +68,12 @@ def test_dynamodb_bills_the_units_of_the_formula(
     now = 1_790_000_000.0
     store = GuardedTable(dynamo, ledger, table_name=table, clock=lambda: now)
     note = {":note": "x" * (OWN_BYTES - len("ide" + "note"))}
-    bills = list[float]()
-    for n in range(span // between):
-        now += between.total_seconds()
-        outcome = store.update_item(
-            Message(f"{n:036}", source=source, sequence=n),
-            Key={"id": "e"},
-            UpdateExpression="SET note = :note",
-            ExpressionAttributeValues=note,
-            ReturnConsumedCapacity="TOTAL",
-        )
-        assert isinstance(outcome, Applied)
-        bills.append(outcome.response["ConsumedCapacity"]["CapacityUnits"])
+    update: Any = {"UpdateExpression": "SET note = :note", "ExpressionAttributeValues": note}
+    with billed(dynamo, "UpdateItem") as bills:
+        for n in range(span // between):
+            now += between.total_seconds()
+            message = Message(f"{n:036}", source=source, sequence=n)
+            assert isinstance(store.update_item(message, Key={"id": "e"}, **update), Applied)
     steady = bills[-len(bills) // 4 :]  # a whole cycle, in which the ledger loses as much as it gains
     assert [min(steady), max(steady)] == unit_range(ROWS[row][0], between.total_seconds(), DAY)
 
