@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from itertools import chain, count, repeat
 from typing import Any, NamedTuple
 
@@ -13,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import HighWaterMark, InSequence, Message, Outcome, SeenIds
-from onewrite.core.flow import Call, Flow, make_executor
+from onewrite.core.flow import Flow, make_executor
 from onewrite.core.ledgers import Ledger
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
-from tests.properties.test_fold import Collection, Table
+from tests.properties.test_fold import Collection, Table, interleave, send_requests
 from tests.support.examples import examples
 
 IDS, SHORT, MARKS = SeenIds(), SeenIds(timedelta(days=3)), HighWaterMark()
@@ -98,11 +97,7 @@ class Service:
 
     def deliver(self, pair: Sequence[Delivery], order: Iterator[int]) -> None:
         """Two workers at a time, whose requests come in any order."""
-        running = [self.requests(delivery) for delivery in pair]
-        while running:
-            place = next(order) % len(running)
-            if next(running[place], None) is None:
-                del running[place]
+        interleave([self.requests(delivery) for delivery in pair], order)
 
     def requests(self, delivery: Delivery) -> Iterator[bool]:
         versions = self.change.phases[delivery.phase]
@@ -125,21 +120,9 @@ class Service:
         return n < self.change.first or {(source, earlier) for earlier in range(1, self.change.first)} <= self.settled
 
     def steps(self, numbers: Sequence[tuple[str, int]], flow: Flow[Any]) -> Iterator[bool]:
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    reply = self.perform(step)
-                except Exception as error:  # what the stand-in refuses, the flow explains
-                    following = partial(flow.throw, error)
-                else:
-                    following = partial(flow.send, reply)
-                if isinstance(step, Call):
-                    yield True
-                step = following()
-        except StopIteration as stop:
-            outcomes: list[Outcome] = stop.value if isinstance(stop.value, list) else [stop.value]
-            self.settled |= {number for number, outcome in zip(numbers, outcomes, strict=True) if outcome.settled}
+        result = yield from send_requests(flow, self.perform)
+        outcomes: list[Outcome] = result if isinstance(result, list) else [result]
+        self.settled |= {number for number, outcome in zip(numbers, outcomes, strict=True) if outcome.settled}
 
 
 def check(place: Table | Collection, change: Change, walk: Walk) -> None:

@@ -5,7 +5,7 @@ The flows of both engines run on their stand-ins, for several callers at a time 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -208,6 +208,34 @@ callers = st.lists(
 )
 
 
+def send_requests(flow: Flow[Any], perform: Callable[[Any], Any]) -> Generator[bool, None, Any]:
+    """Send the requests of a flow one at a time, and return its result."""
+    try:
+        step = next(flow)
+        while True:
+            try:
+                reply = perform(step)
+            except Exception as error:  # what the stand-in refuses, the flow explains
+                following = partial(flow.throw, error)
+            else:
+                following = partial(flow.send, reply)
+            if isinstance(step, Call):
+                yield True
+            step = following()
+    except StopIteration as done:
+        return done.value
+    finally:
+        flow.close()
+
+
+def interleave(running: list[Iterator[bool]], order: Iterator[int]) -> None:
+    """Send the requests of all, of which the next is always that of the one whom the order names."""
+    while running:
+        place = next(order) % len(running)
+        if next(running[place], None) is None:
+            del running[place]
+
+
 class Run:
     """Callers whose requests are sent in any order."""
 
@@ -225,36 +253,20 @@ class Run:
         return self.place.fold(self.store, caller.messages, self.rules.limit)
 
     def together(self, callers: Sequence[Caller], order: Iterator[int]) -> None:
-        """Send the requests of all, of which the next is always that of the one whom the order names."""
-        running = [(caller, self.requests(caller)) for caller in callers]
-        while running:
-            place = next(order) % len(running)
-            if next(running[place][1], None) is None:
-                del running[place]
+        interleave([self.requests(caller) for caller in callers], order)
 
     def requests(self, caller: Caller) -> Iterator[bool]:
-        """Goes on by one request at a time."""
-        flow, sent = self.flow(caller), 0
+        """Goes on by one request at a time. Who dies after one has told nobody what came of it."""
+        sending, count = send_requests(self.flow(caller), self.perform), 0
         try:
-            step = next(flow)
-            while True:
-                if isinstance(step, Call) and sent == caller.dies_after:
-                    self.ended(caller, None)
-                    return
-                try:
-                    answer = self.perform(step)
-                except Exception as error:  # what the stand-in refuses, the flow explains
-                    following = partial(flow.throw, error)
-                else:
-                    following = partial(flow.send, answer)
-                if isinstance(step, Call):
-                    sent += 1
-                    yield True
-                step = following()
-        except StopIteration as done_:
-            self.ended(caller, done_.value)
-        finally:
-            flow.close()
+            while count != caller.dies_after:
+                yield next(sending)
+                count += 1
+        except StopIteration as done:
+            self.ended(caller, done.value)
+        else:
+            sending.close()
+            self.ended(caller, None)
 
     def ended(self, caller: Caller, result: Any) -> None:
         kind: Literal["add", "delete"] = "delete" if caller.kind == "delete" else "add"
