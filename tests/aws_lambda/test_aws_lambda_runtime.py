@@ -85,12 +85,6 @@ class Function:
         assert kind == "response", body
         return body
 
-    def fail(self, event: Any) -> dict[str, Any]:
-        self._api.invocations.put((event, 900.0))
-        kind, body = self._api.answers.get(timeout=TIMEOUT)
-        assert kind == "error", body
-        return dict(body)
-
     def lines(self) -> list[dict[str, Any]]:
         """What onewrite logged."""
         lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
@@ -147,12 +141,6 @@ def test_records_without_time_before_the_deadline_are_returned(deploy: Callable[
         assert identifiers(function(event, seconds=LONG_MARGIN + spare)) == ["id-b", "id-c"]
         assert identifiers(function(sqs(["a", "b"]), seconds=LONG_MARGIN - 1)) == ["id-a", "id-b"]
         assert identifiers(function(sqs(["a", "b"]))) == []
-
-
-def test_event_without_a_batch_fails_the_invocation(deploy: Callable[[str], Any]) -> None:
-    with deploy("ship") as function:
-        assert function.fail({"httpMethod": "GET"})["errorType"] == "ConfigurationError"
-        assert identifiers(function(sqs(["a!"]))) == ["id-a!"]  # and the function lives on
 
 
 def test_json_log_of_lambda_has_line_and_details(deploy: Callable[[str], Any]) -> None:

@@ -76,10 +76,8 @@ async def nothing() -> None: ...
 UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
     "a bool": (lambda: True, "a bool"),
     "a response": (lambda: {"batchItemFailures": []}, "a dict"),
-    "an empty text": (str, "a str"),
     "a generator": (lambda: (None for _ in range(1)), "a generator"),
     "a message": (message, "a Message"),
-    "a class": (lambda: Applied, "a type"),
     "a list with a None": (lambda: [Applied(message()), None], "a list with a NoneType"),
     "a coroutine": (nothing, "a coroutine"),
     "a list of coroutines": (lambda: [nothing(), nothing()], "a list with a coroutine"),

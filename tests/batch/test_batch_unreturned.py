@@ -20,8 +20,6 @@ from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import STEP, by_name, fifo, identifiers, sqs
-from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
-from tests.support.seams import worker_in
 
 ENTITY = {"_id": "o"}
 PAY: Any = {"$inc": {"paid": 1}}
@@ -149,24 +147,6 @@ def test_fold_of_group_that_returns_none_fails_its_messages(orders: Orders) -> N
 
     handler = sqs_handler(by_number, group_by=lambda _: "all")(handle)
     assert identifiers(handler(sqs(["1", "2", "5"]), None)) == ["id-5"]
-
-
-def test_worker_keeps_message_whose_outcome_is_not_returned(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
-    time = VirtualTime()
-    queue, tries = FakeSqs(time), list[str]()
-    queue.send("pay")
-
-    @sqs_handler(by_name)
-    def handle(message: Message) -> None:
-        tries.append(message.id)
-        if len(tries) == 3:
-            orders.place(Message("place"))
-        orders.pay(message)
-
-    options: Any = {"backoff": lambda _: 1.0}
-    worker_in(time, URL, handle, client=queue, in_flight=1, stop_when_empty=True, **options).run()
-    assert (len(tries), queue.messages) == (3, [])
-    assert sum("not returned" in line.getMessage() for line in caplog.records) == 2
 
 
 # --- each kind of outcome -------------------------------------------------------------------------------------------------

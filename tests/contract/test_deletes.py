@@ -196,9 +196,7 @@ def test_open_step_keeps_the_entity_alive_after_its_lease(shop: Shop) -> None:
     assert isinstance(shop.delete(M3, "o"), Applied)
 
 
-def test_delete_waits_for_the_last_step(
-    make_shop: MakeShop,
-) -> None:
+def test_delete_waits_for_the_last_step(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence(), tombstones=TOMBSTONES)
     one, two, three = (Message(f"m{n}", f"s{n}", sequence=1) for n in range(3))
     shop.put_raw("o", closed=True)

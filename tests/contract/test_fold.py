@@ -115,9 +115,7 @@ def without_tokens(item: dict[str, Any], shop: Shop, order: str) -> dict[str, An
     return {name: sorted(value, key=repr) if isinstance(value, list | set) else value for name, value in kept.items()}
 
 
-def test_function_gets_messages_by_sequence_and_outcomes_keep_order(
-    shop: Shop,
-) -> None:
+def test_function_gets_messages_by_sequence_and_outcomes_keep_order(shop: Shop) -> None:
     adding = Adding()
     given = [message(3), message(1, source="other"), message(2), message(1)]
     outcomes = shop.fold(given, "o", adding)

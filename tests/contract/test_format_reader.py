@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,9 +45,7 @@ DAY = timedelta(days=1)
 What: TypeAlias = Literal[
     "add", "create", "record", "delete", "begin", "finish", "release", "fold", "transact", "flush", "wait", "expire"
 ]
-WHATS: tuple[What, ...] = (
-    "add", "create", "record", "delete", "begin", "finish", "release", "fold", "transact", "flush", "wait", "expire"
-)  # fmt: skip
+WHATS: tuple[What, ...] = get_args(What)
 
 
 class Case(NamedTuple):

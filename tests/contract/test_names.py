@@ -204,9 +204,7 @@ def test_read_hides_reserved_names(make_shop: MakeShop) -> None:
         assert set((outcome().entity or {}).keys()) <= shown
 
 
-def test_callers_set_is_a_ledger_only_if_requested(
-    make_shop: MakeShop,
-) -> None:
+def test_callers_set_is_a_ledger_only_if_requested(make_shop: MakeShop) -> None:
     asks: list[Shop] = [make_shop(MessageIds()), make_shop(SeenIds(name="a", also=MessageIds()))]
     other = make_shop(SeenIds(), tombstones=TOMBSTONES)
     asks[0].add(message(1), "o")

@@ -20,11 +20,8 @@ STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 TOMBSTONES = Tombstones(timedelta(days=1))
 ON_MONGODB: dict[str, Any] = {
     "update_one": lambda store: store.update_one(HERE, ADD),
-    "find_one_and_update": lambda store: store.find_one_and_update(HERE, ADD, upsert=True),
     "insert_one": lambda store: store.insert_one(HERE),
     "delete_one": lambda store: store.delete_one(HERE),
-    "find_one_and_delete": lambda store: store.find_one_and_delete(HERE),
-    "record": lambda store: store.record(HERE),
     "seen": lambda store: store.seen(HERE),
     "fold": lambda store: store.fold(lambda _: {"filter": HERE, "update": ADD}),
     "begin": lambda store: store.begin("charge", HERE, **STEP),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import pydoc
 from typing import Any, NamedTuple
@@ -10,11 +9,9 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from onewrite import Applied, Message
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, table
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, collection
 
-M1 = Message("m1", source="orders/1")
 BLOCKING = [GuardedTable, GuardedCollection]
 ASYNCHRONOUS = [AsyncGuardedTable, AsyncGuardedCollection]
 
@@ -53,10 +50,3 @@ def test_an_autospec_refuses_a_write_without_a_message(store: Any) -> None:
     mocked = create_autospec(store, instance=True)
     with pytest.raises(TypeError, match="missing a required argument: 'message'"):
         mocked.record()
-
-
-@pytest.mark.parametrize("store", ASYNCHRONOUS)
-def test_an_autospec_of_an_asynchronous_store_is_awaited(store: Any) -> None:
-    mocked = create_autospec(store, instance=True)
-    mocked.fold.return_value = [Applied(M1)]
-    assert asyncio.run(mocked.fold([M1], dict)) == [Applied(M1)]

@@ -223,7 +223,6 @@ def test_index_that_projects_the_ledger_is_found(index: TableIndex, expected: st
         (bare(), "notice"),
         (bare(own=""), "passed"),  # nothing but its key
         (buried(9), "passed"),
-        (bare(ow_steps={b"x"}), "passed"),
         (bare(ow_l="ow2 14d"), "passed"),
         (bare(ow_t=b"x", messageIDs={"m"}), "passed"),  # as MessageIds leaves it
     ],
@@ -310,7 +309,6 @@ def test_function_must_be_mapped_to_the_named_queue(queue: Any, feeds: Any, expe
     [
         (("expiresAt",), "expiresAt", False, "passed"),
         ((), "expiresAt", False, "warning"),
-        (("other",), "expiresAt", False, "warning"),
         ((), None, True, "warning"),
         ((), None, False, "not checked"),
         (DENIED, "expiresAt", False, "not checked"),
@@ -332,7 +330,6 @@ PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset(), ("N", "S"))
     [
         ("pending", PENDING, "passed"),
         ("pending", replace(PENDING, name="other"), "error"),
-        ("pending", replace(PENDING, keys=("ow_due",), types=("S",)), "error"),
         ("pending", replace(PENDING, types=("S", "N")), "error"),
         ("pending", replace(PENDING, included=None), "error"),
         (None, PENDING, "not checked"),

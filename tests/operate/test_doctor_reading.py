@@ -217,34 +217,22 @@ class Described:
 
     def __init__(self, **described: Any) -> None:
         key_schema = [{"AttributeName": "id", "KeyType": "HASH"}]
-        self._table = {"TableName": "orders", "KeySchema": key_schema, **described}
+        table = {"TableName": "orders", "KeySchema": key_schema, **described}
+        self.names: list[str] = []
+        self.describe_table = partial(self._answer, {"Table": table})
+        self.describe_time_to_live = partial(self._answer, {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}})
+        self.scan = partial(self._answer, {"Items": []})
 
-    def describe_table(self, **_: Any) -> Any:
-        return {"Table": self._table}
-
-    def describe_time_to_live(self, **_: Any) -> Any:
-        return {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}}
-
-    def scan(self, **_: Any) -> Any:
-        return {"Items": []}
+    def _answer(self, answer: Any, *, TableName: str, **_: Any) -> Any:  # noqa: N803  # as botocore names it
+        self.names.append(TableName)
+        return answer
 
 
 def test_requests_use_the_given_table_name() -> None:
     arn = "arn:aws:dynamodb:eu-west-2:210987654321:table/orders"  # the account of the credentials may have another one of that name
-    asked = list[str]()
-
-    class Noting(Described):
-        def __getattribute__(self, name: str) -> Any:
-            method: Any = super().__getattribute__(name)
-
-            def noted(**given: Any) -> Any:
-                asked.append(given["TableName"])
-                return method(**given)
-
-            return method if name.startswith("_") else noted
-
-    AMAZON.run(read_table(arn, 1, lambda: NOW), Noting())
-    assert asked == [arn] * 3
+    client = Described()
+    AMAZON.run(read_table(arn, 1, lambda: NOW), client)
+    assert client.names == [arn] * 3
 
 
 @pytest.mark.parametrize(("consistency", "strong"), [("STRONG", True), ("EVENTUAL", False), (None, False)])

@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Missing, Outcome
-from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
+from onewrite.aws_lambda import kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction, find_handler
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
@@ -594,13 +594,11 @@ async def asynchronous_function(*_: object) -> None:
         ({"handler": plain_function}, "sqs_handler"),
         ({"handler": None}, "sqs_handler"),
         ({"handler": kinesis_handler(by_body)(plain_function)}, "Kinesis"),
-        ({"handler": kafka_handler(by_body)(plain_function)}, "Kafka"),
         ({"in_flight": 0}, "in_flight must be an int between 1 and 10000, got 0"),
         ({"timeout": 0}, "timeout must be a number between"),
         ({"health_port": 65_536}, "health_port"),
         ({"wait": -1}, "wait"),
         ({"visibility_timeout": 0}, "visibility_timeout"),
-        ({"drain_seconds": float("nan")}, "drain_seconds"),
         ({"drain_seconds": None}, "drain_seconds must be a number between .*, got None"),
         ({"on_outcome": 5}, "on_outcome=5: expected a plain function"),
         ({"on_outcome": asynchronous_function}, "on_outcome=.*: expected a plain function"),

@@ -128,18 +128,6 @@ def test_handler_with_its_own_client_is_explored(world: Any, handler: Any) -> No
     assert_right(on(world, lambda _: handler(guarded=True)))
 
 
-def test_table_is_explored_if_world_returns_a_client(moto_table: MakeTable) -> None:
-    def client() -> Any:
-        moto_table("customers", "id")
-        return made_here()
-
-    def typed_credit(store: Any) -> Any:
-        return store.get_item(TableName="customers", Key={"id": {"S": "c1"}})["Item"]["credit"]
-
-    assert words(on(client, lambda _: through_table(guarded=False), observe=typed_credit)) == ADDED_TWICE
-    assert_right(on(client, lambda _: through_table(guarded=True), observe=typed_credit))
-
-
 def test_database_outside_the_world_is_refused(world: Any) -> None:
 
     def handle(message: Message) -> None:

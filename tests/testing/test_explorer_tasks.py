@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -66,18 +65,6 @@ def test_crash_can_apply_any_subset_of_pending_requests() -> None:
 
     ends = ends_of(handle, deliveries=1)
     assert sorted(end["found"] for end in ends if "found" in end) == [[], ["a"], ["a", "b"], ["b"]]
-
-
-def test_cancelled_request_of_a_task_group_can_still_be_applied() -> None:
-    async def handle(collection: Any) -> None:
-        with suppress(BaseExceptionGroup):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(put(collection, "a"))
-                group.create_task(put(collection, "b"))
-        await put(collection, "done")
-
-    ends = {frozenset(end) - {"done"} for end in ends_of(handle, deliveries=1)}
-    assert ends == {frozenset("ab"), frozenset("a"), frozenset("b"), frozenset()}
 
 
 @pytest.mark.parametrize("waits", [True, False])
