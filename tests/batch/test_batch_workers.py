@@ -213,15 +213,12 @@ class Callee:
     async def __call__(self, message: Message) -> Outcome:
         return await one(message)
 
-    async def method(self, message: Message) -> Outcome:
-        return await one(message)
-
 
 async def two(_: object, message: Message) -> Outcome:
     return await one(message)
 
 
-@pytest.mark.parametrize("each", [one, functools.partial(two, 0), Callee(), Callee().method])
+@pytest.mark.parametrize("each", [one, functools.partial(two, 0), Callee()])
 def test_asynchronous_function_is_awaited(each: Any) -> None:
     report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
     assert identifiers(report.response) == ["id-b!"]

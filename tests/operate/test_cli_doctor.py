@@ -237,10 +237,6 @@ def test_default_setup_has_no_finding(
 QUEUE = Queue("orders\n\x1b[31m", "arn:orders", fifo=False, retention=4 * DAY, visibility=30)
 
 
-def report(facts: Facts) -> DoctorReport:
-    return DoctorReport(examine(facts), facts.unread(), strict=False)
-
-
 def test_foreign_names_cannot_control_the_terminal() -> None:
-    text = "\n".join(report(Facts(queue=QUEUE, table=TableDescription("orders", ("id",)), module=None)).lines())
-    assert "\x1b" not in text
+    facts = Facts(queue=QUEUE, table=TableDescription("orders", ("id",)), module=None)
+    assert "\x1b" not in "\n".join(DoctorReport(examine(facts), facts.unread(), strict=False).lines())

@@ -263,7 +263,6 @@ def test_stale_index_read_is_found(moto_table: Any) -> None:
         ("GetItem", {}, True),
         ("GetItem", {"ConsistentRead": True}, False),
         ("Query", {"IndexName": "by_message"}, True),
-        ("Scan", {"ConsistentRead": True}, False),
         ("BatchGetItem", {"RequestItems": {"a": {"Keys": []}}}, True),
         ("BatchGetItem", {"RequestItems": {"a": {"Keys": []}, "b": {"Keys": [], "ConsistentRead": True}}}, False),
         ("TransactGetItems", {}, False),
@@ -288,7 +287,6 @@ SECONDARY = ReadPreference.SECONDARY_PREFERRED
     ("collection", "request_", "stale"),
     [
         ({}, {}, False),
-        ({"read_preference": ReadPreference.PRIMARY_PREFERRED}, {}, False),
         ({"read_preference": SECONDARY}, {}, True),
         ({"read_preference": SECONDARY, "read_concern": ReadConcern("majority")}, {}, True),
         ({}, {"options": {"read_preference": ReadPreference.SECONDARY}}, True),

@@ -14,7 +14,6 @@ from typing import Any
 import boto3
 import moto
 import pytest
-from boto3.dynamodb.conditions import Key
 from pymongo import WriteConcern
 
 from onewrite import ConfigurationError, Message, OnewriteError, SeenIds
@@ -85,23 +84,6 @@ def test_clock_skew_is_not_reported_for_a_table(caplog: pytest.LogCaptureFixture
         orders = GuardedTable(table, SeenIds(), clock=lambda: 1_700_000_000.0)
         orders.record(FIRST, Key={"orderId": "o-1"})
     assert caplog.messages == []
-
-
-def test_keys_have_the_given_names_and_types() -> None:
-    index = {
-        "IndexName": "by-day",
-        "KeySchema": [{"AttributeName": "day", "KeyType": "HASH"}],
-        "Projection": {"ProjectionType": "ALL"},
-    }
-    with moto_table(
-        "lines", "order", sort_key="line", types={"line": "N", "day": "B"}, GlobalSecondaryIndexes=[index]
-    ) as table:
-        types = {part["AttributeName"]: part["AttributeType"] for part in table.attribute_definitions}
-        assert types == {"order": "S", "line": "N", "day": "B"}
-        for line in (2, 1):
-            table.put_item(Item={"order": "o-1", "line": line, "day": b"1"})
-        assert [item["line"] for item in table.scan()["Items"]] == [1, 2]
-        assert table.query(IndexName="by-day", KeyConditionExpression=Key("day").eq(b"1"))["Count"] == 2
 
 
 @pytest.mark.parametrize(
