@@ -2,8 +2,8 @@
 
 `python -m tests.mutants` changes what decides about a message: the ledgers, what is read in a refusal, how expressions are merged, and
 what a relay clears. The tests of a room are collected once. Each change is tried in a process forked from there, so nothing is
-imported again: the changed code takes the place of the function's own, and the quickest tests come first. What they do not notice is
-tried with the contract on moto and mongomock, and with wrong calls. What that does not notice either has survived, and is printed. What
+imported again: the changed code takes the place of the function's own. Tests that run the changed line come first, the quickest of them
+before the others. What they do not notice is tried with the contract on moto and mongomock, and with wrong calls. What that does not notice either has survived, and is printed. What
 runs at import alone (constants, defaults of arguments, decorators) is not changed, and neither is what only a type checker reads.
 """
 
@@ -22,11 +22,11 @@ import threading
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -101,11 +101,11 @@ def _changes(function: Function) -> Iterator[tuple[int, str]]:
     for number in range(count):
         function.body = copy.deepcopy(original)
         choices = ((node, make) for node in _nodes(function.body) for make in _changed(node))
-        node, (words, make) = next(each for place, each in enumerate(choices) if place == number)
-        before = ast.unparse(node)
+        node, (place, words, make) = next(each for number_before, each in enumerate(choices) if number_before == number)
+        before, line = ast.unparse(node), getattr(place, "lineno", function.lineno)
         make()
         ast.fix_missing_locations(function)
-        yield getattr(node, "lineno", function.lineno), words or f"{before}  ->  {ast.unparse(node)}"
+        yield line, words or f"{before}  ->  {ast.unparse(node)}"
 
 
 def _nodes(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
@@ -130,29 +130,29 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _below(child)
 
 
-def _changed(node: ast.AST) -> Iterator[tuple[str, Any]]:
-    """The changes of one node: words, where its text before and after does not say enough, and what makes the change."""
+def _changed(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
+    """The changes of one node: what is changed, words, where its text before and after does not say enough, and what makes the change."""
     match node:
         case ast.Compare(ops=ops):
             for place, operator in enumerate(ops):
                 if (to := _SWAPPED.get(type(operator))) is not None:
-                    yield "", lambda place=place, to=to: ops.__setitem__(place, to())
+                    yield node, "", lambda place=place, to=to: ops.__setitem__(place, to())
         case ast.BoolOp(op=operator) | ast.BinOp(op=operator) | ast.AugAssign(op=operator) if type(operator) in _SWAPPED:
-            yield "", lambda: setattr(node, "op", _SWAPPED[type(operator)]())
+            yield node, "", lambda: setattr(node, "op", _SWAPPED[type(operator)]())
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield "", lambda: node.__dict__.update(op=ast.Not(), operand=ast.UnaryOp(ast.Not(), operand))
+            yield node, "", lambda: node.__dict__.update(op=ast.Not(), operand=ast.UnaryOp(ast.Not(), operand))
         case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if not isinstance(
             test, ast.Compare | ast.UnaryOp
         ):
-            yield f"not ({ast.unparse(test)})", lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), test))
+            yield test, f"not ({ast.unparse(test)})", lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), test))
         case ast.Constant(value=bool() as value):
-            yield "", lambda: setattr(node, "value", not value)
+            yield node, "", lambda: setattr(node, "value", not value)
         case ast.Constant(value=int() as value):
-            yield "", lambda: setattr(node, "value", value + 1)
+            yield node, "", lambda: setattr(node, "value", value + 1)
         case ast.Constant(value=str() as value) if value:
-            yield "", lambda: setattr(node, "value", f"{value}!")
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
-            yield "", lambda: setattr(node, "value", ast.Constant(None))
+            yield node, "", lambda: setattr(node, "value", f"{value}!")
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
+            yield node, "", lambda: setattr(node, "value", ast.Constant(None))
     for name in ("body", "orelse"):
         block: Any = getattr(node, name, None)
         for place, statement in enumerate(block if isinstance(block, list) else []):
@@ -160,7 +160,7 @@ def _changed(node: ast.AST) -> Iterator[tuple[str, Any]]:
                 isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call | ast.YieldFrom | ast.Yield)
             ):
                 words = f"without: {ast.unparse(statement).partition(chr(10))[0]}"
-                yield words, lambda block=block, place=place: block.__setitem__(place, ast.Pass())
+                yield statement, words, lambda block=block, place=place: block.__setitem__(place, ast.Pass())
 
 
 def _code_of(code: CodeType, name: str, first_line: int) -> CodeType | None:
@@ -181,14 +181,11 @@ class Trial:
         self.ends: dict[int, str] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        calls, took = _in_child(lambda: self._observed(session.items))
-        tests: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-        spent: dict[tuple[str, int], float] = defaultdict(float)
+        lines, took = _in_child(lambda: self._observed(session.items))
+        tests: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)  # by the line that they run
         for item in sorted(session.items, key=lambda item: took.get(item.nodeid, 0.0)):
-            for function in calls.get(item.nodeid, ()):
-                if not tests[function] or spent[function] + took[item.nodeid] <= LONGEST:
-                    tests[function].append(item)
-                    spent[function] += took[item.nodeid]
+            for line in lines.get(item.nodeid, ()):
+                tests[line].append(item)
         functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
         gc.unfreeze()  # what is frozen is not among the objects
         for function in gc.get_objects():
@@ -197,12 +194,14 @@ class Trial:
         running: dict[int, int] = {}
         for number, mutant in enumerate(self._chosen):
             place = mutant.file, mutant.first_line
-            if not tests[place] or not functions[place]:
-                self.ends[number] = "not tried" if tests[place] else "not called"
+            # A function that is called has run its first line.
+            items = _first_seconds(dict.fromkeys([*tests[mutant.file, mutant.line], *tests[place]]), took)
+            if not items or not functions[place]:
+                self.ends[number] = "not tried" if items else "not called"
                 continue
             if len(running) == self._jobs:
                 self._wait(running)
-            limit = SPARE + 3 * sum(took[item.nodeid] for item in tests[place])
+            limit = SPARE + 3 * sum(took[item.nodeid] for item in items)
             if not (child := os.fork()):
                 _quiet()
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -213,7 +212,7 @@ class Trial:
                 except ValueError:  # another number of variables from outside
                     os._exit(2)
                 _forget()
-                os._exit(int(any(_fails(item) for item in tests[place])))
+                os._exit(int(any(map(_fails, items))))
             running[child] = number
         while running:
             self._wait(running)
@@ -225,28 +224,42 @@ class Trial:
         self.ends[running.pop(child)] = ends.get(os.waitstatus_to_exitcode(status), "killed")
 
     def _observed(self, items: Sequence[pytest.Item]) -> tuple[dict[str, set[tuple[str, int]]], dict[str, float]]:
-        """Which functions each test calls, and how long it takes. A test that fails without a change is of no use."""
-        calls: dict[str, set[tuple[str, int]]] = {}
+        """Which lines each test runs, and how long it takes. A test that fails without a change is of no use."""
+        lines: dict[str, set[tuple[str, int]]] = {}
         took: dict[str, float] = {}
         files = {mutant.file for mutant in self._chosen}
         for item in items:
             seen: set[tuple[str, int]] = set()
 
-            def note(frame: Any, event: str, _: object, seen: set[tuple[str, int]] = seen) -> None:
-                if event == "call" and frame.f_code.co_filename in files:
-                    outer = frame.f_code
-                    seen.add((outer.co_filename, outer.co_firstlineno))
+            def note(frame: Any, event: str, _: object, seen: set[tuple[str, int]] = seen) -> Any:
+                code = frame.f_code
+                if code.co_filename not in files:
+                    return None
+                seen.add((code.co_filename, code.co_firstlineno if event == "call" else frame.f_lineno))
+                return note
 
             _forget()  # or a test that finds the answer in a cache would not be known to call the function
             begin = time.perf_counter()
-            sys.setprofile(note)
-            threading.setprofile(note)
+            sys.settrace(note)
+            threading.settrace(note)
             failed = _fails(item)
-            sys.setprofile(None)
-            threading.setprofile(None)
+            sys.settrace(None)
+            threading.settrace(cast("Any", None))
             if not failed:
-                calls[item.nodeid], took[item.nodeid] = seen, time.perf_counter() - begin
-        return calls, took
+                lines[item.nodeid], took[item.nodeid] = seen, time.perf_counter() - begin
+        return lines, took
+
+
+def _first_seconds(items: Iterable[pytest.Item], took: Mapping[str, float]) -> list[pytest.Item]:
+    """The first tests that together take no longer than LONGEST, or the first one alone."""
+    chosen: list[pytest.Item] = []
+    left = LONGEST
+    for item in items:
+        left -= took[item.nodeid]
+        if chosen and left < 0:
+            break
+        chosen.append(item)
+    return chosen
 
 
 def _forget() -> None:
