@@ -304,6 +304,32 @@ def test_mongodb_reads_can_be_stale_on_a_secondary(
     assert may_be_stale(store, Request("customers", **given)) is stale
 
 
+def test_stale_reads_distinguish_two_paths_to_the_same_state() -> None:
+    """Both deposits end in the same balance, whichever comes first. Only a stale read sees which it was."""
+    seen: set[Any] = set()
+
+    def world() -> Any:
+        collection = mongomock_collection("customers")
+        collection.insert_one({"_id": "c1", "n": 0})  # so both deposits have the same answer
+        return collection
+
+    def build(collection: Any) -> Handler:
+        late = collection.with_options(read_preference=ReadPreference.SECONDARY)
+
+        def handle(message: Message) -> None:
+            if message.body is not None:
+                collection.update_one({"_id": "c1"}, {"$inc": {"n": message.body}}, upsert=True)
+            elif collection.find_one({"_id": "c1"}) == {"_id": "c1", "n": 15}:
+                seen.add(late.find_one({"_id": "c1"})["n"])
+
+        return handle
+
+    messages = (M1, Message("m2", body=5), Message("m3"))
+    report = explored(build, world, lambda _: "no end is wrong here", messages, deliveries=1, concurrency=1)
+    assert report.exhausted
+    assert seen == {15, 10, 5}
+
+
 def test_timeout_of_the_real_store_is_raised(customers: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     table = customers()
 
