@@ -33,18 +33,11 @@ from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
+from tests.support.batches import Clock
 
 NOW = 1_790_000_000.0
 # A step that takes a minute at most, at a provider that recognises a key for a day.
 STEP = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 Done = Callable[[Any], Any]
@@ -77,7 +70,7 @@ class Place:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.clock = Clock()
+        self.clock = Clock(NOW)
 
 
 class BaseShop(ABC):

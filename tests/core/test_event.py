@@ -6,7 +6,6 @@ import dataclasses
 from collections import defaultdict
 from datetime import date
 from decimal import Context, Decimal, Inexact, Overflow, localcontext
-from enum import Enum
 from typing import Any, cast
 from uuid import UUID
 
@@ -14,6 +13,7 @@ import pytest
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox
 from onewrite.core.event import as_json, make_emission, make_emitter
+from tests.core.test_message import Kind
 
 NOW = 1_790_000_000.123
 M1 = Message("m1")
@@ -37,10 +37,6 @@ class Line:
 @dataclasses.dataclass
 class Counted:
     counts: dict[str, int]
-
-
-class Kind(str, Enum):  # noqa: UP042  # a StrEnum has one text in all versions of Python
-    PAID = "paid"
 
 
 class Model:

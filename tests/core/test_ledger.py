@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import timedelta
-from enum import Enum
 from itertools import product
 from typing import Any
 
@@ -31,6 +30,7 @@ from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.marks import locate_mark
 from onewrite.core.ledgers.ring import window
+from tests.core.test_message import Kind
 
 AnyLedger = SeenIds | MessageIds | HighWaterMark | InSequence
 
@@ -241,18 +241,12 @@ def test_a_ledgers_name_is_short_and_plain(make: Any, name: Any) -> None:
         make(name=name)
 
 
-class Name(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
-    """Its text in an f-string is the member's name, in some versions of Python."""
-
-    BILLING = "billing"
-
-
 def test_enum_member_is_accepted_as_a_name() -> None:
     for make in (SeenIds, HighWaterMark, InSequence):
-        assert written(make(name=Name.BILLING), M1) == written(make(name="billing"), M1)
-    assert Outbox(Name.BILLING).label == Outbox("billing").label
-    for name in (MessageIds(Name.BILLING).attribute, Tombstones(MONTH, Name.BILLING).ttl_attribute):
-        assert (type(name), name) == (str, "billing")
+        assert written(make(name=Kind.PAID), M1) == written(make(name="paid"), M1)
+    assert Outbox(Kind.PAID).label == Outbox("paid").label
+    for name in (MessageIds(Kind.PAID).attribute, Tombstones(MONTH, Kind.PAID).ttl_attribute):
+        assert (type(name), name) == (str, "paid")
 
 
 @pytest.mark.parametrize("attribute", ["", "_id", "$set", "a.b", "a\0b", "ow_mine", None])

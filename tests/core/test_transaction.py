@@ -9,20 +9,12 @@ import pytest
 
 from onewrite import ConfigurationError
 from onewrite.core.transaction import Backoff
+from tests.support.batches import Clock
 
 SECOND = timedelta(seconds=1)
 
 
 # --- how long it waits ---------------------------------------------------------------------------------------------------
-
-
-class Clock:
-    """Goes on by what is waited, and stands still otherwise."""
-
-    now = 1_790_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def pauses(deadline: timedelta, *, chance: float = 1.0, goes_on: bool = True) -> list[float]:

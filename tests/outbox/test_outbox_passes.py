@@ -17,6 +17,7 @@ from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.outbox import Outgoing, SweepReport
 from onewrite.outbox.passes import MAX_UNCLEARED, Passes
 from onewrite.outbox.relay import pause, report_pass
+from tests.support.batches import Clock
 
 NOW = 1_790_000_000.0
 OUTBOX = Outbox("o")
@@ -94,19 +95,6 @@ class Boxes:
                 yield
 
         return Finder()
-
-
-class Clock:
-    """What goes on only where a test says so."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-    def goes_on(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Flows(Passes):
@@ -195,7 +183,7 @@ def test_failed_call_is_repeated_event_by_event() -> None:
 
 
 def test_pass_ends_if_every_broker_call_fails() -> None:
-    clock, boxes = Clock(), Boxes(*[box(name, "X") for name in "abcdefg"])
+    clock, boxes = Clock(NOW), Boxes(*[box(name, "X") for name in "abcdefg"])
 
     def fails_slowly(events: list[Outgoing]) -> None:
         clock.goes_on(10.0)
@@ -208,7 +196,7 @@ def test_pass_ends_if_every_broker_call_fails() -> None:
 
 
 def test_slow_search_does_not_count_as_failing_broker() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
 
     class Slow(Boxes):
         def finder(self, before: str | None) -> Any:
@@ -234,7 +222,7 @@ def test_doorbell_pass_continues_after_failing_calls() -> None:
 
 
 def test_entity_that_cannot_be_cleared_is_retried_every_minute(caplog: pytest.LogCaptureFixture) -> None:
-    clock, boxes = Clock(), Boxes(box("a", *"XX", age=9.0), box("b", "X"))
+    clock, boxes = Clock(NOW), Boxes(box("a", *"XX", age=9.0), box("b", "X"))
     boxes.failing = {"a": ConnectionError("not valid")}
     relay = passes(boxes, clock)
     swept, calls = play(relay.sweep(), takes_all)
@@ -265,7 +253,7 @@ def _is_tried(relay: Flows, clock: Clock, second: int) -> bool:
 
 
 def test_found_entities_do_not_wait_for_a_slow_search() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     found = [box("a", "X"), *[Search.CONTINUES] * 9, box("b", "X")]
     boxes = Boxes(*found, looking=lambda _: clock.goes_on(0.5))
     assert play(passes(boxes, clock).sweep(), takes_all)[1] == [["a1"], ["b1"]]
@@ -276,7 +264,7 @@ def test_found_entities_do_not_wait_for_a_slow_search() -> None:
 def test_pass_ends_if_the_database_refuses_every_change() -> None:
     boxes = Boxes(*[box(name, "X") for name in "abcdefg"])
     boxes.failing = {name: ConnectionError() for name in "abcdefg"}
-    clock = Clock()
+    clock = Clock(NOW)
     swept, calls = play(passes(boxes, clock).sweep(), lambda _: clock.goes_on(15.0))
     assert calls == [["a1", "b1", "c1"], ["d1", "e1", "f1"]]  # for half a minute nobody has answered
     assert (swept.error, swept.complete) == (boxes.failing["f"], False)
@@ -297,7 +285,7 @@ def test_entity_found_twice_is_processed_once() -> None:
 
 
 def test_single_retry_does_not_begin_after_the_time_limit() -> None:
-    clock, boxes = Clock(), Boxes(*[box(name, "X") for name in "abc"])
+    clock, boxes = Clock(NOW), Boxes(*[box(name, "X") for name in "abc"])
 
     def takes_one(events: list[Outgoing]) -> None:
         clock.goes_on(6.0)
@@ -309,7 +297,7 @@ def test_single_retry_does_not_begin_after_the_time_limit() -> None:
 
 
 def test_call_does_not_begin_if_the_clear_exceeds_the_limit() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
 
     class Slow(Boxes):
         def clear(self, box: Box, count: int, now: float) -> Any:
@@ -406,7 +394,7 @@ def test_overtaken_relay_postpones_nothing() -> None:
 
 
 def test_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     relay = passes(Boxes(Broken({"id": "a"}, LedgerMismatch("something else"))), clock)
     for after, lines in ((0.0, 1), (1.0, 1), (59.0, 1), (60.0, 2), (61.0, 2)):
         clock.now = NOW + after

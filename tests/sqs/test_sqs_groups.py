@@ -219,9 +219,15 @@ def test_stopping_worker_retries_no_single_messages(sqs: FakeSqs, time: VirtualT
 
 def test_each_message_is_counted_and_logged_once(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
     told: list[tuple[str, str]] = []
-    hook: Any = lambda message, outcome, _: told.append((message.id, type(outcome).__name__))  # noqa: E731  # it is one line
+
+    def hook(message: Message | None, outcome: Any, _: float) -> None:
+        assert message is not None
+        told.append((message.id, type(outcome).__name__))
+        raise ZeroDivisionError
+
     send(sqs, "a1", "a2", "b1")
     with caplog.at_level(logging.INFO):
         worker(sqs, Shop(time, a2=raises), wait=0, on_outcome=hook).run()
     assert told == [("a1", "Duplicate"), ("a2", "ValueError"), ("b1", "Applied")]
     assert "1 Applied, 1 Duplicate, 1 Failed" in caplog.text
+    assert caplog.text.count("on_outcome raised ZeroDivisionError") == 3
