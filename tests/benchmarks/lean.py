@@ -14,17 +14,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.identity import json_body
 from onewrite.testing.servers.engines import Dynoxide
-from tests.benchmarks.measure import (
-    Contender,
-    Duel,
-    Entrant,
-    Plan,
-    Row,
-    fight,
-    numbered_messages,
-    ratio,
-    take_turns,
-)
+from tests.benchmarks.measure import Contender, Plan, Row, ratio, take_turns
 from tests.benchmarks.orders import DYNAMODB_UPDATE, TABLE, orders
 from tests.support.batches import sqs_record
 
@@ -36,28 +26,27 @@ def rows(plan: Plan) -> Iterator[Row]:
         resource = server.resource()
         table = resource.Table(TABLE)
         for what, clock in (("time", perf_counter), ("processor", process_time)):
-            yield from fight(plan, [_duel(plan, client, table, what)], clock)
+            yield _duel(plan, client, table, what, clock)
         yield from _handlers(plan, client)
         resource.meta.client.close()
 
 
-def _duel(plan: Plan, client: Any, table: Any, what: str) -> Duel:
-    messages = numbered_messages(plan)
+def _duel(plan: Plan, client: Any, table: Any, what: str, clock: Callable[[], float]) -> Row:
+    """Each side has entities of its own for time and for the processor, whose keys are of one length."""
     lean = GuardedTable(client, HighWaterMark(), table_name=TABLE, lean=True)
+    messages = [Message(f"m{turn}", "s", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]
 
-    def ours(key: Callable[[int], str]) -> Contender:
-        return lambda turn: lean.update_item(messages[turn], Key={"id": key(turn)}, **DYNAMODB_UPDATE)
+    def key(side: str, turn: int) -> dict[str, str]:
+        return {"id": f"{what[0]}{side}-{turn % plan.warmup:04d}"}
 
-    def plain(key: Callable[[int], str]) -> Contender:
-        return lambda turn: table.update_item(Key={"id": key(turn)}, **DYNAMODB_UPDATE)
+    def ours(turn: int) -> object:
+        return lean.update_item(messages[turn], Key=key("o", turn), **DYNAMODB_UPDATE)
 
-    own_ours, own_plain = _with_own_entities(what, ours), _with_own_entities(what, plain)
-    return Duel(f"HighWaterMark, lean, {what}", "unguarded, Table", own_ours, own_plain)
+    def theirs(turn: int) -> object:
+        return table.update_item(Key=key("t", turn), **DYNAMODB_UPDATE)
 
-
-def _with_own_entities(what: str, entrant: Entrant) -> Entrant:
-    """With entities of its own for time and for the processor, whose keys are of one length."""
-    return lambda key: entrant(lambda turn: f"{what[0]}{key(turn)}")
+    took = take_turns({"ours": ours, "theirs": theirs}, plan.rounds, warmup=plan.warmup, seed=plan.seed, clock=clock)
+    return ratio(f"HighWaterMark, lean, {what}", "unguarded, Table", took["ours"], took["theirs"])
 
 
 def _handlers(plan: Plan, client: Any) -> Iterator[Row]:

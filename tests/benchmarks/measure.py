@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 import statistics
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Literal
 
 from onewrite import Applied, Message, Outcome
 
 Contender = Callable[[int], object]
-Entrant = Callable[[Callable[[int], str]], Contender]  # given the keys of the entities that it is to write to
 Unit = Literal["x", "s", "us"]
 
 SLICES = 5  # of one run: how far their ratios lie apart says how much to trust the one in the middle
@@ -36,10 +34,6 @@ class Plan:
         """Rounds that are not counted. There are as many entities, so each exists before the first counted round."""
         return max(self.rounds // 10, 20)
 
-    def key(self, contender: int, turn: int) -> str:
-        """Each contender has entities of its own, all with keys of one length."""
-        return f"{contender:02d}-{turn % self.warmup:04d}"
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -51,23 +45,6 @@ class Row:
     low: float
     high: float
     unit: Unit = "x"
-
-
-@dataclass(frozen=True, slots=True)
-class Duel:
-    """Two that take turns with each other alone: a third would warm the caches for one of them."""
-
-    what: str
-    against: str
-    ours: Entrant
-    theirs: Entrant
-
-
-def fight(plan: Plan, duels: Sequence[Duel], clock: Callable[[], float] = perf_counter) -> Iterator[Row]:
-    for n, duel in enumerate(duels):
-        contenders = {"ours": duel.ours(partial(plan.key, 2 * n)), "theirs": duel.theirs(partial(plan.key, 2 * n + 1))}
-        took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed, clock=clock)
-        yield ratio(duel.what, duel.against, took["ours"], took["theirs"])
 
 
 def take_turns(
@@ -100,10 +77,6 @@ def ratio(what: str, against: str, times: Sequence[float], rival_times: Sequence
 def expect(kind: type[Outcome], outcome: object) -> None:
     if not isinstance(outcome, kind):
         raise WrongOutcomeError(f"{outcome!r} where {kind.__name__} is measured.")
-
-
-def numbered_messages(plan: Plan) -> list[Message]:
-    return [Message(f"message-{turn}", "s", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]
 
 
 def fresh_messages(plan: Plan) -> list[Message]:

@@ -16,18 +16,13 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import is_async
-from tests.engines.stores import async_dynamo
+from tests.engines.stores import async_dynamo, dynamo_state
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 M1 = Message("m-1")
 BUMP: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
-
-
-def count(dynamo: DynamoDBClient, table: str) -> int:
-    item = dynamo.get_item(TableName=table, Key={"id": {"S": "e"}}, ConsistentRead=True).get("Item", {})
-    return int(item.get("n", {}).get("N", 0))
 
 
 # ---------------------------------------------------------------- dynoxide
@@ -42,7 +37,7 @@ def test_guarded_table_recognizes_its_own_lost_write(dynoxide: Dynoxide, dynamo:
     with pytest.raises(ReadTimeoutError):
         orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP)
     assert isinstance(orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP), Duplicate)
-    assert count(dynamo, table) == 2
+    assert dynamo_state(dynamo, table).n == 2
 
 
 def test_faults_work_with_an_aiobotocore_client(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
@@ -64,7 +59,7 @@ def test_faults_work_with_an_aiobotocore_client(dynoxide: Dynoxide, dynamo: Dyna
             faults.assert_all_used()
 
     asyncio.run(main())
-    assert count(dynamo, table) == 2
+    assert dynamo_state(dynamo, table).n == 2
 
 
 # ---------------------------------------------------------------- mongod

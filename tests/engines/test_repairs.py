@@ -15,7 +15,6 @@ from onewrite import (
     Event,
     HighWaterMark,
     InSequence,
-    LedgerMismatch,
     Message,
     MessageIds,
     Outbox,
@@ -307,16 +306,6 @@ def test_in_sequence_is_omitted_if_no_store_can_have_it(place: Place, capsys: py
 def begins(place: Place, ledger: Ledger) -> None:
     place.put(n=1)
     place.call(place.store(ledger, clock=lambda: NOW), "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
-
-
-def test_array_with_other_values_is_not_an_id_set(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    if place.names_tokens:
-        pytest.skip("a set of DynamoDB is of one kind")
-    place.put(messageIDs=["m1", 7])
-    assert ("MessageIds()", "LedgerMismatch") in answers(place, capsys, "m1")
-    for ledger in (MessageIds(), SeenIds(also=MessageIds())):
-        with pytest.raises(LedgerMismatch):
-            place.apply(ledger, M1)
 
 
 def test_ledger_without_data_can_be_queried(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

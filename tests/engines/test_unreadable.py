@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
 from bson import CodecOptions, UuidRepresentation, encode
 from bson.binary import Binary
 from bson.codec_options import TypeDecoder, TypeRegistry
@@ -23,7 +22,6 @@ from onewrite import (
     Busy,
     Deferred,
     Duplicate,
-    EntityTooLarge,
     Gone,
     HighWaterMark,
     InSequence,
@@ -377,25 +375,3 @@ def test_write_settles_if_boto3_cannot_read_a_number(
     assert [type(verb(store, M1)) for _ in range(2)] == [Applied, Duplicate]
     assert type(store.seen(M1, Key=KEY)) is Duplicate
     assert type(store.begin(M2, "charge", Key=KEY, **STEP)) in (Begun, Gone)
-
-
-@ledgers
-def test_writer_without_read_permission_gets_the_outcome(dynoxide: Dynoxide, table: str, ledger: Ledger) -> None:
-    def deny(**_: Any) -> None:
-        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no right"}}, "GetItem")
-
-    client = dynoxide.client()
-    client.meta.events.register("before-call.dynamodb.GetItem", deny)
-    store = GuardedTable(client, ledger, table_name=table)
-
-    def deliver(message: Message, text: str) -> Any:
-        values = {":t": text, ":n": 1}
-        return store.update_item(
-            message, Key=KEY, UpdateExpression="SET texts = :t ADD n :n", ExpressionAttributeValues=values
-        )
-
-    assert type(deliver(M1, "")) is Applied
-    assert type(deliver(M1, "x" * 410_000)) is Duplicate
-    with pytest.raises(EntityTooLarge, match=r"it has \d+ now"):
-        deliver(M2, "x" * 410_000)
-    client.close()

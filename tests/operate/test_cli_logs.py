@@ -39,7 +39,7 @@ ACTS: dict[str, Callable[[], None]] = {
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    before, kind = dict(LOGGER.__dict__), LOGGER.__class__
+    before, kind = {**LOGGER.__dict__, "handlers": [*LOGGER.handlers]}, LOGGER.__class__
     # `dictConfig` disables all loggers that it doesn't name, so it would silence those of other tests.
     others = [
         logger

@@ -104,16 +104,6 @@ def add_guarded_unless_it_failed(collection: Any, message: Message, key: str, ke
         raise
 
 
-def add_guarded_until_it_fails_again(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
-    """Is content with the second failure."""
-    try:
-        add_guarded(collection, message, key, kept)
-    except PyMongoError:
-        kept["failures"] = kept.get("failures", 0) + 1
-        if kept["failures"] == 1:
-            raise
-
-
 def add_unless_just_refused(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
     """Takes the message after a duplicate for another one."""
     if kept.pop("refused", 0):
@@ -140,7 +130,6 @@ KEEPING = {
         put_what_was_read_first,
         add_guarded_unless_under_way,
         add_guarded_unless_it_failed,
-        add_guarded_until_it_fails_again,
         add_unless_just_refused,
         add_guarded_by_the_shared_key,
     )
