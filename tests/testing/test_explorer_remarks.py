@@ -437,7 +437,7 @@ def test_missing_entity_accepted_as_done_gets_an_early_remark() -> None:
     assert kinds(report) == ["early"]
 
 
-def test_accepted_missing_entity_after_an_applied_write_gets_an_early_remark() -> None:
+def test_accepted_missing_entity_beside_an_applied_write_is_early() -> None:
     def build(collection: Any) -> Handler:
         guarded = GuardedCollection(collection, SeenIds())
 

@@ -206,7 +206,7 @@ def test_timeout_raises_whether_or_not_request_took_effect(shop: Shop, applied: 
 
 
 @pytest.mark.parametrize("kind", [ReadTimeoutError, ConnectionClosedError])
-def test_failure_of_the_real_server_is_raised_instead_of_the_fault(
+def test_failure_of_the_real_server_outweighs_the_fault(
     client: Any, kind: type[BotoCoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failure = kind(endpoint_url="http://127.0.0.1")

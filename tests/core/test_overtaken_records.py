@@ -1,0 +1,102 @@
+"""A ledger that counts records what it refuses or passes over. What comes of the message if another writer comes before that record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Deferred,
+    Duplicate,
+    EntityTooLarge,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Missing,
+    Rejected,
+    SeenIds,
+    Stale,
+)
+from onewrite.core.label import TOKEN
+from onewrite.core.ledgers.entry import Remember
+from onewrite.core.pipeline import make_token
+from onewrite.dynamodb.flows import Flows
+from onewrite.dynamodb.layout import locate_slot
+from onewrite.outcome import Outcome
+from tests.support.driven import Table, play_requests, refusal, too_large
+
+NOW = 1_790_000_000.0
+OLD = SeenIds()
+ASKED: dict[str, Any] = {
+    "Key": {"orderId": "o-1"},
+    "UpdateExpression": "SET n = :n",
+    "ConditionExpression": "n = :n",
+    "ExpressionAttributeValues": {":n": 2},
+}
+LANDED: dict[str, Any] = {}
+
+
+def at(sequence: int) -> Message:
+    return Message("m", source="s", sequence=sequence)
+
+
+def item(mark: int, **more: Any) -> dict[str, Any]:
+    return {"orderId": "o-1", "n": 1, "ow_l": "ow1 marks", **({"ow_@s": mark} if mark else {}), **more}
+
+
+def held(mark: int) -> dict[str, Any]:
+    """An item whose former ledger holds the message."""
+    former = OLD.entry(at(5), NOW).own
+    assert isinstance(former, Remember)
+    return item(mark, **{locate_slot(former.sets.present): {former.mark}})
+
+
+def write(sequence: int, *answers: Any) -> Outcome:
+    """The outcome of a write that these answers refuse, whose token the landed one has."""
+    flows = Flows(Table(), InSequence(also=(HighWaterMark(), OLD)), None, lambda: NOW, lambda: "call", is_async=False)
+    outcome, calls = play_requests(flows.write(at(sequence), ASKED), *answers)
+    assert len(calls) == len(answers)
+    return outcome
+
+
+OWN = {TOKEN: make_token("call")}
+MEETS = {
+    "nobody": (5, [LANDED], Rejected(at(5), item(4))),
+    "its own record": (5, [refusal(item(5, **OWN))], Rejected(at(5), item(4))),
+    "a copy": (5, [refusal(item(5))], Duplicate(at(5))),
+    "a copy in the former ledger": (5, [refusal(held(4)), LANDED], Duplicate(at(5))),
+    "a later message": (5, [refusal(item(6))], Stale(at(5), 6)),
+    "a mark that was moved back": (5, [refusal(item(3))], Deferred(at(5), 4)),
+    "no reason": (5, [refusal(item(4))], Rejected(at(5), settled=False)),
+    "a delete": (1, [refusal(None)], Missing(at(1), settled=False)),
+}
+
+
+@pytest.mark.parametrize(("sequence", "answers", "expected"), MEETS.values(), ids=MEETS)
+def test_record_of_a_refusal_meets(sequence: int, answers: list[Any], expected: Outcome) -> None:
+    outcome = write(sequence, refusal(item(sequence - 1)), *answers)
+    assert (type(outcome), outcome.settled) == (type(expected), expected.settled)
+
+
+PASSES = {
+    "nobody": (5, [LANDED], Duplicate(at(5))),
+    "its own record": (5, [refusal(item(5, **OWN))], Duplicate(at(5))),
+    "a copy": (5, [refusal(item(5))], Duplicate(at(5))),
+    "a later message": (5, [refusal(item(6))], Duplicate(at(5))),
+    "a mark that was moved back": (5, [refusal(item(3))], Deferred(at(5), 4)),
+    "no reason": (5, [refusal(item(4))], Rejected(at(5), settled=False)),
+    "a delete": (1, [refusal(None)], Duplicate(at(1))),
+}
+
+
+@pytest.mark.parametrize(("sequence", "answers", "expected"), PASSES.values(), ids=PASSES)
+def test_mark_that_passes_over_a_message_meets(sequence: int, answers: list[Any], expected: Outcome) -> None:
+    outcome = write(sequence, refusal(held(sequence - 1)), *answers)
+    assert (type(outcome), outcome.settled) == (type(expected), expected.settled)
+
+
+@pytest.mark.parametrize("found", [item(4), held(4)], ids=["refused", "passed over"])
+def test_record_that_does_not_fit_is_an_error(found: dict[str, Any]) -> None:
+    with pytest.raises(EntityTooLarge):
+        write(5, refusal(found), too_large(), refusal(item(4)))
