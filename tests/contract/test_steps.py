@@ -158,6 +158,14 @@ def test_operator_can_allow_another_attempt_at_the_effect(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", finishes=again), Applied)
 
 
+@pytest.mark.parametrize(("message", "order"), [(M2, "o"), (M1, "p")], ids=["message", "entity"])
+def test_attempt_is_not_allowed_by_the_step_of_another(shop: Shop, message: Message, order: str) -> None:
+    found = uncertain(shop)
+    with pytest.raises(InvalidUpdate, match="The step belongs to"):
+        shop.begin(message, order, after=found, safe_for=timedelta(0))
+    assert shop.open_steps("o") == [found]
+
+
 @seen_only
 def test_sequence_a_step_cannot_store_is_refused_with_remedy(shop: Shop) -> None:
     huge = Message("m1", source="s", sequence=10**50)

@@ -24,7 +24,7 @@ from onewrite import (
     Message,
     SeenIds,
 )
-from onewrite.dynamodb import GuardedTable, transact
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, transact
 from onewrite.dynamodb.values import typed_values
 from tests.support import driven
 from tests.support.seams import name_calls
@@ -243,6 +243,21 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
     names = [next(iter(action.values()))["TableName"] for action in sent[0]["TransactItems"]]
     assert names == ["inbox", "orders", "stock"]
     resource.meta.client.close()
+
+
+class AsyncClient(Client):
+    async def update_item(self, **request: Any) -> Any:
+        """Never called."""
+
+
+def test_transaction_is_asynchronous_exactly_if_its_stores_are() -> None:
+    blocking, asynchronous = Client(), AsyncClient()
+    prepared = AsyncGuardedTable(asynchronous, SeenIds(), table_name="orders").recording(Key={"id": "a"})
+    with pytest.raises(ConfigurationError, match="stores are asynchronous: use atransact"):
+        transact(M5, [prepared])
+    with pytest.raises(ConfigurationError, match="stores are not asynchronous: use transact"):
+        atransact(M5, writes(blocking)).send(None)
+    assert blocking.sent == asynchronous.sent == []
 
 
 @pytest.mark.parametrize(

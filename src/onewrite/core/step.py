@@ -167,19 +167,19 @@ def check_begin(request: StepRequest) -> None:
 
 
 def check_claim(claim: object, message: Message, entity_key: object, canonical: Callable[[Any], object]) -> None:
-    """Raise unless a write of the message to that entity can finish the step. `canonical` returns the same value for equal keys."""
+    """Raise unless the step is of this message and entity. `canonical` returns the same value for equal keys."""
     if not isinstance(claim, Begun | Uncertain):
         raise InvalidUpdate(f"finishes=: expected the Begun or Uncertain that begin returned, got {type(claim).__name__}.")
     claimed_message = claim.message
     if (claimed_message.id, claimed_message.source, claimed_message.parts) != (message.id, message.source, message.parts):
         raise InvalidUpdate(
-            f"finishes=: the step belongs to {full_name(claimed_message)}, but this write is of {full_name(message)}. Finish a step with a "
-            "write of its own message."
+            f"The step belongs to {full_name(claimed_message)}, but this call is of {full_name(message)}. Pass a step of the call's own "
+            "message."
         )
     if canonical(claim.entity_key) != canonical(entity_key):
         raise InvalidUpdate(
-            f"finishes=: the step belongs to the entity {dict(claim.entity_key)!r}, but this write is to {entity_key!r}. Finish the step in "
-            "its own entity."
+            f"The step belongs to the entity {dict(claim.entity_key)!r}, but this call is to {entity_key!r}. Pass a step of the call's own "
+            "entity."
         )
 
 
