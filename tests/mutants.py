@@ -47,7 +47,8 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
     ("testing",): ["testing/explorer/judge.py"],
     ("outbox", "dynamodb", "mongodb"): ["outbox/passes.py", "dynamodb/outboxes.py", "mongodb/outboxes.py"],
 }
-CONTRACT = ("contract", "docs/test_mistakes.py", "-k", "moto or mongomock or test_mistakes")
+# Slow cases too, because the others are a sample, in which most claims are tried on one of the stores.
+CONTRACT = ("contract", "docs/test_mistakes.py", "--slow", "-k", "moto or mongomock or test_mistakes")
 LONGEST = 15.0  # seconds of tests for each mutant, after which it has survived
 SPARE = 10.0  # seconds that a test may take longer than it did, on a busy machine, before it counts as one that hangs
 
