@@ -282,6 +282,19 @@ def test_unsettled_direct_event_raises(name: str, outcome: Any) -> None:
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
+def test_error_of_a_direct_event_has_the_traceback_as_its_cause() -> None:
+    decorator, identity, event = DIRECT["SNS"]
+    failure = ValueError("no stock")
+
+    def each(_: Message) -> None:
+        raise failure
+
+    with pytest.raises(NotSettled) as caught:
+        decorator(identity, log_exceptions=True)(each)(event, None)
+    assert "Traceback" not in str(caught.value)
+    assert caught.value.__cause__ is failure
+
+
 @pytest.mark.parametrize("name", DIRECT)
 def test_direct_event_without_time_left_raises(name: str) -> None:
     decorator, identity, event = DIRECT[name]

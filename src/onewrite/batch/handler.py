@@ -174,7 +174,11 @@ class Handler(Generic[R]):
         if (report.failed or report.returned) and not self.source.reads_answer(event):
             # Lambda logs this exception. Its cause can quote content, so it is attached only if exceptions are logged.
             count = len(report.failed) + len(report.returned)
-            first_failure = f" First failure: {self.failure(report.failed[0])}." if report.failed else ""
+            first_failure = ""
+            if report.failed:
+                first = report.failed[0]
+                attempt = self.source.attempt(first.record)
+                first_failure = f" First failure: {describe_failure(first, self.each, attempt, with_traceback=False)}."
             raise NotSettled(
                 f"{self.name}: {count} of {report.size} records must be redelivered. This exception is expected: it is how "
                 f"a handler of {self.source.name} requests redelivery.{first_failure}"
