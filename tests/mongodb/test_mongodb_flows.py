@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson import DBRef
 from pymongo import WriteConcern
 from pymongo.errors import DuplicateKeyError
 
@@ -17,6 +18,7 @@ from onewrite import (
     Duplicate,
     InSequence,
     InvalidUpdate,
+    LedgerMismatch,
     Message,
     Missing,
     Rejected,
@@ -68,6 +70,13 @@ def lost_race(**details: Any) -> DuplicateKeyError:
 
 
 # --- a write ----------------------------------------------------------------------------------------------------------
+
+
+def test_reference_in_the_place_of_marks_is_a_mismatch() -> None:
+    """A reference is hashable by its type, but not if it names a document as its ID."""
+    foreign = {**SEEN, "ow_r": {"r1": [DBRef("orders", {"no": 1})]}}
+    with pytest.raises(LedgerMismatch, match="Repair the entity"):
+        play(write(SeenIds()), NOTHING, foreign)
 
 
 STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)}

@@ -30,7 +30,7 @@ from onewrite.outcome import Entity
 
 Document: TypeAlias = Mapping[str, Any]
 
-_NO_MARK = object()  # replaces documents and arrays, which aren't hashable
+_NO_MARK = object()  # replaces values that no ledger stores, some of which aren't hashable
 
 
 @lru_cache(maxsize=1024)  # one entry per source
@@ -83,7 +83,9 @@ def normalize(value: object) -> object:
     match value:
         case list():
             members = cast("list[object]", value)
-            return frozenset([normalize(member) if isinstance(member, Hashable) else _NO_MARK for member in members])
+            return frozenset(
+                [normalize(member) if isinstance(member, str | bytes | int | float) else _NO_MARK for member in members]
+            )
         case float() if value.is_integer():  # mongosh writes numbers as doubles
             return int(value)
         case int() if not isinstance(value, bool):
