@@ -100,7 +100,7 @@ class Engine(ABC):
         tombstones: Tombstones | None,
         is_async: bool,
     ) -> None:
-        """`name_call` returns a new name for each call of a method."""
+        """`name_call` returns a new name for each call of a method. A subclass first sets the attributes that its `is_taken` reads."""
         self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
         check_ledger(self.ledger)
         self.emitter = make_emitter(outbox, self.ledger.terms.attribute)

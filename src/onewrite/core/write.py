@@ -27,7 +27,8 @@ class NoStep(NamedTuple):
 class NoStepAtAll(NamedTuple):
     """Requires that no message has an open step. A delete would remove the step, and a fold rarely meets one.
 
-    `unsent`: the hashes of steps that the write removes, because they were released before their effects were sent.
+    `unsent`: the steps that the write removes, because they were released before their effects were sent: the hash of each in hexadecimal
+    digits, and its stored value.
     """
 
     unsent: tuple[tuple[str, Any], ...] = ()

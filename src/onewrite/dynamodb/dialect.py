@@ -362,7 +362,7 @@ def add_step(write: Write, draft: Draft) -> None:
     if isinstance(step, NoStep | NoStepAtAll | Begins):
         draft.ask(f"attribute_not_exists({TOMBSTONE})")
         if isinstance(step, NoStepAtAll):
-            _add_unsent_steps(step, draft)
+            _end_unsent_steps(step, draft)
             return
         for ledger in write.entry.terms.attributes:
             if ledger == UNNAMED and type(write.entry.own.mark) is bytes:
@@ -384,7 +384,7 @@ def add_step(write: Write, draft: Draft) -> None:
     draft.deletes.append(f"{STEPS} {draft.value(_read_step_members)}")
 
 
-def _add_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
+def _end_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
     """Require that the item has only the unsent steps, each as it was read. Remove them."""
     if not step.unsent:
         draft.ask(f"attribute_not_exists({STEPS})")
@@ -512,13 +512,13 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
     first: str | None = None
     if change.rule == "below":
         first = draft.value(read_mark)
-        is_before = f"{name}<{first}"
-        if change.is_numeral:
+        comparison = f"{name}<{first}"
+        if change.is_numeral:  # strings of digits compare like numbers only if they have the same length
             size = draft.value(lambda write: len(cast("str", read(write).mark)))
-            is_before = f"(size({name})={size} AND {name}>={draft.constant('0')} AND {is_before})"
+            comparison = f"(size({name})={size} AND {name}>={draft.constant('0')} AND {comparison})"
     else:
-        is_before = f"{name}={draft.value(read_before)}"
-    draft.ask(is_before if change.rule == "next" else f"(attribute_not_exists({name}) OR {is_before})")
+        comparison = f"{name}={draft.value(read_before)}"
+    draft.ask(comparison if change.rule == "next" else f"(attribute_not_exists({name}) OR {comparison})")
     if writes:
         draft.set(read_attribute, lambda write: _check_number(read(write).reaches), first if change.last is None else None)
 

@@ -51,11 +51,11 @@ def find_obstacle(service: Service, client: Any) -> str | None:
 def _find_obstacles(service: Service, client: Any) -> Iterator[str]:
     yield from _find_setting_obstacles(service, client)
     for name, function in read_functions(client, service.methods.values()).items():
-        if not _is_own(function):
+        if not _is_from_botocore(function):
             # The type of a function that wrapt has wrapped names only wrapt.
             yield f"{describe_function(getattr(function, '_self_wrapper', function))} instead of {name}"
     for event, handler in find_event_handlers(service, client):
-        if not _is_own(handler) and not _is_stand_in(handler):
+        if not _is_from_botocore(handler) and not _is_from_moto(handler):
             yield f"the event handler {describe_function(handler)}, registered for {event}"
 
 
@@ -103,7 +103,7 @@ def find_event_handlers(service: Service, client: Any) -> Iterator[tuple[str, Ca
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
     """Whether botocore itself registers the handler for this event. Moto puts its own handler into the same list."""
-    events = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
+    events = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_from_botocore(handler)]
     return any(_is_covered(event.split("."), name.split(".")) for event in events)
 
 
@@ -114,12 +114,12 @@ def _is_covered(pattern: Sequence[str], event: Sequence[str]) -> bool:
 
 def find_stand_ins(service: Service, client: Any) -> list[Any]:
     """Return Moto's handlers. While its mock is active, it answers every request of every client."""
-    return [handler for _, handler in find_event_handlers(service, client) if _is_stand_in(handler)]
+    return [handler for _, handler in find_event_handlers(service, client) if _is_from_moto(handler)]
 
 
 def find_unknown_event_handlers(service: Service, client: Any) -> list[str]:
     """Return botocore's own handlers that this module doesn't know, such as those of a later version."""
-    return [describe_function(handler) for _, handler in find_event_handlers(service, client) if _is_own(handler)]
+    return [describe_function(handler) for _, handler in find_event_handlers(service, client) if _is_from_botocore(handler)]
 
 
 def find_module(function: Any) -> str:
@@ -142,11 +142,11 @@ def describe_function(function: Any) -> str:
     return f"{definition.__module__}.{definition.__qualname__}"
 
 
-def _is_own(function: Any) -> bool:
+def _is_from_botocore(function: Any) -> bool:
     return _root(find_module(function)) == _BOTOCORE
 
 
-def _is_stand_in(function: Any) -> bool:
+def _is_from_moto(function: Any) -> bool:
     return _root(find_module(function)) == _MOTO
 
 

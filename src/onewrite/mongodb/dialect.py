@@ -211,6 +211,7 @@ def _match_text(text: str) -> Regex[str]:
 
     A label can contain a name. Under a collation, a different name could compare as equal, but a pattern ignores the collation.
     """
+    # "$" would also match before a final newline.
     return Regex(rf"^{re.escape(text)}(?![\s\S])")
 
 
@@ -290,13 +291,16 @@ def _build_before(change: Advance) -> dict[str, Any]:
     _check_number(change.mark)
     _check_number(change.reaches)
     path = locate_slot(change.slot)
+    if change.rule == "below":
+        # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
+        expected: Any = {"$lt": change.mark}
+        if change.is_numeral:
+            # Strings of digits compare like numbers only if they have the same length. "$" would also match before a final newline.
+            expected |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
+    else:
+        expected = int(change.mark) - 1
     # A comparison also matches an element of an array. An array isn't a mark, so it must not be overwritten.
-    is_no_array = {f"{path}.0": _ABSENT}
-    is_before: Any = int(change.mark) - 1 if change.rule != "below" else {"$lt": change.mark}
-    if change.rule == "below" and change.is_numeral:
-        is_before |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
-    # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
-    comparison = {path: is_before, **is_no_array}
+    comparison = {path: expected, f"{path}.0": _ABSENT}
     return comparison if change.rule == "next" else {"$or": [{path: _ABSENT}, comparison]}
 
 
@@ -306,8 +310,8 @@ def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
     label = emission.label
     # The entity must have this outbox or none. Otherwise, the events would be appended to a different outbox. An $or of the two
     # conditions would cost mongod several times as much.
-    is_free = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
-    draft.extra_conditions.append({OUTBOX.label: {"$in": [None, _match_text(label)]}, "$nor": [is_free]})
+    without_label = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
+    draft.extra_conditions.append({OUTBOX.label: {"$in": [None, _match_text(label)]}, "$nor": [without_label]})
     if emission.events:
         draft.sets[OUTBOX.label] = label
         draft.pushes[OUTBOX.events] = [*emission.events]

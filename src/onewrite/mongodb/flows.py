@@ -121,7 +121,7 @@ class Flows(Engine):
         is_async: bool,
     ) -> None:
         check_awaited(collection, "update_one", is_async=is_async)
-        self.fields, self._indexes = _check_fields(fields), cast("Document", {})
+        self.fields, self._indexes = _check_fields(fields), cast("Document", {})  # `is_taken` reads the fields
         super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
         self.target = read_late(make_durable(collection, durability), self._codec)
@@ -431,7 +431,7 @@ class CollectionAttempt(NamedTuple):
                 return Landed(response=reply)
         except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
             # The ledger might have refused the message too. The failure is then about a document that this write wouldn't have changed.
-            if in_transaction(request.native) or not is_verdict_open(error):
+            if in_transaction(request.native) or not can_entity_show_verdict(error):
                 yield from self.raise_error(error)
             failure = error
         try:
@@ -554,7 +554,7 @@ class InsertAttempt(NamedTuple):
             try:
                 return Landed(response=(yield Call("insert_one", (self.new_document,), dict(native))))
             except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
-                if not is_verdict_open(error):
+                if not can_entity_show_verdict(error):
                     raise
                 failure = error
         write, image = self.write._replace(now=flows.clock()), flows.read_image((yield from flows.look(key, native)))
@@ -624,19 +624,20 @@ MAX_DOCUMENT_BYTES = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, and the equivalent codes for an upsert and for the result of a pipeline.
 _TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
 # Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services. They don't depend on the document.
-_UNCERTAIN_CODES = frozenset({13, 18, 462, 16500})
+_UNRELATED_CODES = frozenset({13, 18, 462, 16500})
 # BadValue, TypeMismatch, PathNotViable, and $concatArrays on a non-array. The caller's update or a broken ledger can cause them.
 _CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
 
-def is_verdict_open(error: Exception) -> bool:
-    """Whether a read of the entity shows the verdict after this failure. It doesn't if only the durability or a time limit failed."""
+def can_entity_show_verdict(error: OperationFailure | DocumentTooLarge | InvalidBSON) -> bool:
+    """Whether a read of the entity can show the verdict after this failure.
+
+    It can't if only the durability or a time limit failed, or if the failure doesn't depend on the document.
+    """
     # The driver doesn't send a document that is too large. A response that it can't decode quotes the key of a duplicate-key error.
     if isinstance(error, DocumentTooLarge | InvalidBSON):
         return True
-    if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
-        return False
-    return error.code not in _UNCERTAIN_CODES
+    return not isinstance(error, WriteConcernError | ExecutionTimeout) and error.code not in _UNRELATED_CODES
 
 
 def is_raised_after_write(error: Exception, native: Document) -> bool:

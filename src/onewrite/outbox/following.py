@@ -171,12 +171,12 @@ class FollowedPasses(Passes):
 
 def changes(events: str) -> list[dict[str, Any]]:
     """Return the pipeline stages that select the changes that can have added an event."""
-    is_of_outbox = {"$eq": [{"$first": {"$split": ["$$field.k", "."]}}, events]}  # a regex fails on a name that isn't UTF-8
+    names_events = {"$eq": [{"$first": {"$split": ["$$field.k", "."]}}, events]}  # a regex fails on a name that isn't UTF-8
     no_fields: dict[str, Any] = {}
     fields = {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", no_fields]}}
-    is_update = {"$anyElementTrue": [{"$map": {"input": fields, "as": "field", "in": is_of_outbox}}]}
+    update_adds_events = {"$anyElementTrue": [{"$map": {"input": fields, "as": "field", "in": names_events}}]}
     inserts = {"operationType": {"$in": ["insert", "replace"]}}
     return [
-        {"$match": {"$or": [inserts, {"operationType": "update", "$expr": is_update}]}},
+        {"$match": {"$or": [inserts, {"operationType": "update", "$expr": update_adds_events}]}},
         {"$project": {"documentKey": 1}},
     ]

@@ -407,11 +407,13 @@ class Passes:
             report.oldest = max(report.oldest, self._clock() - seconds(events[0].time))
 
     def _skip(self, entity: Entity, published_id: str) -> Flow[Outgoing | None]:
-        """Replace a pending event by one of type onewrite.skipped. Return None if the event isn't pending."""
+        """Replace a pending event by one of type onewrite.skipped, and return that. Return None if the event isn't pending."""
         box = yield from self._boxes.read(entity)
         place = next((n for n in range(len(box.events)) if box.outgoing(n).id == published_id), None)
-        if place is None or box.events[place].type == SKIPPED_TYPE:
-            return None if place is None else box.outgoing(place)
+        if place is None:
+            return None
+        if box.events[place].type == SKIPPED_TYPE:  # a second replacement would lose the type of the original event
+            return box.outgoing(place)
         replacement = box.events[place].replacement(box.entity)
         if (yield from self._boxes.replace(box, place, replacement)) is not None:
             raise ConfigurationError(f"Event {published_id} wasn't skipped, because its entity has changed. Try again.")
