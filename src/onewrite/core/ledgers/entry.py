@@ -65,9 +65,10 @@ class Remember(NamedTuple):
         return self.sets.dead
 
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
-        # All sets are read, even if the first one holds the mark, because `_read_marks` raises for a value that isn't a set of marks.
-        live_sets = [_read_marks(lookup(slot), self.sets.kind) for slot in self.sets.live]
-        is_held = any(self.mark in marks or not marks.isdisjoint(self.aliases) for marks in live_sets)
+        is_held = False
+        for slot in self.sets.live:  # also after a match, because `_read_marks` raises for a value that isn't a set of marks
+            marks = _read_marks(lookup(slot), self.sets.kind)
+            is_held = is_held or self.mark in marks or not marks.isdisjoint(self.aliases)
         return Duplicate(message, entity) if is_held else None
 
     def is_shown_by(self, lookup: Lookup) -> bool:
