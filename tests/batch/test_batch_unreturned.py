@@ -20,6 +20,8 @@ from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import STEP, by_name, fifo, identifiers, sqs
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.seams import worker_in
 
 ENTITY = {"_id": "o"}
 PAY: Any = {"$inc": {"paid": 1}}
@@ -260,3 +262,19 @@ def test_write_after_the_return_does_not_fail_a_later_record(orders: Orders) -> 
             is_done.wait(10)
 
     assert sqs_handler(by_name)(handle)(sqs(["m1", "m2"]), None) == {"batchItemFailures": []}
+
+
+def test_worker_keeps_message_whose_outcome_is_not_returned(orders: Orders) -> None:
+    time = VirtualTime()
+    queue, tries = FakeSqs(time), list[str]()
+    queue.send("pay")
+
+    @sqs_handler(by_name)
+    def handle(message: Message) -> None:
+        tries.append(message.id)
+        if len(tries) == 3:
+            orders.place(Message("place"))
+        orders.pay(message)
+
+    worker_in(time, URL, handle, client=queue, in_flight=1, stop_when_empty=True, backoff=lambda _: 1.0).run()
+    assert (len(tries), queue.messages) == (3, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -46,3 +47,10 @@ def test_an_outcome_has_no_truth_value(answer: Any) -> None:
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_only_the_listed_outcomes_require_a_redelivery(answer: Any) -> None:
     assert answer.settled is not isinstance(answer, UNSETTLED)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_outcome_is_frozen_and_slotted(answer: Any) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        answer.message = Message("m2")
+    assert not hasattr(answer, "__dict__")
