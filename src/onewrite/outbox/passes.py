@@ -223,9 +223,8 @@ class Passes:
             if not left:
                 return None
             box = yield from try_read(self._boxes.read, left.popleft())
-            if isinstance(box, Box) and (not box.events or box.is_postponed(now)):
-                return Search.CONTINUES
-            return box
+            is_nothing_due = isinstance(box, Box) and (not box.events or box.is_postponed(now))
+            return Search.CONTINUES if is_nothing_due else box
 
         report = yield from self._pass(find, within)
         report.complete = False

@@ -127,7 +127,7 @@ class Relay(_RelayFlows):
         """After a restore from a backup, number the entity's events from 1 again, under a new source.
 
         Return the new source, or None if the entity never emitted an event. Pass the entity's key, its filter, or the current source of its
-        events. With the current source, repeating the call changes nothing.
+        events. With the current source, a repeated call is refused.
         """
         return self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
@@ -201,7 +201,7 @@ class AsyncRelay(_RelayFlows):
         """After a restore from a backup, number the entity's events from 1 again, under a new source.
 
         Return the new source, or None if the entity never emitted an event. Pass the entity's key, its filter, or the current source of its
-        events. With the current source, repeating the call changes nothing.
+        events. With the current source, a repeated call is refused.
         """
         return await self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
