@@ -40,3 +40,10 @@ def test_closed_validator_is_reported_unless_onewrite_fields_are_allowed(collect
     collection.database.command("collMod", collection.name, validator={"$jsonSchema": schema})
     assert state_of(collection) == "passed"
     assert isinstance(WRITES[write](store), Applied)
+
+
+@pytest.mark.parametrize("tolerance", [{"validationAction": "warn"}, {"validationLevel": "off"}], ids=str)
+def test_validator_that_refuses_nothing_is_not_reported(collection: Collection[Any], tolerance: dict[str, Any]) -> None:
+    collection.database.create_collection(collection.name, validator={"$jsonSchema": CLOSED}, **tolerance)
+    assert isinstance(WRITES["upsert"](GuardedCollection(collection, SeenIds())), Applied)
+    assert state_of(collection) == "passed"

@@ -84,7 +84,7 @@ class EarlySignals:
         self.kept = ExitStack()
 
     def catch(self) -> None:
-        """Handle the signals from now on until the process ends, even if its worker changes the handlers."""
+        """Handle the stop signals from now on until the process ends. A forked child gets the earlier handlers back."""
         self.owns_process = True
         put_handlers_back = handle_stop_signals(self._handle)
         for number in STOP_SIGNALS:
@@ -93,6 +93,7 @@ class EarlySignals:
             atexit.register(signal.signal, number, signal.SIG_IGN)
 
         def put_back() -> None:
+            # A child shares the socket of `_limit`: a signal to the child would start the countdown of its parent.
             signal.set_wakeup_fd(-1)
             put_handlers_back()
 

@@ -80,12 +80,13 @@ def _remarks(entries: Sequence[SessionEntry]) -> Iterator[str]:
     for nodeid, exploration, _ in entries:
         for remark in exploration.open_remarks if exploration.passes else ():
             nodeids = tests.setdefault(f"[{remark.kind}] {remark.text}", [])
-            nodeids.extend([nodeid] if nodeid not in nodeids else [])
+            if nodeid not in nodeids:
+                nodeids.append(nodeid)
     for text, nodeids in list(tests.items())[:_MAX_REMARKS]:
         others = f" and {len(nodeids) - 1} more" if len(nodeids) > 1 else ""
         yield f"onewrite: {nodeids[0]}{others}: {text}"
     if len(tests) > _MAX_REMARKS:
-        yield f"onewrite: and {len(tests) - _MAX_REMARKS} remarks more"
+        yield f"onewrite: and {count_in_words(len(tests) - _MAX_REMARKS, 'more remark')}"
 
 
 def _totals(entries: Sequence[SessionEntry]) -> str:

@@ -66,8 +66,9 @@ class Life(NamedTuple):
     dead_letters: Fact[Queue]
 
     def late_redrive(self, shortest: float) -> str:
-        """Return the advice if everything judged lasts for these seconds, which are enough but less than the maximum.
-        Requires a known dead-letter queue.
+        """Return advice on when to redrive, or "" if `shortest`, the shortest lifetime judged, outlasts every message.
+
+        Raise `NotCheckedError` if the dead-letter queue couldn't be read: then the longest delay is unknown.
         """
         if isinstance(self.dead_letters, Unread):
             require(self.dead_letters, "--queue")

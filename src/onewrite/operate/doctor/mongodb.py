@@ -34,7 +34,8 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
     options = yield Question(f"the validator of {place}", "listCollections", Call("options"))
     refuses_fields: bool | Unread = options
     if not isinstance(options, Unread):
-        refuses_fields = options.get("validationAction") != "warn" and refuses_ours(options.get("validator"))
+        is_enforced = options.get("validationLevel") != "off" and options.get("validationAction") != "warn"
+        refuses_fields = is_enforced and refuses_ours(options.get("validator"))
     # The fields of TTL indexes, and the seconds until a document expires after the time in them.
     ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
     after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}

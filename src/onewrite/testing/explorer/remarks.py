@@ -396,8 +396,8 @@ def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
 def _may_share_an_entity(one: Request, other: Request) -> bool:
     if one.tables and other.tables and not set(one.tables) & set(other.tables):
         return False
-    if one.keys is None or other.keys is None:  # the request can touch any entity
-        return () not in (one.keys, other.keys)
+    if one.keys is None or other.keys is None:
+        return () not in (one.keys, other.keys)  # None: the request can touch any entity; (): it touches none
     return bool(set(one.keys) & set(other.keys))
 
 
