@@ -24,6 +24,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, cast
@@ -102,7 +103,7 @@ def _changes(function: Function) -> Iterator[tuple[int, str]]:
     for number in range(count):
         function.body = copy.deepcopy(original)
         choices = ((node, make) for node in _nodes(function.body) for make in _changed(node))
-        node, (place, words, make) = next(each for number_before, each in enumerate(choices) if number_before == number)
+        node, (place, words, make) = next(islice(choices, number, None))
         before, line = ast.unparse(node), getattr(place, "lineno", function.lineno)
         make()
         ast.fix_missing_locations(function)

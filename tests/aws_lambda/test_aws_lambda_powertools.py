@@ -40,6 +40,7 @@ from onewrite.aws_lambda import (
     sqs_handler,
 )
 from onewrite.batch.handler import find_handler
+from onewrite.batch.report import Report
 from onewrite.identity import eventbridge, json_body, s3_object, sns
 from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
 from tests.aws_lambda.test_aws_lambda_sources import PLACED, PUBLISHED, STORED, of_sns
@@ -148,10 +149,11 @@ def test_model_that_decodes_stream_records_is_refused(model: Any, decorator: Any
 
 def test_model_of_a_direct_event_keeps_its_time() -> None:
     seen: list[Message] = []
+    reports: list[Report] = []
     handler = eventbridge_handler(eventbridge(json_body(id="no")), clock=lambda: SENT_AT + 2)(seen.append)
-    event = EventBridgeModel.model_validate({**PLACED, "account": "1", "region": "r", "resources": []})
-    report = handler.run(event, CONTEXT)
-    assert (seen[0].id, report.oldest_seconds) == ("o-7", 2.0)
+    parsing = event_parser(model=EventBridgeModel)(lambda event, context: reports.append(handler.run(event, context)))
+    parsing({**PLACED, "account": "1", "region": "r", "resources": []}, CONTEXT)
+    assert (seen[0].id, reports[0].oldest_seconds) == ("o-7", 2.0)
 
 
 def test_event_without_its_envelope_is_refused() -> None:

@@ -282,7 +282,7 @@ def test_unsettled_direct_event_raises(name: str, outcome: Any) -> None:
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
-def test_error_of_a_direct_event_has_the_traceback_as_its_cause() -> None:
+def test_error_of_a_direct_event_has_its_traceback_as_cause() -> None:
     decorator, identity, event = DIRECT["SNS"]
     failure = ValueError("no stock")
 

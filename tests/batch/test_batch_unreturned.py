@@ -264,7 +264,7 @@ def test_write_after_the_return_does_not_fail_a_later_record(orders: Orders) -> 
     assert sqs_handler(by_name)(handle)(sqs(["m1", "m2"]), None) == {"batchItemFailures": []}
 
 
-def test_worker_keeps_message_whose_outcome_is_not_returned(orders: Orders) -> None:
+def test_worker_keeps_message_whose_outcome_is_not_returned(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
     time = VirtualTime()
     queue, tries = FakeSqs(time), list[str]()
     queue.send("pay")
@@ -278,3 +278,4 @@ def test_worker_keeps_message_whose_outcome_is_not_returned(orders: Orders) -> N
 
     worker_in(time, URL, handle, client=queue, in_flight=1, stop_when_empty=True, backoff=lambda _: 1.0).run()
     assert (len(tries), queue.messages) == (3, [])
+    assert sum("not returned" in line.getMessage() for line in caplog.records) == 2

@@ -1,4 +1,4 @@
-"""A ledger that counts records what it refuses or passes over. What comes of the message if another writer comes before that record."""
+"""A counting ledger records what it refuses or passes over. These tests show the outcome if another writer comes before the record."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def held(mark: int) -> dict[str, Any]:
 
 
 def write(sequence: int, *answers: Any) -> Outcome:
-    """The outcome of a write that these answers refuse, whose token the landed one has."""
+    """The outcome of a write that gets these answers, one for each request."""
     flows = Flows(Table(), InSequence(also=(HighWaterMark(), OLD)), None, lambda: NOW, lambda: "call", is_async=False)
     outcome, calls = play_requests(flows.write(at(sequence), ASKED), *answers)
     assert len(calls) == len(answers)
@@ -74,7 +74,7 @@ MEETS = {
 
 
 @pytest.mark.parametrize(("sequence", "answers", "expected"), MEETS.values(), ids=MEETS)
-def test_record_of_a_refusal_meets(sequence: int, answers: list[Any], expected: Outcome) -> None:
+def test_outcome_of_a_refusal_depends_on_what_its_record_meets(sequence: int, answers: list[Any], expected: Outcome) -> None:
     outcome = write(sequence, refusal(item(sequence - 1)), *answers)
     assert (type(outcome), outcome.settled) == (type(expected), expected.settled)
 
@@ -91,7 +91,9 @@ PASSES = {
 
 
 @pytest.mark.parametrize(("sequence", "answers", "expected"), PASSES.values(), ids=PASSES)
-def test_mark_that_passes_over_a_message_meets(sequence: int, answers: list[Any], expected: Outcome) -> None:
+def test_outcome_of_a_passed_message_depends_on_the_stored_mark(
+    sequence: int, answers: list[Any], expected: Outcome
+) -> None:
     outcome = write(sequence, refusal(held(sequence - 1)), *answers)
     assert (type(outcome), outcome.settled) == (type(expected), expected.settled)
 

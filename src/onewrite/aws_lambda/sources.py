@@ -162,7 +162,7 @@ def _make_body_time_reader(*path: str) -> Any:
         content = json.loads(body) if isinstance(body, str) else body
         time = field_at(content, *path)
         try:
-            # A model of Powertools has parsed the time.
+            # A model of Powertools parses the text into a datetime.
             moment = time if isinstance(time, datetime) else datetime.fromisoformat(_text(time))
             return moment.timestamp()
         except (ValueError, OverflowError):

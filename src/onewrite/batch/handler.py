@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, filterfalse
 from logging import WARNING
 from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
@@ -176,9 +176,7 @@ class Handler(Generic[R]):
             count = len(report.failed) + len(report.returned)
             first_failure = ""
             if report.failed:
-                first = report.failed[0]
-                attempt = self.source.attempt(first.record)
-                first_failure = f" First failure: {describe_failure(first, self.each, attempt, with_traceback=False)}."
+                first_failure = f" First failure: {replace(self.failure(report.failed[0]), traceback=None)}."
             raise NotSettled(
                 f"{self.name}: {count} of {report.size} records must be redelivered. This exception is expected: it is how "
                 f"a handler of {self.source.name} requests redelivery.{first_failure}"
@@ -384,8 +382,8 @@ class Handler(Generic[R]):
         """Process records that were read one by one, outside a batch. The results are by their positions in this list."""
         for position, state in enumerate(records):
             state.position = position  # each was read as the only one, at position 0
-        # Without a margin: unlike Lambda at the end of an invocation, the worker doesn't interrupt a call.
         units = self._turns(records) if in_order or self._group_by is None else [unit.turns for unit in groups(records)]
+        # Without a margin: unlike Lambda at the end of an invocation, the worker doesn't interrupt a call.
         return self._steps(units, Deadline(time_left, 0.0), in_order=in_order)
 
     def _turns(self, records: Sequence[RecordState]) -> Iterable[Sequence[Turn]]:

@@ -173,12 +173,12 @@ def check_claim(claim: object, message: Message, entity_key: object, canonical: 
     claimed_message = claim.message
     if (claimed_message.id, claimed_message.source, claimed_message.parts) != (message.id, message.source, message.parts):
         raise InvalidUpdate(
-            f"The step belongs to {full_name(claimed_message)}, but this call is of {full_name(message)}. Pass a step of the call's own "
+            f"The step belongs to {full_name(claimed_message)}, but this call is for {full_name(message)}. Pass a step of the call's own "
             "message."
         )
     if canonical(claim.entity_key) != canonical(entity_key):
         raise InvalidUpdate(
-            f"The step belongs to the entity {dict(claim.entity_key)!r}, but this call is to {entity_key!r}. Pass a step of the call's own "
+            f"The step belongs to the entity {dict(claim.entity_key)!r}, but this call is for {entity_key!r}. Pass a step of the call's own "
             "entity."
         )
 

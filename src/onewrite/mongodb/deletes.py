@@ -64,9 +64,9 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
     parts = [_list_lasting_fields(terms, tombstone.key), _make_literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:  # it stays unset while events are pending
         empty: list[Any] = []
-        pending_events = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
+        is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
         expiry = _make_literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})
-        parts.append({"$cond": [pending_events, [], expiry]})
+        parts.append({"$cond": [is_pending, [], expiry]})
     return _build_document(parts)
 
 

@@ -163,9 +163,9 @@ class SqsQueue:
             except (BotoCoreError, ClientError) as error:
                 self._log_or_raise(error)
                 continue
-            refused_entries = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
-            refusals += [entry for entry in retries if refused_entries.get(entry["Id"])]
-            retries = [entry for entry in retries if refused_entries.get(entry["Id"]) is False]
+            sender_faults = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
+            refusals += [entry for entry in retries if sender_faults.get(entry["Id"])]
+            retries = [entry for entry in retries if sender_faults.get(entry["Id"]) is False]
             if not retries:
                 break
         failures = {entry["ReceiptHandle"]: entry in refusals for entry in [*retries, *refusals]}

@@ -121,7 +121,10 @@ class _OrderResult(NamedTuple):
 
 
 def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], object]) -> Iterator[Remark]:
-    """Yield remarks on messages that raise or change nothing. The first of `orders` is the order in which they were passed."""
+    """Yield remarks on messages that raise, return a wrong value, or have no effect, and on an `observe` that shows too little.
+
+    The first of `orders` is the order in which the messages were passed.
+    """
     given_order = next(orders)
     first = _process_all(subject, given_order, observe)
     in_each_order = [first, *[_process_all(subject, order, observe) for order in islice(orders, _MAX_ORDERS)]]
