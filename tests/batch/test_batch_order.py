@@ -112,6 +112,14 @@ def test_retried_message_has_its_body_object_unchanged() -> None:
     assert counting.calls == ["a2", "a1", "a2"]
 
 
+def test_retried_messages_of_one_source_follow_each_other() -> None:
+    """Their first message is in a record with one of another source, so this record is in no order with theirs."""
+    counting = Counting()
+    handler = sqs_handler(lambda record: [by_place({"body": place}) for place in record["body"].split()])(counting)
+    assert identifiers(handler(sqs(["a2", "a3", "a1 b1"]))) == []
+    assert counting.calls == ["a2", "a3", "a1", "b1", "a2", "a3"]
+
+
 def test_message_waiting_for_an_absent_one_is_redelivered() -> None:
     counting = Counting()
     report = sqs_handler(unread)(counted(counting)).run(sqs(["a5", "a1", "a3", "b2"]))

@@ -34,7 +34,6 @@ from typing import Any, TypeAlias
 from onewrite.batch.function import End, Unreturned
 from onewrite.batch.report import Result, is_settled
 from onewrite.core.unreturned import Note
-from onewrite.errors import ConfigurationError
 from onewrite.identity import Skip, record_id
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Answer, Deferred, Rejected
@@ -205,7 +204,6 @@ class Lanes:
     __slots__ = (
         "_failed_lanes",
         "_free_numbers",
-        "_in_progress",
         "_is_open",
         "_is_strict",
         "_lanes",
@@ -224,18 +222,12 @@ class Lanes:
         self._free_numbers: deque[int] = deque()  # numbers whose lane has become free
         self._queues: dict[Hashable, deque[int]] = {}  # for each busy lane, its waiting numbers
         self._failed_lanes: set[Hashable] = set()
-        self._in_progress: set[int] = set()
 
     @property
     def width(self) -> int:
         """The maximum number of records in progress at once."""
         lanes = [self._lanes[number] for number in self._order]
         return lanes.count(None) + len({*lanes} - {None})
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether `take` has nothing left to give out or pass over."""
-        return not self._free_numbers and self._next_place == len(self._order)
 
     def take(self) -> int | None:
         """Return the next number to process, or None if there is none until another one ends."""
@@ -255,19 +247,12 @@ class Lanes:
                 number = None
             else:
                 self._queues[lane] = deque()
-        if number is not None:
-            self._in_progress.add(number)
         return number
 
     def end(self, number: int, *, is_done: bool) -> None:
         """End a number. If it is done, its lane continues. Otherwise it is returned, and in a strict lane all later numbers
         with it.
         """
-        if number not in self._in_progress:
-            raise ConfigurationError(
-                f"Record {number} is not in progress. Call `end` once for each number that `take` returned."
-            )
-        self._in_progress.remove(number)
         if (lane := self._lanes[number]) is None:
             return
         if not is_done and self._is_strict:

@@ -80,7 +80,7 @@ class Batch:
     def take(self) -> int | None:
         """Return the next number to process, or None if there is none until another one ends."""
         with self._lock:
-            if self._deadline.is_known and not self._lanes.is_empty and self._deadline.is_over:
+            if self._deadline.is_over:
                 self._lanes.close()
             number = self._lanes.take()
             if self._retries is not None and number is not None:
