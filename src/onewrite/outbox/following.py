@@ -69,6 +69,7 @@ class TokenFile:
 
 
 def _extended_json() -> tuple[Any, type[Exception]]:
+    """Return bson's module for extended JSON, and the base class of its errors. Importing this module doesn't need bson."""
     with name_extra("mongodb", "TokenFile"):
         from bson import json_util
         from bson.errors import BSONError
@@ -108,9 +109,9 @@ class FollowedPasses(Passes):
                 )
 
     def _follow(self, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]) -> Flow[None]:
-        """Open the stream, and follow it until the relay is stopped or the server can't resume it."""
+        """Open the stream, and follow it until the relay is stopped or the server can't resume it. Any other failure is raised."""
         token = tokens.load()
-        stream = cast("Any", None)
+        stream: Any = None
         is_open = False  # whether the server has accepted the token
         failure: Exception | None = None
         try:
@@ -136,17 +137,16 @@ class FollowedPasses(Passes):
             self._last_sweep = -inf
             return
         if not is_open and not isinstance(failure, OnewriteError):
-            try:
-                yield from self._sweep_now(report)  # without a stream, only a sweep finds events
-            except OnewriteError:  # misuse, which no retry can cure
-                raise
-            except Exception as error:
-                log(WARNING, "Relay: the sweep in place of the change stream failed too. Retrying both: %r", error)
+            yield from self._sweep_without_stream(report)
         raise failure
 
     def _listen(
         self, stream: Any, change: Any, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]
     ) -> Flow[None]:
+        """Publish the events of each changed document, save the position, and sweep when due, until the relay is stopped.
+
+        `change` is the first change of the stream, or None if there was none yet.
+        """
         for count in itertools.count(1):
             if self._clock() - self._last_sweep >= sweep_every:
                 yield from self._sweep_now(report)
@@ -163,7 +163,17 @@ class FollowedPasses(Passes):
                 return
             change = None
 
+    def _sweep_without_stream(self, report: Callable[[SweepReport], object]) -> Flow[None]:
+        """Sweep because the stream can't be opened, and only a sweep then finds events. Log a failure: the caller raises the stream's."""
+        try:
+            yield from self._sweep_now(report)
+        except OnewriteError:  # misuse, which no retry can cure
+            raise
+        except Exception as error:
+            log(WARNING, "Relay: the sweep in place of the change stream failed too. Retrying both: %r", error)
+
     def _sweep_now(self, report: Callable[[SweepReport], object]) -> Flow[None]:
+        """Sweep all due events, and report the pass."""
         now = self._clock()
         report((yield from self._sweep(timedelta())))
         self._last_sweep = now  # only after success, so that a failed sweep is repeated with the next stream

@@ -46,8 +46,9 @@ def emf(
             "PassesFailed": int(report.error is not None),
         }
         metrics: dict[str, tuple[float, str]] = {name: (count, "Count") for name, count in counts.items()}
-        # An unknown age must not look like an empty outbox to the alarm.
-        put(metrics | ({"OldestEvent": (round(_oldest(report), 3), "Seconds")} if report.complete else {}))
+        if report.complete:  # an unknown age must not look like an empty outbox to the alarm
+            metrics["OldestEvent"] = (round(_find_max_age(report), 3), "Seconds")
+        put(metrics)
 
     return on_pass
 
@@ -73,20 +74,20 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     common = {} if name is None else {"faas.name": name}
 
     def on_pass(report: SweepReport) -> None:
-        of_events = {"published": report.published, "refused": len(report.refused), "failed": len(report.failed)}
-        of_entities = {"overtaken": report.overtaken, "broken": len(report.broken)}
-        for counter, outcomes in ((events, of_events), (entities, of_entities)):
+        event_outcomes = {"published": report.published, "refused": len(report.refused), "failed": len(report.failed)}
+        entity_outcomes = {"overtaken": report.overtaken, "broken": len(report.broken)}
+        for counter, outcomes in ((events, event_outcomes), (entities, entity_outcomes)):
             for outcome, count in outcomes.items():
                 counter.add(count, {**common, "outcome": outcome})
         failure = {} if report.error is None else {"error.type": type(report.error).__qualname__}
         passes.add(1, {**common, **failure})
         pending.record(report.pending, common)
         if report.complete:
-            oldest.record(_oldest(report), common)
+            oldest.record(_find_max_age(report), common)
 
     return on_pass
 
 
-def _oldest(report: SweepReport) -> float:
-    """Return the age of the oldest event of the pass. Published events count too, so that a slow relay is visible."""
+def _find_max_age(report: SweepReport) -> float:
+    """Return the age of the oldest event of the pass in seconds. Published events count too, so that a slow relay is visible."""
     return max(report.oldest, report.waited)

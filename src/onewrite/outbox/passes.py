@@ -195,7 +195,9 @@ class Passes:
                 yield from self._settle(lane)
         except Exception as error:
             yield from self._clear_after_error([lane])
-            raise lane.error or error from error
+            if lane.error is None:
+                raise
+            raise lane.error from error  # the broker failed first
         if lane.error is not None:
             raise lane.error
         remaining = lane.box.list_outgoing(lane.accepted_count)
@@ -206,7 +208,7 @@ class Passes:
         before = moment(self._clock() - read_seconds("older_than", older_than))
         return (yield from self._pass(self._boxes.finder(before).next, within))
 
-    def _list_entities(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
+    def _read_doorbells(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
         """Return the entities that a doorbell names."""
         named = [*entities]  # an iterator can be read only once
         if not all(isinstance(entity, Mapping) for entity in cast("list[object]", named)):
@@ -217,24 +219,25 @@ class Passes:
 
     def _ring(self, entities: Sequence[Entity], within: timedelta) -> Flow[SweepReport]:
         """Make one pass over these entities. Skip postponed entities."""
-        left, now = deque(entities), self._clock()
+        unread_entities, now = deque(entities), self._clock()
 
         def find() -> Flow[Box | Broken | Search | None]:
-            if not left:
+            if not unread_entities:
                 return None
-            box = yield from try_read(self._boxes.read, left.popleft())
-            is_nothing_due = isinstance(box, Box) and (not box.events or box.is_postponed(now))
-            return Search.CONTINUES if is_nothing_due else box
+            box = yield from try_read(self._boxes.read, unread_entities.popleft())
+            has_nothing_due = isinstance(box, Box) and (not box.events or box.is_postponed(now))
+            return Search.CONTINUES if has_nothing_due else box
 
         report = yield from self._pass(find, within)
-        report.complete = False
+        report.complete = False  # other entities can have older events
         return report
 
     def _pass(self, find: Find, within: timedelta) -> Flow[SweepReport]:
+        """Make one pass over the found entities, in rounds of a call to the broker each, and report it."""
         until = self._clock() + read_seconds("within", within)
-        for quiet in (self._logged, self._passed_over):
-            for name in [name for name, end in quiet.items() if end <= self._clock()]:
-                del quiet[name]
+        for end_times in (self._logged, self._passed_over):
+            for name in [name for name, end in end_times.items() if end <= self._clock()]:
+                del end_times[name]
         progress = _Progress(find, until)
         report, lanes = progress.report, progress.lanes
         try:
@@ -248,7 +251,7 @@ class Passes:
                 yield from self._settle_all(progress)
                 for lane in lanes:
                     if progress.is_last or not lane.has_next:
-                        self._note(report, lane)
+                        self._report_lane(report, lane)
                 lanes[:] = [lane for lane in lanes if lane.has_next and not progress.is_last]
         except Exception:
             yield from self._clear_after_error(lanes)
@@ -263,9 +266,9 @@ class Passes:
         Found entities wait for others for at most a second. If the search fails, the found entities' events are still published.
         """
         report, lanes = progress.report, progress.lanes
-        longest = min(progress.until, self._clock() + _MAX_SEARCH)
+        publish_by = min(progress.until, self._clock() + _MAX_SEARCH)
         while progress.has_more and not progress.is_last and len(lanes) < self._batch:
-            if self._is_over(longest if lanes else progress.until):
+            if self._is_over(publish_by if lanes else progress.until):
                 break
             try:
                 item = yield from progress.find()
@@ -279,13 +282,15 @@ class Passes:
                     name = self._boxes.canonical(item.entity)
                     if name in self._passed_over:  # the database recently refused to change the entity
                         self._note_pending(report, item.events)
-                    elif all(self._boxes.canonical(lane.box.entity) != name for lane in lanes):
+                    elif all(self._boxes.canonical(lane.box.entity) != name for lane in lanes):  # not found twice
                         lanes.append(EntityLane(item))
                 case Broken():
                     self._pass_over(progress, item)
                 case None:
                     progress.has_more = False
-                    if progress.failure is not None and not lanes and not report.entities:
+                    if (
+                        progress.failure is not None and not lanes and not report.entities
+                    ):  # nothing to report but the failure
                         raise progress.failure
                 case Search.CONTINUES:
                     pass
@@ -312,14 +317,18 @@ class Passes:
         except ConfigurationError:  # `publish` returned something invalid
             raise
         except Exception as error:
-            common_error: Exception | None = error
             for lane in lanes:
                 lane.error = error
-            for lane in lanes if len(lanes) > 1 else ():
-                if not self._is_over(until):
-                    failure = yield from self._try_publishing([lane], until)
-                    common_error = common_error and failure
-            return common_error
+            if len(lanes) == 1:
+                return error
+            last_error, has_success = error, False
+            for lane in lanes:
+                if self._is_over(until):
+                    break
+                failure = yield from self._try_publishing([lane], until)
+                has_success = has_success or failure is None
+                last_error = failure or last_error
+            return None if has_success else last_error
         for lane, event in zip(lanes, events, strict=True):
             lane.error = None
             if event.id in refused_ids:
@@ -351,22 +360,26 @@ class Passes:
     def _settle(self, lane: EntityLane, *, is_last: bool = False) -> Flow[None]:
         """Clear accepted events if that is due, and postpone a failing entity."""
         if lane.accepted_count and (is_last or not lane.has_next or lane.accepted_count == MAX_UNCLEARED):
-            box, count, is_cleared = lane.box, lane.accepted_count, False
-            for _ in range(MAX_ATTEMPTS):
-                stored_box = yield from self._boxes.clear(box, count, self._clock())
-                # If the response to a successful clear was lost, the stored outbox shows that the clear is done.
-                is_cleared = stored_box is None or stored_box.is_after(box, count)
-                if stored_box is None or is_cleared or not stored_box.follows(box, count):
-                    break
-                box = stored_box  # the entity emitted more events in the meantime, or was deleted
-            lane.is_overtaken = not is_cleared
-            if is_cleared:
-                lane.box, lane.accepted_count = lane.box.after(count), 0
+            yield from self._clear(lane)
         if not lane.is_overtaken and (lane.refusal is not None or lane.error is not None):
             now, began = self._clock(), seconds(lane.box.events[0].time)
             wait = min(max(now - began, 1.0), _MAX_WAIT_AFTER_REFUSAL if lane.error is None else _MAX_WAIT_AFTER_FAILURE)
             due = max(now, began) + wait * (0.5 + self._share() / 2)
             yield from self._boxes.postpone(lane.box, moment(due))
+
+    def _clear(self, lane: EntityLane) -> Flow[None]:
+        """Clear the accepted events, unless the outbox shows that another relay was faster."""
+        box, count = lane.box, lane.accepted_count
+        for _ in range(MAX_ATTEMPTS):
+            stored_box = yield from self._boxes.clear(box, count, self._clock())
+            # If the response to a successful clear was lost, the stored outbox shows that the clear is done.
+            if stored_box is None or stored_box.is_after(box, count):
+                lane.box, lane.accepted_count = lane.box.after(count), 0  # a later pass publishes the events emitted since
+                return
+            if not stored_box.follows(box, count):
+                break
+            box = stored_box  # the entity emitted more events in the meantime, or was deleted
+        lane.is_overtaken = True
 
     def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Flow[None]:
         """Clear published events before an error ends the pass, so that they aren't published again."""
@@ -386,7 +399,7 @@ class Passes:
             text = "Relay: the outbox of %r can't be read, so its events aren't published: %s"
             log(ERROR, text, dict(broken.entity), broken.error)
 
-    def _note(self, report: SweepReport, lane: EntityLane) -> None:
+    def _report_lane(self, report: SweepReport, lane: EntityLane) -> None:
         """Add a finished entity to the report."""
         report.entities += 1
         report.published += len(lane.published_events)
@@ -395,20 +408,22 @@ class Passes:
         report.overtaken += lane.is_overtaken
         if lane.refusal is not None:
             report.refused.append(lane.refusal)
-        if (error := lane.error or lane.settle_error) is not None:
+        error = lane.error or lane.settle_error
+        if error is not None:
             report.failed.append((lane.event, error))
         if not lane.is_overtaken and not lane.is_broken:  # otherwise the pending events are unknown
             self._note_pending(report, lane.box.events[lane.accepted_count :])
 
     def _note_pending(self, report: SweepReport, events: Sequence[PendingEvent]) -> None:
+        """Add the events that an entity keeps to the report."""
         report.pending += len(events)
         if events:
             report.oldest = max(report.oldest, self._clock() - seconds(events[0].time))
 
     def _skip(self, entity: Entity, published_id: str) -> Flow[Outgoing | None]:
-        """Replace a pending event by one of type onewrite.skipped, and return that. Return None if the event isn't pending."""
+        """Replace a pending event by one of type onewrite.skipped, and return the replacement, or None if the event isn't pending."""
         box = yield from self._boxes.read(entity)
-        place = next((n for n in range(len(box.events)) if box.outgoing(n).id == published_id), None)
+        place = next((n for n, event in enumerate(box.list_outgoing()) if event.id == published_id), None)
         if place is None:
             return None
         if box.events[place].type == SKIPPED_TYPE:  # a second replacement would lose the type of the original event
@@ -418,7 +433,7 @@ class Passes:
             raise ConfigurationError(f"Event {published_id} wasn't skipped, because its entity has changed. Try again.")
         return box.with_event(place, replacement).outgoing(place)
 
-    def _look(self, entity: Entity) -> Flow[OutboxState | None]:
+    def _read_state(self, entity: Entity) -> Flow[OutboxState | None]:
         """Return the contents of the entity's outbox, or None if it has none."""
         box = yield from self._boxes.read(entity)
         return None if box.is_unused else OutboxState(box.source, box.base, box.list_outgoing())
@@ -440,27 +455,34 @@ class Passes:
         return f"{box.origin}/{incarnation}"
 
     def _waiting(self, older_than: timedelta, most: int) -> Flow[list[Waiting]]:
-        """Return the entities whose oldest event has been pending the longest."""
-        least, now = read_seconds("older_than", older_than), self._clock()
+        """Return up to `most` entities, those whose oldest event has been pending the longest."""
+        min_age, now = read_seconds("older_than", older_than), self._clock()
         finder = self._boxes.finder(None)
         rows: list[Waiting] = []
         names: set[Hashable] = set()
         while (box := (yield from finder.next())) is not None:
-            if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in names:
+            if not isinstance(box, Box):
+                continue
+            name = self._boxes.canonical(box.entity)
+            if name in names:
                 continue  # the finder can return an entity twice if it is written in the meantime
             names.add(name)
             age = now - seconds(box.events[0].time)
-            if least <= 0 or age >= least:  # the age is negative if the writer's clock is ahead
+            if min_age <= 0 or age >= min_age:  # the age is negative if the writer's clock is ahead
                 rows.append(Waiting(box.outgoing(0), age, len(box.events)))
-            if len(rows) == 2 * most:
+            if len(rows) == 2 * most:  # bounds the memory, and sorts only once for `most` entities
                 rows = sorted(rows, key=lambda row: -row.age)[:most]
         return sorted(rows, key=lambda row: -row.age)[:most]
 
     def _broken(self, most: int) -> Flow[list[Broken]]:
-        """Return the entities whose outbox can't be read."""
+        """Return up to `most` entities whose outbox can't be read."""
         finder, rows = self._boxes.finder(None), list[Broken]()
-        while len(rows) < most and (box := (yield from finder.next())) is not None:
-            rows += [box] if isinstance(box, Broken) else []
+        while len(rows) < most:
+            box = yield from finder.next()
+            if box is None:
+                break
+            if isinstance(box, Broken):
+                rows.append(box)
         return rows
 
 

@@ -109,9 +109,10 @@ class Publisher:
         return drive(sending, make_executor(self._client))
 
     def _send(self, events: list[Outgoing]) -> Sending:
+        """Send the events in as few requests as their sizes allow, in order. Return the events that weren't accepted."""
         refused_events: list[Outgoing] = []
-        chunks: list[list[Outgoing]] = []
-        room = 0
+        chunks: list[list[Outgoing]] = []  # the events of each request
+        room = 0  # bytes left in the last chunk
         for event in events:
             size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY_OVERHEAD
             if len(event.type) > self._longest_type:
@@ -132,21 +133,21 @@ class Publisher:
 
 
 def _order_fields(event: Outgoing, address: str) -> dict[str, str]:
+    """Return the fields of an entry that a FIFO queue or topic needs, or none for other addresses."""
     if not address.endswith(".fifo"):
         return {}
     # A long key can make the source too long for a group's name, so the name is then a hash of the source.
-    fits = _GROUP.fullmatch(event.source)
-    group = event.source if fits else blake2b(event.source.encode(), digest_size=32).hexdigest()
+    is_valid_group = _GROUP.fullmatch(event.source) is not None
+    group = event.source if is_valid_group else blake2b(event.source.encode(), digest_size=32).hexdigest()
     return {"MessageGroupId": group, "MessageDeduplicationId": event.id}
 
 
 def _read_failed_events(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
     """Return the events that SQS or SNS didn't accept. The response names the accepted and the failed entries."""
-    accepted_entries, failed_entries = (
-        {str(entry["Id"]): entry for entry in response.get(kind, [])} for kind in ("Successful", "Failed")
-    )
+    accepted_ids = {str(entry["Id"]) for entry in response.get("Successful", [])}
+    failed_entries = {str(entry["Id"]): entry for entry in response.get("Failed", [])}
     events_by_id = {str(n): event for n, event in enumerate(events)}
-    _check_known(len(events), is_known=accepted_entries.keys() | failed_entries.keys() == events_by_id.keys())
+    _check_known(len(events), is_known=accepted_ids | failed_entries.keys() == events_by_id.keys())
     return [
         _log_refusal(events_by_id[entry_id], f"{entry.get('Code')}: {entry.get('Message')}")
         for entry_id, entry in failed_entries.items()
@@ -157,7 +158,9 @@ def _read_failed_entries(events: Sequence[Outgoing], response: Any) -> list[Outg
     """Return the events that EventBridge didn't accept. An accepted entry has an ID, and a failed one an error code."""
     entries: list[dict[str, Any]] = response.get("Entries", [])
     known_entries = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]
-    _check_known(len(events), is_known=len(known_entries) == len(entries) == len(events))
+    _check_known(
+        len(events), is_known=len(known_entries) == len(entries) == len(events)
+    )  # entries have the order of the events
     return [
         _log_refusal(event, f"{entry['ErrorCode']}: {entry.get('ErrorMessage')}")
         for event, entry in zip(events, entries, strict=True)
@@ -175,5 +178,6 @@ def _check_known(count: int, *, is_known: bool) -> None:
 
 
 def _log_refusal(event: Outgoing, reason: str) -> Outgoing:
+    """Log that an event wasn't accepted, and return the event."""
     log(WARNING, "Publisher: event %s of %s wasn't accepted: %s", event.id, event.source, reason)
     return event

@@ -59,7 +59,7 @@ class _RelayFlows(FollowedPasses):
         if source is None:
             return self._boxes.entity(filter, key)
         if filter is not None or key is not None:
-            raise ConfigurationError(f"source={source!r} already names the entity, so remove the key or filter.")
+            raise ConfigurationError(f"source={source!r} already names the entity. Omit the key and the filter.")
         return self._boxes.read_source(source)
 
     def _poll(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Flow[None]:
@@ -67,13 +67,14 @@ class _RelayFlows(FollowedPasses):
         check_seconds("poll", poll)
         return self._repeat(lambda: self._sweep(older_than), poll, on_pass)
 
-    def _follow_on(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Flow[None]:
-        """Return the flow that opens the stream again and again, until stopped."""
+    def _follow_until_stopped(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Flow[None]:
+        """Return the flow that follows the stream, and reopens it whenever it ends, until stopped."""
         self._check_following(tokens, sweep_every)
         report = partial(report_pass, failures=0, on_pass=on_pass)
         return self._repeat(lambda: self._follow(tokens, sweep_every, report), 0.0, on_pass)
 
     def _repeat(self, act: Callable[[], Flow[SweepReport | None]], poll: float, on_pass: OnPass | None) -> Flow[None]:
+        """Run the flows of `act` until stopped, and report their passes. A flow that returns None has reported its own."""
         failures = 0
         while not self._is_stopped:
             try:
@@ -110,7 +111,7 @@ class Relay(_RelayFlows):
         Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
         time `within`, it makes no more calls to the broker.
         """
-        return self._run(self._ring(self._list_entities(entities), within))
+        return self._run(self._ring(self._read_doorbells(entities), within))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
@@ -133,7 +134,7 @@ class Relay(_RelayFlows):
 
     def look(self, source: str) -> OutboxState | None:
         """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
-        return self._run(self._look(self._boxes.read_source(source)))
+        return self._run(self._read_state(self._boxes.read_source(source)))
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """Return the entities with pending events, the longest wait first."""
@@ -149,7 +150,7 @@ class Relay(_RelayFlows):
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` stores the position in the stream."""
-        self._run(self._follow_on(tokens, sweep_every, on_pass))
+        self._run(self._follow_until_stopped(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
         """End `run`, `follow`, and `sweep` after the current call to the broker. A signal handler or a different thread can call it."""
@@ -184,7 +185,7 @@ class AsyncRelay(_RelayFlows):
         Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
         time `within`, it makes no more calls to the broker.
         """
-        return await self._run(self._ring(self._list_entities(entities), within))
+        return await self._run(self._ring(self._read_doorbells(entities), within))
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
@@ -207,7 +208,7 @@ class AsyncRelay(_RelayFlows):
 
     async def look(self, source: str) -> OutboxState | None:
         """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
-        return await self._run(self._look(self._boxes.read_source(source)))
+        return await self._run(self._read_state(self._boxes.read_source(source)))
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """Return the entities with pending events, the longest wait first."""
@@ -223,7 +224,7 @@ class AsyncRelay(_RelayFlows):
 
     async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` stores the position in the stream."""
-        await self._run(self._follow_on(tokens, sweep_every, on_pass))
+        await self._run(self._follow_until_stopped(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
         """End `run`, `follow`, and `sweep` after the current call to the broker. Call it in the event loop's thread."""
@@ -239,6 +240,7 @@ class AsyncRelay(_RelayFlows):
 
 
 async def _publish_and_await(publish: AsyncPublish, events: list[Outgoing]) -> Any:
+    """Return the reply of `publish`. A cancellation that `publish` itself caused is its error, and doesn't cancel the relay."""
     try:
         reply = publish(events)
         return await reply if isawaitable(reply) else reply
@@ -265,19 +267,12 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
         raise ConfigurationError(
             f"stream_handler({relay!r}): expected a Relay, an AsyncRelay, or an async function that returns an AsyncRelay."
         )
-    relays = [relay] if isinstance(relay, AsyncRelay) else []
+    async_relays = [relay] if isinstance(relay, AsyncRelay) else []  # created only once, at the first invocation
 
-    async def apass(event: Mapping[str, Any], within: timedelta) -> Any:
-        if not relays:
-            answer: object = cast("Callable[[], object]", relay)()
-            made = await answer if isawaitable(answer) else answer
-            if not isinstance(made, AsyncRelay):
-                raise ConfigurationError(
-                    f"The function of stream_handler returned a {type(made).__name__}: expected an AsyncRelay. To use a Relay, pass it itself "
-                    "instead of a function."
-                )
-            relays.append(made)
-        return await _make_pass(relays[0], event, within)
+    async def make_async_pass(event: Mapping[str, Any], within: timedelta) -> Any:
+        if not async_relays:
+            async_relays.append(await _create_relay(cast("Callable[[], object]", relay)))
+        return await _make_pass(async_relays[0], event, within)
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         try:
@@ -286,11 +281,11 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
             if isinstance(relay, Relay):
                 report = _make_pass(relay, event, within)
             else:
-                report = thread_runner().run(apass(event, within))
+                report = thread_runner().run(make_async_pass(event, within))
         except OnewriteError:  # misuse, which a sweep can't make up for
             raise
         except Exception as error:
-            if "Records" not in event:
+            if "Records" not in event:  # a sweep, whose failure the invocation reports
                 raise
             log(WARNING, "Relay: a pass over stream records failed. A sweep will publish their events: %r", error)
         else:
@@ -300,8 +295,20 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
     return handler
 
 
+async def _create_relay(function: Callable[[], object]) -> AsyncRelay:
+    """Return the relay that the user's plain or asynchronous function creates."""
+    created = function()
+    relay = await created if isawaitable(created) else created
+    if not isinstance(relay, AsyncRelay):
+        raise ConfigurationError(
+            f"The function of stream_handler returned a {type(relay).__name__}: expected an AsyncRelay. To use a Relay, pass it itself "
+            "instead of a function."
+        )
+    return relay
+
+
 def _make_pass(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
-    """Run the pass. For an asynchronous relay, return an awaitable."""
+    """Ring the items of stream records, or sweep for any other event. Return the report, or an awaitable of it for an `AsyncRelay`."""
     if "Records" not in event:
         return relay.sweep(within=within)
     return relay.ring(changed_keys(event["Records"]), within=within)
@@ -341,7 +348,7 @@ def find_outboxes(store: object, publish: object) -> StoredOutboxes:
 
 
 def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> int:
-    """Log a pass, and return the number of failures in a row. A failing hook doesn't stop the relay."""
+    """Log a pass after `failures` failed passes in a row, and return their new number. A failing hook doesn't stop the relay."""
     for event in report.refused:
         text = "Relay: the broker refused event %s of %s. Its entity publishes no later event until the broker accepts it or you skip it"
         log(WARNING, text, event.id, event.source)

@@ -76,7 +76,7 @@ class Journal:
             message.messages = ()
 
     def _log_result(self, message: QueueMessage, result: Result) -> None:
-        """Log one result. Never raise an Exception: a settled message stays settled, even if the user's hook fails."""
+        """Log one result, and call the hook. Never raise an Exception: a settled message stays settled, even if the user's hook fails."""
         try:
             if not result.settled:
                 message.failure = self._handler.failure(result)
@@ -177,13 +177,18 @@ class _Server(ThreadingTCPServer):
 
 @contextmanager
 def health_pages(
-    host: str, port: int, journal: Journal, counts: Callable[[], Mapping[str, int]], trouble: Callable[[], str | None]
+    host: str,
+    port: int,
+    journal: Journal,
+    counts: Callable[[], Mapping[str, int]],
+    describe_trouble: Callable[[], str | None],
 ) -> Generator[int, None, None]:
-    """Serve the two pages, and return their port. `trouble` returns why the worker hangs, or None."""
+    """Serve the two pages during the `with` block, whose target is their port. `describe_trouble` returns why the worker hangs, or None."""
 
     def answer(path: str) -> tuple[HTTPStatus, str, str]:
+        """Return the status, the content type, and the text of a page."""
         if path == "/health":
-            why = trouble()
+            why = describe_trouble()
             status = HTTPStatus.OK if why is None else HTTPStatus.SERVICE_UNAVAILABLE
             reason = {} if why is None else {"why": why}
             return status, "application/json", json.dumps({"alive": why is None, **reason, **counts()})

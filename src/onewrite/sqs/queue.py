@@ -150,7 +150,7 @@ class SqsQueue:
     def _send_batch(
         self, method: str, entries: Sequence[Mapping[str, Any]], max_attempts: int = MAX_ATTEMPTS
     ) -> dict[str, bool]:
-        """Send the entries until SQS has accepted them. Log the number of failed entries.
+        """Send the entries until SQS has accepted or refused each, in at most `max_attempts`. Log the number of failed entries.
 
         Return the failed receipt handles, each with whether SQS refused it for good.
         """
@@ -163,6 +163,7 @@ class SqsQueue:
             except (BotoCoreError, ClientError) as error:
                 self._log_or_raise(error)
                 continue
+            # An entry that isn't in this response has succeeded.
             sender_faults = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
             refusals += [entry for entry in retries if sender_faults.get(entry["Id"])]
             retries = [entry for entry in retries if sender_faults.get(entry["Id"]) is False]
@@ -175,6 +176,7 @@ class SqsQueue:
         return failures
 
     def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
+        """Log a passing failure. Raise QueueRefused for a permanent failure."""
         if not is_passing(error):
             raise QueueRefused(_describe_refusal(self.url, error)) from error
         log(WARNING, "%s: a request failed. No action is needed unless this repeats: %s", self.url, error)

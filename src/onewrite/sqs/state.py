@@ -106,19 +106,20 @@ class Slots:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._under_way: dict[Load, None] = {}  # sorted by begin
+        self._under_way: dict[Load, None] = {}  # an ordered set, sorted by begin
         self._overdue: dict[Load, float] = {}  # each with the time since when it is overdue
         self.pace: float | None = None  # the mean seconds of a message
         self.messages = 0  # in progress
 
     @property
     def number(self) -> int:
-        """Return the number of slots that aren't lost."""
+        """Return the number of slots without an overdue load."""
         return self._limits.slots - len(self._overdue)
 
     @property
     def free(self) -> int:
-        return max(0, self.number - len(self._under_way))
+        """Return the number of slots without a load."""
+        return self.number - len(self._under_way)
 
     def begin(self, load: Load, now: float) -> None:
         load.began = now
@@ -204,7 +205,7 @@ class WorkerState:
         self._delete_requests = 0
         self._messages: dict[QueueMessage, None] = {}  # messages that wait, are in progress, or are deferred
         self.bytes_at_hand = 0
-        self._to_give_back: deque[tuple[QueueMessage, int]] = deque()
+        self._to_return: deque[tuple[QueueMessage, int]] = deque()
         self._returns: list[tuple[QueueMessage, Reason]] = []
         self._sweep: deque[QueueMessage] = deque()
         self.next_sweep = 0.0
@@ -215,6 +216,7 @@ class WorkerState:
     # ------------------------------------------------------------ receiving
 
     def to_receive(self, now: float) -> Receive | None:
+        """Reserve space for the messages of the next request, and return the request."""
         number = self._request_size(now)
         if not number:
             return None
@@ -228,6 +230,7 @@ class WorkerState:
         return self._can_delete(now) or self._request_size(now) > 0
 
     def _can_delete(self, now: float) -> bool:
+        """Whether a delete request is worth sending now: it would be full, its oldest message has waited long enough, or the worker stops."""
         count = len(self._settled_messages)
         if not count or self._delete_requests >= self._max_requests:
             return False
@@ -304,6 +307,7 @@ class WorkerState:
         return min(self._lines.ready_count, self.slots.free)
 
     def to_begin(self, now: float) -> Load | None:
+        """Begin the next ready load that SQS still hides, and return it."""
         while self.ready_count:
             load = self._drop_lost(self._lines.take(), now)
             if load.members:
@@ -336,7 +340,7 @@ class WorkerState:
             if result is not None and result.settled:
                 self._settle(message, result, now, is_in_time=is_in_time, is_end_of_load=message is load.members[-1])
             elif is_in_time:
-                self._let_go_or_defer(message, result, now)
+                self._keep_or_return(message, result, now)
                 if message.group is not None:
                     break  # the rest of the group waits for this message, or has left with it
 
@@ -350,10 +354,11 @@ class WorkerState:
         self._delete_at = min(self._delete_at, now if is_last else now + DELETED_WITHIN)
         source, sequence = _read_source_and_sequence(result)
         if is_in_time and source is not None:
-            for each in self._deferrals.progress(source, sequence):
-                self._lines.make_ready(each)
+            for deferred_message in self._deferrals.note_progress(source, sequence):
+                self._lines.make_ready(deferred_message)
 
-    def _let_go_or_defer(self, message: QueueMessage, result: Result | None, now: float) -> None:
+    def _keep_or_return(self, message: QueueMessage, result: Result | None, now: float) -> None:
+        """Keep an unsettled message for a retry, or return it to the queue. A result of None means that it wasn't processed."""
         if result is None:
             self._leave_with_group(message, Reason.STOPPING if self.is_stopping else Reason.UNTOUCHED, 0)
             return
@@ -365,21 +370,21 @@ class WorkerState:
                 self._leave_with_group(message, Reason.UNCERTAIN, self._pause(message.receives))
             case Superseded():
                 self._leave_with_group(message, Reason.SUPERSEDED, self._pause(1))
-            case _ if self.is_stopping:
+            case _ if self.is_stopping:  # a stopping worker keeps no message, but still delays the two outcomes above
                 self._leave_with_group(message, Reason.STOPPING, 0)
             case Busy(until=until):
                 seconds = wait_for_lease(until, result.clock())
                 hidden_for = extension(ceil(seconds), now - message.since)
-                if seconds <= min(_MAX_BUSY, hidden_for) and self._has_room(message):
+                if seconds <= min(_MAX_BUSY, hidden_for) and self._reserve_room(message):
                     self._deferrals.wait(message, now + seconds)
                 else:
                     self._leave_with_group(message, Reason.BUSY, hidden_for)
-            case answer:
-                expected = answer.expected if isinstance(answer, Deferred) else None
+            case outcome:
+                expected = outcome.expected if isinstance(outcome, Deferred) else None
                 source, sequence = _read_source_and_sequence(result)
                 if self._deferrals.note_try(message, source, expected, now):
                     self._lines.make_ready(message)
-                elif now < message.deferred_since + PATIENCE and self._has_room(message):
+                elif now < message.deferred_since + PATIENCE and self._reserve_room(message):
                     self._deferrals.add(message, source, sequence, now)
                 else:
                     self._leave_with_group(message, Reason.DEFERRED, self._pause(message.receives))
@@ -401,18 +406,20 @@ class WorkerState:
         for message in self._deferrals.take_due(now):
             self._lines.make_ready(message)
 
-    def _has_room(self, message: QueueMessage) -> bool:
-        """Whether there is room to keep the message, with the rest of its group."""
-        message.held_bytes = message.size + sum([each.size for each in self._lines.followers(message)])
+    def _reserve_room(self, message: QueueMessage) -> bool:
+        """Note how many bytes the message and the rest of its group hold, and return whether there is room to keep them."""
+        message.held_bytes = message.size + sum([follower.size for follower in self._lines.followers(message)])
         held_bytes = self._deferrals.held_bytes + message.held_bytes
         return len(self._deferrals) < MAX_DEFERRED and held_bytes <= _MAX_DEFERRED_BYTES
 
     def _pause(self, tries: int) -> int:
+        """Return the user's backoff in whole seconds, within SQS's limit."""
         return min(max(0, ceil(self._limits.backoff(tries))), MAX_HIDDEN)
 
     # ------------------------------------------------------------ deleting and hiding
 
     def to_delete(self, now: float) -> list[SqsMessage] | None:
+        """Take the next settled messages that must be deleted now."""
         if not self._can_delete(now):
             return None
         batch = [self._settled_messages.popleft() for _ in range(min(len(self._settled_messages), MAX_BATCH))]
@@ -426,27 +433,29 @@ class WorkerState:
 
         Only one such request is in progress at a time. Otherwise, an extension could arrive after a message went back, and hide it for long.
         """
-        return not self._is_hiding and bool(self._to_give_back or self._sweep or (self._messages and now >= self.next_sweep))
+        return not self._is_hiding and bool(self._to_return or self._sweep or (self._messages and now >= self.next_sweep))
 
     def to_hide(self, now: float) -> Hide | None:
         """Take the messages that go back to the queue. If there are none, take the messages that must be hidden for longer."""
         if not self.has_hide(now):
             return None
-        if self._to_give_back:
+        if self._to_return:
             self._is_hiding = True
-            returns = [self._to_give_back.popleft() for _ in range(min(len(self._to_give_back), MAX_BATCH))]
+            returns = [self._to_return.popleft() for _ in range(min(len(self._to_return), MAX_BATCH))]
             return Hide(tuple(returns), is_return=True)
         if not self._sweep:
             self.next_sweep = now + self._visibility / _SWEEPS_PER_TIMEOUT
-            least = self._visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9
-            self._sweep.extend([each for each in self._messages if not each.is_lost and each.hidden_until - now < least])
+            # Extend before two more sweeps are due. The tiny addition compensates for rounding errors.
+            min_left = self._visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9
+            self._sweep.extend([kept for kept in self._messages if not kept.is_lost and kept.hidden_until - now < min_left])
         batch: list[tuple[QueueMessage, int]] = []
         while self._sweep and len(batch) < MAX_BATCH:
             message = self._sweep.popleft()
             if message in self._messages and not message.is_lost:
                 seconds = extension(self._visibility, now - message.since)
+                if seconds:
+                    batch.append((message, seconds))
                 message.is_lost = not seconds
-                batch += [(message, seconds)] if seconds else []
         self._is_hiding = bool(batch)
         return Hide(tuple(batch), is_return=False) if batch else None
 
@@ -474,7 +483,7 @@ class WorkerState:
         self._forget(message)
         self._returns.append((message, reason))
         if seconds is not None and not message.is_lost:
-            self._to_give_back.append((message, seconds))
+            self._to_return.append((message, seconds))
 
     def _forget(self, message: QueueMessage) -> None:
         del self._messages[message]
@@ -500,8 +509,8 @@ class WorkerState:
     @property
     def is_busy(self) -> bool:
         """Whether a message is in progress, or a delete or a return has not reached SQS yet."""
-        tells = self._settled_messages or self._delete_requests or self._to_give_back or self._is_hiding
-        return bool(self.slots.messages or tells)
+        has_news_for_sqs = self._settled_messages or self._delete_requests or self._to_return or self._is_hiding
+        return bool(self.slots.messages or has_news_for_sqs)
 
     def _has_no_message(self) -> bool:
         """Whether no message is ready, in progress, or on its way back to SQS. Deferred messages don't count."""
@@ -522,7 +531,7 @@ class WorkerState:
         return min([self._deferrals.next_due(), self.slots.next_due(now), *later])
 
     def counts(self) -> dict[str, int]:
-        """Return the number of messages in each state, for the pages."""
+        """Return the gauges of the pages: messages by state, lost slots, and bytes of messages."""
         return {
             "waiting": len(self._messages) - self.slots.messages - len(self._deferrals),
             "under_way": self.slots.messages,

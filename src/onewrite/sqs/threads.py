@@ -15,7 +15,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
@@ -136,9 +136,9 @@ class WorkerThreads:
     def is_busy(self) -> bool:
         return not self._is_over and self.state.is_busy
 
-    def trouble(self) -> str | None:
+    def describe_trouble(self) -> str | None:
         """Return why the worker hangs or ends, or None. Takes no lock."""
-        return self.watch.trouble() if self.failure is None else f"The worker is ending: {self.failure}"
+        return self.watch.describe_trouble() if self.failure is None else f"The worker is ending: {self.failure}"
 
     def run(self) -> None:
         """Work until the worker has stopped. An error outside of a message ends the work and is raised."""
@@ -176,7 +176,7 @@ class WorkerThreads:
         """Do everything that is due, and wait for the next due time."""
         with self._lock:
             now = self._clock()
-            news = self._listen(now)
+            loop_change = self._check_event_loop(now)
             overdue_loads = self.state.take_overdue(now)
             self._decide_to_stop(now)  # before the remaining slots begin another load
             self.state.retry_due(now)
@@ -184,12 +184,12 @@ class WorkerThreads:
             if self.state.is_stopping and not self.state.is_busy:
                 self._is_over = self._is_over or self.failure is not None or not self.state.reserved_messages
             returns = self.state.to_log()
-            if not (overdue_loads or returns or news is not None or self._is_over):
+            if not (overdue_loads or returns or loop_change is not None or self._is_over):  # log these before waiting
                 self._next_round = min(self.state.next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._next_round - now))
                 self._next_round = inf
-        if news is not None:
-            self._journal.warn(news)
+        if loop_change is not None:
+            self._journal.warn(loop_change)
         for load in overdue_loads:
             self._journal.log_overdue(load.members, self._limits.timeout, self._find_place(load))
             if self._tasks is not None:
@@ -197,32 +197,37 @@ class WorkerThreads:
         for message, reason in returns:
             self._journal.log_return(message, reason)
 
-    def _listen(self, now: float) -> str | None:
-        """Ask the event loop for a sign, and return a line for the log if the loop stopped responding or responds again."""
+    def _check_event_loop(self, now: float) -> str | None:
+        """Ask the event loop for a sign of life, and return a line for the log if the loop stopped responding or responds again."""
         if self._tasks is not None:
             self._tasks.ask_for_a_sign(now)
-        trouble, was_silent = self.watch.trouble(), self.state.is_silent
+        trouble, was_silent = self.watch.describe_trouble(), self.state.is_silent
         self.state.is_silent = trouble is not None
-        return (trouble or "The event loop responds again.") if was_silent != self.state.is_silent else None
+        if was_silent == self.state.is_silent:
+            return None
+        return trouble or "The event loop responds again."
 
     def _decide_to_stop(self, now: float) -> None:
+        """Stop if asked, if nothing is left to do, or if the worker hangs, which becomes its failure."""
         if self.state.is_stopping:
             return
-        if self.failure is None and (hang := self._hang(now)) is not None:
+        hang = self._describe_hang(now) if self.failure is None else None
+        if hang is not None:
             self.failure = WorkerStuck(hang)
             self._stop.ask()
         if self._stop.is_wanted or self.failure is not None or self.state.has_nothing_to_do(now):
             self.state.stop()
 
-    def _hang(self, now: float) -> str | None:
+    def _describe_hang(self, now: float) -> str | None:
         """Return why the worker can't continue, or None if it can."""
         lost_loads = self.state.slots.list_lost(now)
         if 2 * len(lost_loads) <= self._limits.slots:
-            return self.watch.hang()
-        first = lost_loads[0]
-        return self.watch.trouble() or (
+            return self.watch.describe_hang()
+        lost_load = lost_loads[0]
+        # A blocked event loop is the cause of the lost slots, so report it rather than them.
+        return self.watch.describe_trouble() or (
             f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that haven't finished {self._limits.timeout:g} seconds "
-            f"after they began, for example {format_name(first.members[0])} at {self._find_place(first)}. {ADVICE}. "
+            f"after they began, for example {format_name(lost_load.members[0])} at {self._find_place(lost_load)}. {ADVICE}. "
             "If the call is only slow, pass a longer timeout= to the worker."
         )
 
@@ -260,6 +265,7 @@ class WorkerThreads:
             self._timer.notify()
 
     def _go_round_by(self, moment: float) -> None:
+        """Wake the timer if it would sleep beyond this time. It then computes its next round again."""
         if moment < self._next_round:
             self._timer.notify()
 
@@ -272,10 +278,11 @@ class WorkerThreads:
     # ------------------------------------------------------------ messages
 
     def _work(self) -> None:
+        """Do one job after the other until the worker ends. A thread of the pool runs this."""
         with self._failing():
             while (job := self._next_job()) is not None:
                 if isinstance(job, Load):
-                    self._bring(job, self._process(job))
+                    self._finish(job, self._process(job))
                 elif isinstance(job, Receive):
                     self._receive(job)
                 elif isinstance(job, Hide):
@@ -284,11 +291,12 @@ class WorkerThreads:
                     self._delete(job)
 
     def _next_job(self) -> Job | None:
+        """Wait for the most urgent job, and return it, or None at the end of the work."""
         with self._lock:
             now = self._clock()
             while not self._is_over:
                 self._stop_if_asked()
-                job: Job | None = self._take(now) if self._tasks is None else None
+                job: Job | None = self._begin_load(now) if self._tasks is None else None
                 job = job or self.state.to_hide(now) or self.state.to_delete(now) or self.state.to_receive(now)
                 if self.state.next_sweep > now:
                     self._go_round_by(self.state.next_sweep)
@@ -299,30 +307,32 @@ class WorkerThreads:
                 now = self._clock()
         return None
 
-    def _take(self, now: float) -> Load | None:
-        """Return a load to process, or None. The caller holds the lock."""
+    def _begin_load(self, now: float) -> Load | None:
+        """Begin the next load and return it, or None if no load can begin. The caller holds the lock."""
         load = self.state.to_begin(now)
         if load is not None:
             self._go_round_by(now + self._limits.timeout)
         return load
 
     def _process(self, load: Load) -> Results:
+        """Process a load in this thread. An error outside of the handler fails each of its messages."""
         load.thread = threading.get_ident()
         try:
-            results: Results = self._handler.process_together(self._records(load), **self._options(load))
+            results: Results = self._handler.process_together(self._read_records(load), **self._build_options(load))
         except BaseException as error:  # `_make_failures` decides which errors also end the worker
             results = self._make_failures(load, error)
         load.thread = None
         return results
 
-    def _records(self, load: Load) -> list[RecordState]:
+    def _read_records(self, load: Load) -> list[RecordState]:
+        """Return the load's records with their messages, which are also noted in the load, so that the log can name them."""
         states: list[RecordState] = []
         for message in load.members:
             states.append(self._handler.read(lambda_record(message.content, self._queue.arn)))
             message.messages = states[-1].messages
         return states
 
-    def _options(self, load: Load) -> dict[str, Any]:
+    def _build_options(self, load: Load) -> dict[str, Any]:
         """Return the handler's options for the load. In a stopping worker, no time is left, so no message begins."""
 
         def time_left() -> float:
@@ -338,7 +348,7 @@ class WorkerThreads:
         records = [lambda_record(message.content, self._queue.arn) for message in load.members]
         return [Result(record, record_id(record), message=None, outcomes=(), error=error, seconds=0.0) for record in records]
 
-    def _bring(self, load: Load, results: Results) -> None:
+    def _finish(self, load: Load, results: Results) -> None:
         """Log and count the results of a load, and end it."""
         with self._failing():
             self._journal.log_results(load.members, results)
@@ -358,24 +368,27 @@ class WorkerThreads:
         with self._failing(), self._lock:
             now = self._clock()
             self._stop_if_asked()
-            while (load := self._take(now)) is not None:
+            while (load := self._begin_load(now)) is not None:
                 load.task = asyncio.get_running_loop().create_task(self._aprocess(load))
             self._wake(now)
 
     async def _aprocess(self, load: Load) -> None:
+        """Process a load and finish it. Each load in progress has a task that runs this."""
         try:
-            results: Results = await self._handler.aprocess_together(self._records(load), **self._options(load))
+            results: Results = await self._handler.aprocess_together(self._read_records(load), **self._build_options(load))
         except BaseException as error:  # a raised error would end the event loop, and with it all other tasks
             results = self._make_failures(load, error)
-        self._bring(load, results)
+        self._finish(load, results)
         load.task = None
 
     # ------------------------------------------------------------ requests
 
-    def _requesting(self, method: str) -> Any:
+    def _requesting(self, method: str) -> AbstractContextManager[None]:
+        """Watch a request of this thread during the `with` block. The worker hangs if it takes too long."""
         return self.watch.doing(f"{self._queue.url}: {method} hasn't returned", _MAX_REQUEST + self._limits.wait)
 
     def _receive(self, request: Receive) -> None:
+        """Send a request for messages, and take in the response. A failed request pauses the next one."""
         messages, keys = None, None
         began = self._clock()
         with self._failing():
@@ -401,6 +414,7 @@ class WorkerThreads:
         return state.keys[0] if state.keys else object()
 
     def _delete(self, messages: list[SqsMessage]) -> None:
+        """Delete settled messages. A failure is logged; the messages' redeliveries are Duplicates."""
         with self._failing(), self._requesting("delete_message_batch"):
             self._queue.delete(messages)
         with self._lock:
@@ -408,6 +422,7 @@ class WorkerThreads:
             self._wake(self._clock())
 
     def _hide(self, hide: Hide) -> None:
+        """Return messages to the queue, or hide kept messages for longer."""
         began = self._clock()
         messages = [(message.content, seconds) for message, seconds in hide.messages]
         failures: dict[str, bool] = {}

@@ -46,7 +46,7 @@ def measure_memory(content: SqsMessage) -> int:
     """Return the bytes of memory that a message's body and attributes take."""
     attributes = content.get("MessageAttributes", {}).values()
     return sys.getsizeof(content.get("Body", "")) + sum(
-        sys.getsizeof(value) for each in attributes for value in each.values()
+        sys.getsizeof(value) for attribute in attributes for value in attribute.values()
     )
 
 
@@ -83,6 +83,7 @@ class QueueMessage:
 
     @property
     def receives(self) -> int:
+        """Return how often SQS has delivered the message. A stand-in that doesn't count has delivered it once."""
         return int(self.content.get("Attributes", {}).get("ApproximateReceiveCount", 1))
 
 
@@ -104,7 +105,8 @@ class WaitingLines:
         self._ready = deque[QueueMessage]()  # the first message of each load that can begin
         # The worker's messages of each FIFO group, in order. The first message is ready, in progress, or deferred.
         self._groups: dict[str, deque[QueueMessage]] = {}
-        self._together: dict[Hashable, deque[QueueMessage]] = {}  # the messages of a standard queue that begin together
+        # With groups, the ready messages of a standard queue by group, which begin together.
+        self._together: dict[Hashable, deque[QueueMessage]] = {}
         self.ready_messages = 0  # messages that don't wait for another message
 
     @property
@@ -140,7 +142,7 @@ class WaitingLines:
         if first.group is not None:
             line = self._groups[first.group]
             return Load(tuple(islice(takewhile(lambda message: message.key == first.key, line), self._max_members)))
-        together = self._together[first.key]
+        together = self._together[first.key]  # begins with `first`
         members = [together.popleft() for _ in range(min(self._max_members, len(together)))]
         self.ready_messages -= len(members) - 1
         if together:  # more messages than fit into one load
@@ -230,22 +232,16 @@ class Deferrals:
         self._due[message] = due
         self.held_bytes += message.held_bytes
 
-    def progress(self, source: str, sequence: Sequence) -> list[QueueMessage]:
+    def note_progress(self, source: str, sequence: Sequence) -> list[QueueMessage]:
         """Record that a message of the source is settled. Return the deferred messages to retry at once."""
         self.progresses += 1
         if len(self._progress) >= _MAX_SOURCES:
             self._progress.clear()  # a message whose attempt is in progress is then retried after its pause, instead of at once
         self._progress[source] = self.progresses
-        messages = [message for message in self._due if message.source == source]
-        # A settled message without a sequence can precede every other message. Numbers and strings don't compare.
-        following = [
-            message
-            for message in messages
-            if message.sequence is not None
-            and (sequence is None or (type(message.sequence) is type(sequence) and cast("Any", message.sequence) > sequence))
-        ]
-        candidates = [message for message in messages if message.sequence is None]
-        if following:
+        related = [message for message in self._due if message.source == source]
+        candidates = [message for message in related if message.sequence is None]
+        following = [message for message in related if _is_later(message.sequence, sequence)]
+        if following:  # after a settled message without a sequence, numbers and strings can be mixed, so sort by type first
             candidates.append(
                 min(following, key=lambda message: (type(message.sequence).__name__, cast("Any", message.sequence)))
             )
@@ -253,12 +249,13 @@ class Deferrals:
 
     def take_due(self, now: float) -> list[QueueMessage]:
         """Remove and return the messages whose next attempt is due."""
-        return self._take(sorted((each for each, due in self._due.items() if due <= now), key=self._due.__getitem__))
+        return self._take(sorted((message for message, due in self._due.items() if due <= now), key=self._due.__getitem__))
 
     def next_due(self) -> float:
         return min(self._due.values(), default=inf)
 
     def _take(self, messages: list[QueueMessage]) -> list[QueueMessage]:
+        """Remove the messages, and return them."""
         for message in messages:
             del self._due[message]
             self.held_bytes -= message.held_bytes
@@ -267,3 +264,10 @@ class Deferrals:
     def clear(self) -> None:
         """Drop all messages."""
         self._take([*self._due])
+
+
+def _is_later(sequence: Sequence, settled: Sequence) -> bool:
+    """Whether a message with this sequence can follow the settled message. If that has none, it can precede every numbered message."""
+    if sequence is None or settled is None:
+        return sequence is not None
+    return type(sequence) is type(settled) and cast("Any", sequence) > settled  # a number and a string don't compare

@@ -36,7 +36,7 @@ class Watch:
         self._activities: dict[Hashable, _Activity] = {}
 
     def begin(self, name: Hashable, text: str, longest: float, thread: int | None, *, is_vital: bool = False) -> None:
-        """Record an activity. `hang` reports it after `longest` seconds. If it's vital, `trouble` reports it after `SILENCE` seconds."""
+        """Record an activity. It counts as hanging after `longest` seconds. If it's vital, the health page reports it after `SILENCE`."""
         self._activities[name] = _Activity(text, self._clock(), longest, thread, is_vital)
 
     def end(self, name: Hashable) -> None:
@@ -52,19 +52,23 @@ class Watch:
         finally:
             self.end(me)
 
-    def trouble(self) -> str | None:
+    def describe_trouble(self) -> str | None:
         """Describe a vital activity that has taken `SILENCE` or longer, or return None."""
-        return self._describe(lambda each, seconds: each.is_vital and seconds >= SILENCE)
+        return self._describe(lambda activity, seconds: activity.is_vital and seconds >= SILENCE)
 
-    def hang(self, name: Hashable | None = None) -> str | None:
+    def describe_hang(self, name: Hashable | None = None) -> str | None:
         """Describe an activity that has exceeded its maximum time, or return None. Pass a name to check one activity only."""
-        hanging = self._describe(lambda each, seconds: seconds >= each.longest, name)
+        hanging = self._describe(lambda activity, seconds: seconds >= activity.longest, name)
         return None if hanging is None else f"{hanging} {ADVICE}."
 
     def _describe(self, is_long: Callable[[_Activity, float], bool], name: Hashable | None = None) -> str | None:
+        """Describe the first activity that has taken too long, by its name and by `is_long(activity, seconds)`. A name of None fits all."""
         now = self._clock()
-        for each_name, each in self._activities.copy().items():  # copied, because other threads begin and end activities
-            if is_long(each, now - each.began) and name in (None, each_name):
-                place = find_thread_line(each.thread, self._function)
-                return f"{each.text} for {now - each.began:.0f} seconds, at {place}."
+        for (
+            activity_name,
+            activity,
+        ) in self._activities.copy().items():  # copied, because other threads begin and end activities
+            if is_long(activity, now - activity.began) and name in (None, activity_name):
+                place = find_thread_line(activity.thread, self._function)
+                return f"{activity.text} for {now - activity.began:.0f} seconds, at {place}."
         return None

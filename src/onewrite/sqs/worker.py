@@ -89,19 +89,17 @@ class Worker:
 
     def __post_init__(self) -> None:
         self._handler = _check_handler(self.handler)
-        for name, low, high in (
-            ("in_flight", 1, _MAX_IN_FLIGHT),
-            ("timeout", 0.001, MAX_HIDDEN),
-            ("drain_seconds", 0, MAX_HIDDEN),
-            ("wait", 0, MAX_WAIT),
-            ("visibility_timeout", 1, MAX_HIDDEN),
-            ("health_port", 0, _MAX_PORT),
+        for name, kinds, low, high in (
+            ("in_flight", int, 1, _MAX_IN_FLIGHT),
+            ("timeout", int | float, 0.001, MAX_HIDDEN),
+            ("drain_seconds", int | float, 0, MAX_HIDDEN),
+            ("wait", int | None, 0, MAX_WAIT),
+            ("visibility_timeout", int | None, 1, MAX_HIDDEN),
+            ("health_port", int | None, 0, _MAX_PORT),
         ):
-            value, is_whole = getattr(self, name), name not in ("timeout", "drain_seconds")
-            is_optional = name in ("wait", "visibility_timeout", "health_port")
-            kinds = int if is_whole else int | float
-            if not (value is None and is_optional) and not (isinstance(value, kinds) and low <= value <= high):
-                kind = "an int" if is_whole else "a number"
+            value: Any = getattr(self, name)
+            if not isinstance(value, kinds) or (value is not None and not low <= value <= high):
+                kind = "a number" if kinds == int | float else "an int"
                 raise ConfigurationError(f"{name} must be {kind} between {low} and {high}, got {value!r}.")
         check_hook(self.on_outcome)
         self._stop = StopRequest(self.drain_seconds, self._time.clock)
@@ -118,15 +116,17 @@ class Worker:
             self._wait(end)
         threads = self._threads
         if end.done():
-            end.result()
-        elif threads is not None and (failure := threads.failure or self._find_hang()) is not None:
-            threads.abandon()
-            raise failure
-        elif threads is not None and threads.is_busy:
-            names = format_names(threads.state.slots.list_messages())
-            text = "%s: the worker stopped before these messages finished, so they are redelivered: %s"
-            log(ERROR, text, self.queue_url, names)
-            return False
+            end.result()  # raises the error that ended the work, if any
+        elif threads is not None:
+            failure = threads.failure or self._find_hang()
+            if failure is not None:
+                threads.abandon()
+                raise failure
+            if threads.is_busy:
+                names = format_names(threads.state.slots.list_messages())
+                text = "%s: the worker stopped before these messages finished, so they are redelivered: %s"
+                log(ERROR, text, self.queue_url, names)
+                return False
         log(INFO, "%s: the worker has stopped", self.queue_url)
         return True
 
@@ -153,10 +153,11 @@ class Worker:
 
     def _find_hang(self) -> WorkerStuck | None:
         """Return an error if the rounds hang. Takes no lock, because the rounds might hang on it."""
-        hang = None if self._threads is None else self._threads.watch.hang(ROUNDS)
+        hang = None if self._threads is None else self._threads.watch.describe_hang(ROUNDS)
         return None if hang is None else WorkerStuck(hang)
 
     def _run_work(self, end: Future[None]) -> None:
+        """Do the work, and pass its end or its error to `run`."""
         try:
             self._work()
             end.set_result(None)
@@ -164,6 +165,7 @@ class Worker:
             end.set_exception(error)
 
     def _work(self) -> None:
+        """Connect to the queue, serve the pages, and run the threads until the worker has stopped."""
         if self._stop.is_wanted:  # stopped before it began, so it sends no request
             return
         client = default_client(self.queue_url) if self.client is None else self.client
@@ -190,7 +192,9 @@ class Worker:
         )
         with ExitStack() as stack:
             if self.health_port is not None:
-                pages = health_pages(self.health_host, self.health_port, journal, threads.state.counts, threads.trouble)
+                pages = health_pages(
+                    self.health_host, self.health_port, journal, threads.state.counts, threads.describe_trouble
+                )
                 log(INFO, "%s: health and metrics at %s:%s", self.queue_url, self.health_host, stack.enter_context(pages))
             log(INFO, "%s: the worker begins", self.queue_url)
             threads.run()
@@ -199,7 +203,8 @@ class Worker:
 
 def _check_handler(handler: object) -> Handler[Any]:
     """Return the decorated function's `Handler`, or raise if it isn't a handler of SQS batches."""
-    if (sqs_handler := find_handler(handler)) is None:
+    sqs_handler = find_handler(handler)
+    if sqs_handler is None:
         raise ConfigurationError(
             f"Worker: expected a handler of SQS batches, got {handler!r}. Decorate the function with @sqs_handler(identity) from "
             "onewrite.aws_lambda, and pass the decorated function."
