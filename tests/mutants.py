@@ -24,7 +24,7 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -35,7 +35,6 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.contract.endpoints import DYNAMODB, MONGODB
 from tests.support.engines import dynoxide_binary, mongod_binary
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +55,26 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
 }
 # Slow cases too, because the others are a sample, in which most claims are tried on one of the stores.
 CONTRACT = ("contract", "docs/test_mistakes.py", "--slow", "-k", "moto or mongomock or test_mistakes")
-ON_ENGINES = ("contract", "--slow", "-k", "endpoint")
+ON_ENGINES = (
+    "contract",
+    *(
+        f"engines/test_{name}.py"
+        for name in (
+            *("collisions", "deletes", "dynamodb_server", "folds_mongodb", "hidden", "lost_answers", "lost_answers_async"),
+            *(
+                "lost_answers_mongodb",
+                "mongodb_identity",
+                "mongodb_ledger",
+                "mongodb_server",
+                "mongodb_upserts",
+                "outbox_servers",
+            ),
+            *("passed_over_faults", "pending_mongodb", "repairs", "repairs_servers", "requests", "same_entity"),
+            *("transact_dynamodb", "transact_mongodb", "unreadable", "wire_page"),
+        )
+    ),
+    *("--slow", "-k", "not moto and not mongomock"),
+)
 LONGEST = 15.0  # seconds of tests for each mutant, after which it has survived
 SPARE = 10.0  # seconds that a test may take longer than it did, on a busy machine, before it counts as one that hangs
 
@@ -190,6 +208,11 @@ class Trial:
         self.ends: dict[int, str] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        with _shared_engines():
+            self._try_all(session)
+        return True
+
+    def _try_all(self, session: pytest.Session) -> None:
         lines, took = _in_child(lambda: self._observed(session.items))
         tests: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)  # by the line that they run
         for item in sorted(session.items, key=lambda item: took.get(item.nodeid, 0.0)):
@@ -204,7 +227,7 @@ class Trial:
         for number, mutant in enumerate(self._chosen):
             place = mutant.file, mutant.first_line
             # A function that is called has run its first line.
-            items = _first_seconds(dict.fromkeys([*tests[mutant.file, mutant.line], *tests[place]]), took)
+            items = _first_seconds(dict.fromkeys([*_varied(tests[mutant.file, mutant.line]), *_varied(tests[place])]), took)
             if not items or not functions[place]:
                 self.ends[number] = "not tried" if items else "not called"
                 continue
@@ -225,7 +248,6 @@ class Trial:
             running[child] = number
         while running:
             self._wait(running)
-        return True
 
     def _wait(self, running: dict[int, int]) -> None:
         child, status = os.wait()
@@ -257,6 +279,32 @@ class Trial:
             if not failed:
                 lines[item.nodeid], took[item.nodeid] = seen, time.perf_counter() - begin
         return lines, took
+
+
+@contextmanager
+def _shared_engines() -> Iterator[None]:
+    """One mongod and one dynoxide for all tests that ask their fixtures for one. Otherwise each test would start its own."""
+    modules = [sys.modules[name] for name in ("tests.contract.endpoints", "tests.engines.conftest") if name in sys.modules]
+    if not modules:
+        yield
+        return
+    mongod_binary()
+    dynoxide_binary()
+    with Mongod() as mongod, Dynoxide() as dynoxide:
+        for module in modules:
+            module.__dict__.update(Mongod=lambda: nullcontext(mongod), Dynoxide=lambda: nullcontext(dynoxide))
+        yield
+
+
+def _varied(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The first case of each test, then the second of each, and so on: two tests differ more than two cases of one."""
+    cases: Counter[str] = Counter()
+    ranks: dict[pytest.Item, int] = {}
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        ranks[item] = cases[test]
+        cases[test] += 1
+    return sorted(items, key=ranks.__getitem__)
 
 
 def _first_seconds(items: Iterable[pytest.Item], took: Mapping[str, float]) -> list[pytest.Item]:
@@ -321,8 +369,7 @@ def main() -> None:
         if chosen:
             ends |= _ends(folders, chosen, options.jobs)
     ends |= _ends_of_survivors(CONTRACT, ends, options.jobs)
-    with _engines():
-        ends |= _ends_of_survivors(ON_ENGINES, ends, options.jobs)
+    ends |= _ends_of_survivors(ON_ENGINES, ends, options.jobs)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, end in ends.items():
         name = str(Path(mutant.file).relative_to(SOURCE))
@@ -366,16 +413,6 @@ def _ends_of_survivors(where: Sequence[str], ends: Mapping[Mutant, str], jobs: i
     if not left:
         return {}
     return {mutant: end for mutant, end in _ends(where, left, jobs).items() if end != "not called"}
-
-
-@contextmanager
-def _engines() -> Iterator[None]:
-    """A mongod and a dynoxide that every process finds in its environment."""
-    mongod_binary()
-    dynoxide_binary()
-    with Mongod() as mongod, Dynoxide() as dynoxide:
-        os.environ |= {MONGODB: mongod.uri, DYNAMODB: dynoxide.endpoint}
-        yield
 
 
 def _tried(where: Sequence[str], chosen: Sequence[Mutant], jobs: int) -> list[str]:
