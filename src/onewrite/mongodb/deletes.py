@@ -17,7 +17,7 @@ from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_update, in_transaction
-from onewrite.mongodb.expression import asks_more
+from onewrite.mongodb.expression import has_conditions
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.indexes import check_unique_indexes, find_id_index
 from onewrite.mongodb.layout import Document
@@ -27,6 +27,7 @@ from onewrite.outcome import Outcome
 def delete(
     flows: Flows, message: Message, filter: Document, *, writer: Writer, emit: object = None, **options: Any
 ) -> Flow[Outcome]:
+    """Turn the document into a tombstone. With the writer `find_one_and_update`, `Applied.entity` is the deleted document."""
     check_message(message)
     native, missing_ok = split_missing_ok(flows.keep({"filter": filter, **options}))
     for name in ("upsert", "return_document", "array_filters"):
@@ -39,9 +40,9 @@ def delete(
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)
     write = write._replace(burial=Burial(tombstone))
     options = {name: value for name, value in native.items() if name != "filter"}
-    request = build_update(write, native["filter"], [burial(terms, tombstone, expires)], options)
+    request = build_update(write, native["filter"], [_make_burial_stage(terms, tombstone, expires)], options)
     # A missing document gets a tombstone too, which refuses late messages, unless the filter has conditions.
-    creates = not asks_more(native["filter"], write.key) and not in_transaction(options) and not write.entry.has_predecessor
+    creates = not (has_conditions(native["filter"], write.key) or in_transaction(options) or write.entry.has_predecessor)
     if not flows.has_checked_unique_indexes:
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)
@@ -56,13 +57,14 @@ def delete(
 _FIELDS = {"$objectToArray": "$$ROOT"}
 
 
-def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
+def _make_burial_stage(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
     """Return the stage that turns a document into a tombstone.
 
     If no event is pending, the tombstone expires at `expires`. Pass None if the delete itself emits events.
     """
     parts = [_list_lasting_fields(terms, tombstone.key), _make_literal({TOMBSTONE: tombstone.as_fields()})]
-    if expires is not None:  # it stays unset while events are pending
+    if expires is not None:
+        # While events are pending, the expiry stays unset, so the database keeps them.
         empty: list[Any] = []
         is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
         expiry = _make_literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})
@@ -77,6 +79,7 @@ def make_clear_stage(counts: Mapping[str, Any], tombstone: Tombstone, expires: f
 
 
 def _build_document(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the stage that replaces the document by one of these lists of fields."""
     return {"$replaceRoot": {"newRoot": {"$arrayToObject": {"$concatArrays": parts}}}}
 
 

@@ -24,7 +24,7 @@ from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, computes, read_entity_key
+from onewrite.mongodb.expression import Update, can_fail, check_document, check_projection, has_conditions, read_entity_key
 from onewrite.mongodb.indexes import check_collation, has_text_marks
 from onewrite.mongodb.layout import Document, locate_slot
 
@@ -71,7 +71,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # A message that needs a predecessor can't create the entity. An upsert would also copy the predecessor's mark from the filter.
     upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # only an Advance has a predecessor
-    at_once = upsert and ("projection" not in options or not computes(options["projection"]))
+    is_first_upsert = upsert and ("projection" not in options or not can_fail(options["projection"]))
     is_pipeline = type(update) is not dict and not isinstance(update, Mapping)
     draft = Draft(stages=is_pipeline)
     add_step(write, draft)
@@ -81,18 +81,27 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
     merged_query = {**query, **draft.asks}
     if draft.extra_conditions:
         merged_query["$and"] = [*query.get("$and", ()), *draft.extra_conditions]
+    merged_update: dict[str, Any] | list[Any]
     if is_pipeline:
-        merged_stages = [*cast("Sequence[Document]", update), draft.stage]
-        return GuardedUpdate(merged_query, merged_stages, upsert, at_once, options, query, update)
-    merged_update = dict(cast("Document", update))
-    # $push and $unset write only a few bytes to the oplog. $addToSet and $slice would write the whole array each time.
-    pushes: dict[str, Any] = {}
-    for path, marks in draft.pushes.items():
-        pushes[path] = marks[0] if len(marks) == 1 else {"$each": marks}
-    for operator, change in (("$set", draft.sets), ("$push", pushes), ("$unset", draft.removes), ("$min", draft.lowest)):
-        if change:
-            merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
-    return GuardedUpdate(merged_query, merged_update, upsert, at_once, options, query, update)
+        merged_update = [*cast("Sequence[Document]", update), draft.stage]
+    else:
+        merged_update = dict(cast("Document", update))
+        # $push and $unset write only a few bytes to the oplog. $addToSet and $slice would write the whole array each time.
+        pushes: dict[str, Any] = {}
+        for path, marks in draft.pushes.items():
+            pushes[path] = marks[0] if len(marks) == 1 else {"$each": marks}
+        for operator, change in (("$set", draft.sets), ("$push", pushes), ("$unset", draft.removes), ("$min", draft.lowest)):
+            if change:
+                merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
+    return GuardedUpdate(
+        merged_query,
+        merged_update,
+        upsert=upsert,
+        is_first_upsert=is_first_upsert,
+        native=options,
+        query=query,
+        change=update,
+    )
 
 
 def build_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +118,7 @@ def is_creatable_by_record(query: Document, fields: tuple[str, ...], native: Map
     A record with further conditions can't, because an upsert would copy them into the new document.
     """
     entity = read_entity_key(query, fields)
-    return "_id" in entity and not asks_more(query, entity) and not in_transaction(native)
+    return "_id" in entity and not has_conditions(query, entity) and not in_transaction(native)
 
 
 _NO_UPSERT = "The duplicate-key error of a redelivery would abort the transaction. Create the entity before, or omit upsert."
@@ -163,6 +172,7 @@ class Draft:
 
 
 def add_step(write: Write, draft: Draft) -> None:
+    """Require that the entity isn't deleted and has no open step of the message, or that it has this worker's step. Change the step."""
     step = write.step
     if isinstance(step, NoStep | NoStepAtAll | Begins):
         draft.asks[TOMBSTONE] = _ABSENT
@@ -196,7 +206,7 @@ def locate_step(ledger: str, message: Message) -> str:
 @lru_cache(maxsize=64)
 def _build_labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the labels' conditions and changes. The stored labels must match this store's configuration."""
-    # Of a ledger's labels, only those of moved ledgers contain a name.
+    # Only the labels of moved ledgers contain a name. They need a pattern.
     asks = {
         locate_slot(label.slot): {
             "$in": [None, *[_match_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
@@ -216,6 +226,7 @@ def _match_text(text: str) -> Regex[str]:
 
 
 def add_ledger(write: Write, draft: Draft) -> None:
+    """Require that the ledger accepts the message, and add its marks, unless the write only begins or withdraws a step."""
     entry, step, own = write.entry, write.step, write.entry.own
     label_asks, label_sets = _build_labels(entry.terms)
     draft.asks |= label_asks
@@ -261,8 +272,9 @@ def _add_changes(entry: Entry, draft: Draft) -> None:
                 draft.removes |= {locate_slot(slot): "" for slot in earlier_change.dead}
         case Advance():
             for change in cast("tuple[Advance, ...]", entry.written_changes):
-                paths.append(locate_slot(change.slot))
-                draft.sets[paths[-1]] = change.reaches
+                path = locate_slot(change.slot)
+                paths.append(path)
+                draft.sets[path] = change.reaches
     if draft.stages:  # a stage overwrites a value of any type, so its values must have the expected types
         parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
         # $type "object" also matches an array that contains a document.
@@ -281,13 +293,12 @@ class _Places(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _locate_sets(sets: Sets) -> _Places:
-    return _Places(
-        tuple(map(locate_slot, sets.live)), locate_slot(sets.present), {locate_slot(slot): "" for slot in sets.dead}
-    )
+    dead_paths = {locate_slot(slot): "" for slot in sets.dead}  # as $unset takes them
+    return _Places(tuple(map(locate_slot, sets.live)), locate_slot(sets.present), dead_paths)
 
 
 def _build_before(change: Advance) -> dict[str, Any]:
-    """Return the condition that the stored mark is before the message's mark."""
+    """Return the condition that the stored mark is before the message's mark. Raise if a mark can't be stored."""
     _check_number(change.mark)
     _check_number(change.reaches)
     path = locate_slot(change.slot)
@@ -305,11 +316,11 @@ def _build_before(change: Advance) -> dict[str, Any]:
 
 
 def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
+    """Require that the entity has this outbox or none, and append the events."""
     if not write.has_outbox_condition:
         return
     label = emission.label
-    # The entity must have this outbox or none. Otherwise, the events would be appended to a different outbox. An $or of the two
-    # conditions would cost mongod several times as much.
+    # Otherwise, the events would be appended to a different outbox. An $or of the two conditions would cost mongod several times as much.
     without_label = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
     draft.extra_conditions.append({OUTBOX.label: {"$in": [None, _match_text(label)]}, "$nor": [without_label]})
     if emission.events:

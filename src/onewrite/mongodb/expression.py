@@ -51,12 +51,13 @@ def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | No
     )
 
 
-def asks_more(query: Document, entity: Document) -> bool:
+def has_conditions(query: Document, entity: Document) -> bool:
     """Whether the filter has conditions besides the entity's key."""
     return len([*_list_conditions(query)]) > len(entity)
 
 
 def check_filter(terms: Terms, query: object) -> None:
+    """Raise if the filter isn't a mapping, or if it reads onewrite's fields."""
     if not isinstance(query, Mapping):
         raise InvalidUpdate(
             f"The filter is a {type(query).__name__}: expected a dict that identifies one entity, for example {{'_id': ...}}."
@@ -66,6 +67,7 @@ def check_filter(terms: Terms, query: object) -> None:
 
 
 def check_document(terms: Terms, document: object) -> None:
+    """Raise if a new document has no `_id`, or contains one of onewrite's fields."""
     if not isinstance(document, Mapping) or cast("Document", document).get("_id") is None:
         raise InvalidUpdate(
             "The document needs an _id. The driver would generate a different one on each delivery, so each would create another "
@@ -76,6 +78,7 @@ def check_document(terms: Terms, document: object) -> None:
 
 
 def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
+    """Raise if the update is empty, or changes onewrite's fields or those that identify the entity."""
     changes: Any = update
     if type(update) is dict or isinstance(update, Mapping):
         if not update:
@@ -91,7 +94,7 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
             for path, value in cast("Document", change).items():
                 if fields or terms.plain_sets or type(path) is not str or path.startswith(OURS):  # hardly ever
                     _check_written(terms, fields, path)
-                if operator == "$rename" and isinstance(value, str):
+                if operator == "$rename" and isinstance(value, str):  # the value is the new name
                     _check_written(terms, fields, value)
     elif isinstance(update, Sequence) and not isinstance(update, str | bytes) and update:
         for stage in cast("Sequence[Document]", update):
@@ -140,6 +143,7 @@ def _read_value(name: str, value: Any) -> Any:
 
 
 def _has_operators(value: object) -> bool:
+    """Whether a filter's value is a query instead of a plain value. A pattern is a query too."""
     if isinstance(value, re.Pattern | Regex):
         return True
     return any(str(name).startswith("$") for name in _list_names(value))
@@ -206,6 +210,7 @@ _NO_FIELDS = "{operator} expects a document of fields, got a {kind}."
 
 
 def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
+    """Raise if a pipeline stage would replace the document, or touches onewrite's fields or those that identify the entity."""
     if not isinstance(stage, Mapping) or len(cast("Document", stage)) != 1:
         raise InvalidUpdate(f"{stage!r} isn't a pipeline stage: expected a document with one operator.")
     ((name, body),) = cast("Document", stage).items()
@@ -224,11 +229,12 @@ def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
 
 
 def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
+    """Raise if a changed path is one of onewrite's, or contains or is part of a field that identifies the entity."""
     check_path(terms, path)
-    changed = _drop_indexes(path)
+    changed_path = _drop_indexes(path)
     for field in fields:
-        name = _drop_indexes(field)
-        if f"{changed}.".startswith(f"{name}.") or f"{name}.".startswith(f"{changed}."):
+        key_path = _drop_indexes(field)
+        if f"{changed_path}.".startswith(f"{key_path}.") or f"{key_path}.".startswith(f"{changed_path}."):
             raise InvalidUpdate(
                 f"This call changes {path!r}, which identifies the entity according to key=, so a redelivery wouldn't find it. Don't "
                 "change it, or identify entities by _id and omit key=."
@@ -237,11 +243,12 @@ def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
 
 def _drop_indexes(path: str) -> str:
     """Return the path without array indexes and positional operators, which a path in `key=` can leave out."""
-    first, *others = path.split(".")  # the first part is always a field, even if it's a number
-    return ".".join([first, *[step for step in others if not step.isdigit() and not step.startswith("$")]])
+    root, *names = path.split(".")  # the root is always a field, even if it's a number
+    return ".".join([root, *[name for name in names if not name.isdigit() and not name.startswith("$")]])
 
 
 def check_path(terms: Terms, path: str) -> None:
+    """Raise if a path isn't a string, or leads to onewrite's fields."""
     if not isinstance(cast("object", path), str):
         raise InvalidUpdate(f"Field name {path!r}: expected a string, got a {type(path).__name__}.")
     if path.startswith(OURS):
@@ -270,6 +277,7 @@ def check_projection(terms: Terms, projection: object) -> None:
 
 
 def _check_projected_value(terms: Terms, value: object) -> None:
+    """Raise if an expression in a projection reads onewrite's fields."""
     names = _list_names(value)
     if names and not _has_operators(value):  # a nested projection, such as {"a": {"b": 1}}
         for member in cast("Document", value).values():
@@ -282,7 +290,7 @@ def _check_projected_value(terms: Terms, value: object) -> None:
 _LOOKING = frozenset({"$slice", "$elemMatch", "$meta"})  # these operators compute nothing and can't fail
 
 
-def computes(projection: object) -> bool:
+def can_fail(projection: object) -> bool:
     """Whether this projection can fail for some documents."""
     if not isinstance(projection, Mapping):
         return False
@@ -297,17 +305,18 @@ def widen_projection(projection: object, entry: Entry) -> dict[str, Any] | None:
 
     One read is enough only if the projection clearly includes or clearly excludes fields.
     """
-    our_fields, shows = list_judged_fields(entry), _read_projection(projection)
+    our_fields, members = list_judged_fields(entry), _read_projection(projection)
     # onewrite's fields are read whole. A path with "$" means the array element that the filter matched, but this read has no such
     # filter.
     caller_fields = {
-        path: value for path, value in shows.items() if find_root(path) not in our_fields and "$" not in path.split(".")
+        path: value for path, value in members.items() if find_root(path) not in our_fields and "$" not in path.split(".")
     }
-    if any("$" in path.split(".") for path in shows):  # only an including projection can have a "$"
+    if any("$" in path.split(".") for path in members):  # only an including projection can have a "$"
         return {**caller_fields, **dict.fromkeys(our_fields, 1)}
-    if any(type(value) not in (bool, int, float) or value != value or "$" in path for path, value in shows.items()):  # noqa: PLR0124  # NaN
+    if any(type(value) not in (bool, int, float) or value != value or "$" in path for path, value in members.items()):  # noqa: PLR0124  # NaN
         return None
-    if any(value for path, value in shows.items() if path != "_id" or len(shows) == 1):
+    # The _id doesn't decide whether a projection includes or excludes, unless it's alone.
+    if any(value for path, value in members.items() if path != "_id" or len(members) == 1):
         return {**caller_fields, **dict.fromkeys(our_fields, 1)}
     return caller_fields
 

@@ -57,12 +57,12 @@ from onewrite.mongodb.dialect import (
 )
 from onewrite.mongodb.expression import (
     Update,
-    asks_more,
+    can_fail,
     check_filter,
     check_projection,
     check_update,
-    computes,
     find_root,
+    has_conditions,
     list_judged_fields,
     read_entity_key,
     widen_projection,
@@ -84,7 +84,7 @@ from onewrite.outcome import Entity, Outcome, Rejected, Unmet
 
 Writer = Literal["update_one", "find_one_and_update"]
 
-_LOOK_OPTIONS = ("session", "collation", "comment")
+_READ_OPTIONS = ("session", "collation", "comment")
 # Measured on MongoDB 6: above this number, the server's cost per message rises again, because every mark and every step is a
 # separate condition. Also, if one message is refused, all of them are judged.
 _MAX_MESSAGES = 100
@@ -121,7 +121,8 @@ class Flows(Engine):
         is_async: bool,
     ) -> None:
         check_awaited(collection, "update_one", is_async=is_async)
-        self.fields, self._indexes = _check_fields(fields), cast("Document", {})  # `is_taken` reads the fields
+        self.fields: tuple[str, ...] = _read_fields(fields)  # before the engine's constructor, because `is_taken` reads them
+        self._indexes: Document = {}
         super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
         self.target = read_late(make_durable(collection, durability), self._codec)
@@ -145,11 +146,12 @@ class Flows(Engine):
         finishes: Claim | None = None,
         **options: Any,
     ) -> Flow[Outcome]:
+        """Write the message's effect with an update. With `finishes`, the write also ends that step."""
         if finishes is not None:
             arguments = {"filter": filter, "update": update, **options}
             return finish(self, message, arguments, finishes, emit=emit, attempt=partial(self.make_attempt, writer=writer))
         query, native, missing_ok = filter, cast("Native", options), False
-        if self.is_async:
+        if self.is_async:  # the caller can change its arguments while the write waits
             query, update, native = copy_value(query), copy_value(update), _copy_options(native)
         if MISSING_OK in native:
             native, missing_ok = split_missing_ok(native)
@@ -192,11 +194,12 @@ class Flows(Engine):
         return (yield from send_write(InsertAttempt(self, write, document, new_document, options)))
 
     def find_one(self, filter: Document, **native: Any) -> Flow[Entity | None]:
+        """Return the entity without its ledger, or None if it doesn't exist or was deleted."""
         if isinstance(cast("object", filter), Message):
             raise InvalidUpdate("find_one doesn't take a message. Pass only the filter.")
         if native.get("projection") is not None:
             check_projection(self.ledger.terms, native["projection"])
-        query = filter if isinstance(cast("object", filter), Mapping) else {"_id": filter}
+        query = filter if isinstance(cast("object", filter), Mapping) else {"_id": filter}  # like pymongo's find_one
         check_filter(self.ledger.terms, query)
         document = yield Call("find_one", ({**query, TOMBSTONE: {"$exists": False}},), native)
         return None if document is None else self.without_ledger(document)
@@ -275,7 +278,7 @@ class Flows(Engine):
 
     def read(self, key: Document, native: Native, entry: Entry | None = None) -> Flow[Image]:
         options = {name: value for name, value in native.items() if name != "filter"}
-        if unknown := [name for name in options if name not in _LOOK_OPTIONS]:
+        if unknown := [name for name in options if name not in _READ_OPTIONS]:
             raise InvalidUpdate(f"This call reads the whole current entity. Omit {', '.join(unknown)}.")
         check_collation(options.get("collation"), key, text=entry is not None and has_text_marks(entry))
         if entry is not None:
@@ -308,24 +311,27 @@ class Flows(Engine):
 
     def look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
         """Return the document. With an `entry`, return only the fields for its verdict and for the caller's projection."""
-        options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
-        projection = None if entry is None else native.get("projection")
-        shows = None if entry is None or projection is None else widen_projection(projection, entry)
-        if shows:  # an empty projection has a different meaning in find_one
-            options["projection"] = shows
+        options = {name: native[name] for name in _READ_OPTIONS if name in native}
+        projection = native.get("projection")
+        if entry is None or projection is None:
+            return (yield from self._read(entity, options))
+        wide_projection = widen_projection(projection, entry)
+        if wide_projection:  # an empty projection has a different meaning in find_one
+            options["projection"] = wide_projection
         document = yield from self._read(entity, options)
-        if document is None or entry is None or projection is None or shows is not None:
+        if document is None or wide_projection is not None:
             return document
-        ours = {name: document[name] for name in list_judged_fields(entry) if name in document}
+        judged_fields = {name: document[name] for name in list_judged_fields(entry) if name in document}
         if in_transaction(native):  # a failing projection would abort the transaction
-            return Unreadable(ours)
+            return Unreadable(judged_fields)
         try:
             caller_view = (yield from self._read(entity, {**options, "projection": projection})) or {}
         except OperationFailure:  # the projection fails for the current document
-            return Unreadable(ours)
-        return Unreadable(ours) if isinstance(caller_view, Unreadable) else {**caller_view, **ours}
+            return Unreadable(judged_fields)
+        return Unreadable(judged_fields) if isinstance(caller_view, Unreadable) else {**caller_view, **judged_fields}
 
     def _read(self, query: Document, options: dict[str, Any]) -> Flow[Document | None]:
+        """Return the document as the client reads it. A stand-in returns Python values, which are returned unchanged."""
         document: Document | None = yield Call("find_one", (query,), options)
         return read_raw(self.ledger.terms, document, self._codec) if isinstance(document, RawBSONDocument) else document
 
@@ -352,6 +358,7 @@ class Flows(Engine):
             self._indexes = indexes
 
     def read_indexes(self, *, inserts: bool) -> Flow[Document]:
+        """Return the indexes by name. Before an insert, raise if an existing collection has no index on `_id`."""
         indexes = yield from self._list_indexes()
         if inserts and find_id_index(indexes) is None:
             # A missing collection has no indexes either. The insert creates it with an index on _id.
@@ -383,7 +390,8 @@ class Flows(Engine):
 
     def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
         """Return the error for a document that would be too large. `adds` contains the events that the write would have added."""
-        total, caller = (self.measure_size(of) if of else 0 for of in (document, self.without_ledger(document)))
+        # A missing document has no bytes, whereas an empty one has five.
+        total, caller = [self.measure_size(fields) if fields else 0 for fields in (document, self.without_ledger(document))]
         outbox = self.measure_size({name: document[name] for name in OUTBOX if name in document}) - self.measure_size({})
         new_events = self.measure_size({"": adds.events}) if adds is not None and adds.events else 0
         size = Size(total, caller, outbox, new_events)
@@ -403,9 +411,10 @@ class CollectionAttempt(NamedTuple):
     @property
     def is_conditional(self) -> bool:
         """Whether the caller's filter has conditions besides the entity's key."""
-        return asks_more(self.request.query, self.write.key)
+        return has_conditions(self.request.query, self.write.key)
 
     def send(self) -> Flow[Landed | Refusal]:
+        """Send the write. If it matched nothing or failed, read the document, and return it with the failure as a refusal."""
         flows, write, request = self.flows, self.write, self.request
         entry, returns_document = write.entry, self.writer == "find_one_and_update"
         if (flows.fields or type(entry.own.mark) is str or entry.also) and not isinstance(write.step, Finishes):
@@ -436,7 +445,8 @@ class CollectionAttempt(NamedTuple):
             failure = error
         try:
             document = yield from flows.look(write.key, self.shown or request.native, entry)
-        except PyMongoError:  # if the write failed too, raise its error instead
+        except PyMongoError:
+            # If the write failed too, raise its error instead, unless that only says that the entity exists.
             if failure is None or is_entity_taken(failure, write.key):
                 raise
             raise failure from None
@@ -470,10 +480,11 @@ class CollectionAttempt(NamedTuple):
         if not self.is_conditional:
             return True
         native = self.request.native
-        options = {name: native[name] for name in (*_LOOK_OPTIONS, "let") if name in native}
+        options = {name: native[name] for name in (*_READ_OPTIONS, "let") if name in native}
         return (yield Call("find_one", (self.request.query,), {**options, "projection": {"_id": 1}})) is not None
 
     def try_send(self) -> Flow[bool]:
+        """Send the write, and return whether it matched a document. Don't find out why if it didn't."""
         request = self.request
         try:
             reply = yield Call("update_one", (request.filter, request.update), {"upsert": False, **request.native})
@@ -496,6 +507,7 @@ class CollectionAttempt(NamedTuple):
             image = flows.read_image((yield from flows.look(write.key, native)))
         if is_large:
             raise flows.too_large(image.fields, write.emission) from error
+        # If the ledger or the outbox is broken, these raise an error that explains the failure.
         write.entry.judge(Message("unknown"), image.ledger)
         check_emits(write, image)
         raise error
@@ -519,12 +531,13 @@ class CollectionAttempt(NamedTuple):
             return self._replace(upsert=True)
         if attempts == 1 and write.entry.has_predecessor:
             return self._replace(upsert=False)  # the gap that refused the message might have been filled before the read
-        # A fold then sends its messages one by one.
+        # Don't repeat a refused fold, which sends its messages one by one instead.
         if exists and not write.other_messages and (yield from self.holds()):
             return self._replace(upsert=False)  # the entity was created between the write and the read
         return None
 
     def with_step(self, step: StepPart) -> CollectionAttempt:
+        """Return the attempt with this step instead of its own."""
         write, request = self.write._replace(step=step), self.request
         upsert = self.upsert and not isinstance(step, Finishes)  # an upsert would copy the fence into a new document
         native = {**request.native, "upsert": request.upsert}
@@ -548,6 +561,7 @@ class InsertAttempt(NamedTuple):
     native: Document
 
     def send(self) -> Flow[Landed | Refusal]:
+        """Insert the document. If that failed, read the existing document, and return it with the failure as a refusal."""
         flows, key, native = self.flows, self.write.key, self.native
         failure: Exception | None = None
         if not self.write.entry.has_predecessor:  # a message with a predecessor never creates an entity
@@ -593,21 +607,23 @@ class InsertAttempt(NamedTuple):
     def show(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, Rejected) or outcome.entity is None:
             return outcome
-        # The driver can return the key in a different form than the caller passed.
+        # Compare with the key as the driver returned it, which can have a different form than the caller passed.
         return judge_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, keys=1)
 
 
 def _copy_options(native: Native) -> dict[str, Any]:
+    """Return deep copies of the options, so the caller can change its own. A session can't be copied."""
     return {name: value if name == "session" else copy_value(value) for name, value in native.items()}
 
 
-def _check_fields(fields: object) -> tuple[str, ...]:
+def _read_fields(fields: object) -> tuple[str, ...]:
+    """Return the field names that the caller passed as `key=`. Raise if they aren't strings."""
     if (
         isinstance(fields, str)
         or not isinstance(fields, Sequence)
         or not all(isinstance(field, str) for field in cast("Sequence[object]", fields))
     ):
-        raise ConfigurationError(f'key={fields!r}: give the names of the fields that name one entity, as in ("email",).')
+        raise ConfigurationError(f'key={fields!r}: expected the fields that identify one entity, for example ("email",).')
     return tuple(cast("Sequence[str]", fields))
 
 
@@ -648,7 +664,7 @@ def is_raised_after_write(error: Exception, native: Document) -> bool:
     return (
         isinstance(error, OperationFailure)
         and not isinstance(error, DuplicateKeyError)
-        and computes(native.get("projection"))
+        and can_fail(native.get("projection"))
     )
 
 
@@ -674,7 +690,9 @@ def make_durable(collection: Any, durability: Durability) -> Any:
     if durability == "acknowledged":
         return collection.with_options(read_preference=ReadPreference.PRIMARY)
     if durability != "majority":
-        raise ConfigurationError(f'durability={durability!r}: give "majority", or "acknowledged" to risk a failover.')
+        raise ConfigurationError(
+            f'durability={durability!r}: expected "majority", or "acknowledged" if a failover may lose messages.'
+        )
     return require_majority(collection)
 
 

@@ -49,8 +49,8 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
     for index in indexes.values():
         keys = {name for name, _ in index["key"]}
         # If two fields are inside one array, different elements can have their values. No index entry then contains both values.
-        is_proof = len({name.partition(".")[0] for name in keys}) == len(keys) and "partialFilterExpression" not in index
-        if index.get("unique") and keys <= {*fields} and is_proof:
+        has_own_roots = len({name.partition(".")[0] for name in keys}) == len(keys)
+        if index.get("unique") and keys <= {*fields} and has_own_roots and "partialFilterExpression" not in index:
             return
     if fields:
         raise ConfigurationError(
@@ -80,6 +80,7 @@ def check_collation(collation: object, key: Document, *, text: bool) -> None:
 
 
 def has_text(value: object) -> bool:
+    """Whether a value is or contains a string, or a value of an unknown type, which counts as one."""
     if isinstance(value, Mapping):
         return any(map(has_text, cast("Document", value).values()))
     if isinstance(value, list | tuple):
@@ -93,12 +94,12 @@ def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:
     for name, index in indexes.items():
         keys = [key for key, _ in index["key"]]
         other_keys = [key for key in keys if key.partition(".")[0] not in key_fields]
-        is_alone = "_id" in keys or (fields and {*fields} <= {*keys})  # the entity's key is part of the index key
-        is_left_out = "partialFilterExpression" in index or (index.get("sparse") and other_keys == keys)
-        if index.get("unique") and other_keys and not is_alone and not is_left_out:
+        has_entity_key = "_id" in keys or (fields and {*fields} <= {*keys})  # so the index distinguishes tombstones
+        leaves_out_tombstones = "partialFilterExpression" in index or (index.get("sparse") and other_keys == keys)
+        if index.get("unique") and other_keys and not has_entity_key and not leaves_out_tombstones:
             partial = {key: {"$exists": True} for key in other_keys}
             raise ConfigurationError(
-                f"The second entity that is deleted from this collection would meet the first in the unique index {name!r}, where both "
-                f"have null for {', '.join(other_keys)}. Create the index with partialFilterExpression={partial!r}, so it leaves out what "
-                "was deleted; or, where a store names entities by these fields, give its key= to the store that deletes as well."
+                f"The unique index {name!r} would refuse the second entity that is deleted from this collection, because all deleted "
+                f"entities have null for {', '.join(other_keys)}. Create the index with partialFilterExpression={partial!r}, so it leaves "
+                "out deleted entities. If another store identifies entities by these fields, pass its key= to this store too."
             )

@@ -35,6 +35,7 @@ _NO_MARK = object()  # replaces values that no ledger stores, some of which aren
 
 @lru_cache(maxsize=1024)  # one entry per source
 def locate_slot(slot: Slot) -> str:
+    """Return the path of a slot: a field of its group's document, or the group's field itself."""
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
 
 
@@ -154,14 +155,10 @@ class Reply(RawBSONDocument):
 
 def read_late(collection: Any, codec: CodecOptions[Any]) -> Any:
     """Return the collection, set to read responses as `Reply` and to write requests with these options."""
-    lenient = (
-        {**_LENIENT}
-        if codec.datetime_conversion is DatetimeConversion.DATETIME
-        else {"unicode_decode_error_handler": "replace"}
-    )
-    return set_codec(
-        collection, codec.with_options(document_class=Reply, type_registry=_make_encoder_registry(codec), **lenient)
-    )
+    changes = {**_LENIENT, "document_class": Reply, "type_registry": _make_encoder_registry(codec)}
+    if codec.datetime_conversion is not DatetimeConversion.DATETIME:  # the client's own choice can't fail
+        changes["datetime_conversion"] = codec.datetime_conversion
+    return set_codec(collection, codec.with_options(**changes))
 
 
 def _make_encoder_registry(codec: CodecOptions[Any]) -> TypeRegistry:
@@ -187,29 +184,31 @@ def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) 
     """
     values: dict[str, bytes] = dict(split_elements(document))
     names = [name for name in values if name.startswith(OURS) or name in terms.plain_sets]
-    ours_codec = codec.with_options(document_class=dict, type_registry=_NO_TYPES, **_LENIENT)
+    our_codec = codec.with_options(document_class=dict, type_registry=_NO_TYPES, **_LENIENT)
     try:
-        ours: Document = _decode([values.pop(name) for name in names], ours_codec)
+        our_fields: Document = _decode([values.pop(name) for name in names], our_codec)
     except BSONError as error:
         raise LedgerMismatch(
             f"{', '.join(names)}: these fields of onewrite have unreadable values, so another writer uses their names. Repair the "
             "entity, and make the other writer use other names."
         ) from error
     try:
-        return {**_decode(values.values(), codec), **ours}
+        return {**_decode(values.values(), codec), **our_fields}
     except Exception:  # a client's own types can raise any error
-        return Unreadable({**_decode_readable(values, codec), **ours})
+        return Unreadable({**_decode_readable(values.values(), codec), **our_fields})
 
 
-def _decode_readable(values: Mapping[str, bytes], codec: CodecOptions[Any]) -> dict[str, Any]:
+def _decode_readable(elements: Iterable[bytes], codec: CodecOptions[Any]) -> dict[str, Any]:
+    """Return the fields that the client can read."""
     fields: dict[str, Any] = {}
-    for element in values.values():
+    for element in elements:
         with suppress(Exception):  # the field is left out
             fields |= _decode([element], codec)
     return fields
 
 
 def _decode(elements: Iterable[bytes], codec: CodecOptions[Any]) -> Document:
+    """Return the document with these raw elements. BSON puts its size in front of them, and a zero byte behind."""
     body = b"".join(elements)
     document: Document = BSON(pack("<i", len(body) + 5) + body + b"\0").decode(codec)
     return {**document}  # decodes the values now, even if the document class is lazy
@@ -261,11 +260,12 @@ def canonical(entity: Mapping[str, Any], codec: CodecOptions[Any] = UUIDS) -> Ha
 
 
 def _make_comparable(value: object) -> Hashable:
+    """Return a value that is equal for two BSON values if MongoDB compares them as equal. It begins with the kind of the value."""
     match value:
         case bool():
             return "bool", value
         case int() | float() | Decimal128():
-            return "number", _compare_number(value)
+            return "number", _make_comparable_number(value)
         case str() if not isinstance(value, Code):
             return "text", value
         case Mapping():
@@ -290,15 +290,16 @@ def _make_comparable(value: object) -> Hashable:
             return type(value).__name__, repr(value)
 
 
-def _compare_number(value: float | Decimal128) -> Hashable:
+def _make_comparable_number(value: float | Decimal128) -> Hashable:
+    """Return the exact value of a finite number, or the name of any other."""
     exact = value.to_decimal() if isinstance(value, Decimal128) else value
     if not isinstance(exact, Decimal):
-        return Fraction(exact) if isfinite(exact) else _format_odd(exact)
+        return Fraction(exact) if isfinite(exact) else _format_nonfinite(exact)
     if exact.is_finite():
         return Fraction(exact)
-    return "NaN" if exact.is_nan() else _format_odd(float(exact))
+    return "NaN" if exact.is_nan() else _format_nonfinite(float(exact))
 
 
-def _format_odd(value: float) -> str:
+def _format_nonfinite(value: float) -> str:
     """Return an infinite number or a NaN as a string, so that NaN equals NaN."""
     return "NaN" if value != value else f"{value}"  # noqa: PLR0124  # true only for a NaN

@@ -71,6 +71,7 @@ class Outboxes:
         return {name: _recode(key, _PLAIN_CODEC, self._codec)}
 
     def read(self, entity: Document) -> Flow[Box]:
+        """Return the document's outbox, which is unused if the document doesn't exist."""
         document: Document | None = yield Call("find_one", (entity, dict.fromkeys((*OUTBOX, TOMBSTONE), 1)))
         return Box(entity, "") if document is None else self._make_box(document)
 
@@ -123,10 +124,12 @@ class Outboxes:
         return conditions
 
     def _change(self, box: Box, query: dict[str, Any], update: Any) -> Flow[Box | None]:
+        """Change the outbox, and return None, or return the current box if the query doesn't match it."""
         reply = yield Call("update_one", (query, update))
         return None if reply.matched_count else (yield from self.read({"_id": box.entity["_id"]}))
 
     def _make_box(self, document: Document) -> Box:
+        """Return the outbox in a document, with the document's key as a relay reads it and as the caller's client reads it."""
         key = caller_key = document["_id"]
         if self._callers != self._codec:
             with suppress(Exception):  # keep the key if the caller's options can't decode it
@@ -149,7 +152,7 @@ class Finder:
         self._cursor: Any = None
         self._due: object = None  # of the last document found
         self._due_ids: list[Any] = []  # the ids with exactly that due time
-        self._reads = False  # whether the cursor has found anything: a cursor that is lost before that isn't reopened
+        self._has_found = False  # whether the cursor has found anything: a cursor that is lost before that isn't reopened
         self._ids: deque[Any] = deque()
 
     def next(self) -> Flow[Box | Broken | Search | None]:
@@ -167,20 +170,21 @@ class Finder:
             # The sparse index on the due time limits the query to pending outboxes.
             until = {} if self._before is None else {"$lte": self._before}
             since = {"$gte": self._due} if isinstance(self._due, str) else {}
-            query: Document = {OUTBOX.due: {"$exists": True, **until, **since}}
-            if ids := [key for key in self._due_ids if not isinstance(key, Broken)]:
-                query = {**query, "_id": {"$nin": ids}}
+            query: dict[str, Any] = {OUTBOX.due: {"$exists": True, **until, **since}}
+            found_ids = [key for key in self._due_ids if not isinstance(key, Broken)]
+            if found_ids:
+                query["_id"] = {"$nin": found_ids}
             arguments = query, {"_id": 1, OUTBOX.due: 1}
             cursor: Any = yield Do(self._boxes.raw_target.find, arguments, {"sort": [(OUTBOX.due, 1)]}, sends=True)
             self._cursor = aiter(cursor) if hasattr(cursor, "__aiter__") else iter(cursor)
         try:
             page: list[Any] = yield Do(_read_page, (self._cursor,), sends=True)
         except CursorNotFound:
-            if not self._reads:
+            if not self._has_found:
                 raise
-            self._cursor, self._reads = None, False
+            self._cursor, self._has_found = None, False
             return True
-        self._reads = self._reads or bool(page)
+        self._has_found = self._has_found or bool(page)
         for document in page:
             key, due = _read_id_and_due(document)
             self._ids.append(key)
@@ -265,4 +269,5 @@ _VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": int, "O": Obje
 
 
 def _make_neutral(value: Any) -> Any:
+    """Return the value, with an Int64 as an int."""
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -176,7 +176,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         reply = yield Do(self.target.update_one, (request.filter, request.update), options, sends=True)
         return bool(reply.matched_count == 1)
 
-    def has_met(self, error: Exception) -> bool:
+    def is_already_inserted(self, error: Exception) -> bool:
         """Whether the error means that the inserted entity exists. Conflicts in other unique indexes are left to the caller."""
         return isinstance(self.attempt, InsertAttempt) and is_entity_taken(error, self.entity)
 
@@ -207,26 +207,28 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         """Return why the write was refused, or None if the reason no longer exists, so the write can be sent again.
 
         The reason no longer exists if the entity was deleted in the meantime, if a gap was filled before the read, or if the
-        inbox has forgotten the message.
+        inbox has forgotten the message. Pass `first=True` in the first round: later, a gap counts as a reason.
         """
-        if self.place is None:
-            message = self.write.message
-            if document is None:
-                return None
-            if document["_id"] != self.entity["_id"]:
-                raise ConfigurationError(
-                    f"The inbox compares strings by a collation, under which this message equals another processed one, "
-                    f"{document['_id']!r}. Use a collection without a collation as the inbox."
-                )
-            is_own = document.get(TOKEN) == self.write.token
-            return Applied(message, retried=True) if is_own else Duplicate(message)
+        if self.place is None:  # the write to the inbox
+            return None if document is None else self._judge_inbox_document(document)
         outcome = self.judge(self.flows.read_image(document), self.flows.clock())
-        may_pass = self.creates and document is None
-        if isinstance(outcome, Unmet) and (may_pass or (self.write.entry.has_predecessor and first)):
+        is_deleted = self.creates and document is None
+        if isinstance(outcome, Unmet) and (is_deleted or (self.write.entry.has_predecessor and first)):
             return None
         return outcome
 
-    def failure(self, error: Exception) -> Flow[Exception]:
+    def _judge_inbox_document(self, document: Document) -> Outcome:
+        """Return `Applied` if this call's transaction has written the document, and `Duplicate` otherwise."""
+        message = self.write.message
+        if document["_id"] != self.entity["_id"]:
+            raise ConfigurationError(
+                f"The inbox compares strings by a collation, under which this message equals another processed one, "
+                f"{document['_id']!r}. Use a collection without a collation as the inbox."
+            )
+        is_own = document.get(TOKEN) == self.write.token
+        return Applied(message, retried=True) if is_own else Duplicate(message)
+
+    def explain_failure(self, error: Exception) -> Flow[Exception]:
         """Return the error that explains the failure, or the failure itself."""
         attempt = self.attempt
         if isinstance(attempt, InsertAttempt):
@@ -237,10 +239,11 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
             return failure
         try:
             return (yield from redirect_calls(self.target, attempt.raise_error(error)))
-        except Exception as meaning:
-            return meaning
+        except Exception as explanation:  # raise_error always raises
+            return explanation
 
     def check_collection(self) -> Flow[None]:
+        """Raise if a guarded write's collection could confuse two entities."""
         if self.write.entry is not UNGUARDED:
             inserts = isinstance(self.attempt, InsertAttempt)
             yield from redirect_calls(self.target, self.flows.check_collection(self.write.entry, inserts=inserts))
@@ -257,6 +260,8 @@ class _Refusal(NamedTuple):
 
 
 class _Transaction(Transaction[Prepared, _Action, _Refusal]):
+    """A transaction, whose flow `in_session` runs."""
+
     kind = Prepared
     action = _Action
     stores = "collections"
@@ -286,12 +291,12 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             raise ConfigurationError(
                 "These collections have different clients. Create all of them with the same MongoClient."
             )
-        documents: set[Hashable] = set()
+        names: set[Hashable] = set()
         for write in self.participants:
-            document = (write.store.full_name, write.store.canonical(write.entity))
-            if document in documents:
+            name = (write.store.full_name, write.store.canonical(write.entity))
+            if name in names:
                 raise InvalidUpdate(_SAME_DOCUMENT)
-            documents.add(document)
+            names.add(name)
 
     def check_stores(self) -> Flow[None]:
         for action in self.make_actions(""):
@@ -313,10 +318,10 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
     def make(self, actions: Sequence[_Action], name: str, round_number: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # the server recognizes retries itself
         """Execute the transaction, and retry it while it conflicts with other transactions."""
         session, concerns = self._session, [write.store.target.write_concern for write in self.participants]
-        majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
+        majority_concerns = [concern for concern in concerns if concern.document.get("w") == "majority"]
         options = {
             "read_concern": ReadConcern("snapshot"),
-            "write_concern": (majority or concerns)[0],  # the most durable concern of the stores
+            "write_concern": (majority_concerns or concerns)[0],  # the most durable concern of the stores
             "read_preference": ReadPreference.PRIMARY,
         }
         while True:
@@ -341,18 +346,19 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         message, or if their outcome takes precedence.
         """
         later_actions = actions[actions.index(refusal.action) :]
-        result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
-        if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes):
+        findings = yield from self._judge_documents(later_actions, refusal, first=round_number == 0)
+        if not any(isinstance(outcome, Applied | Duplicate) for outcome in findings.outcomes):
             for action in later_actions:
                 yield from redirect_calls(action.target, action.flows.wait_for_majority(action.entity, {}))
             # A majority now has the documents that refused the writes, so this second read decides.
-            result = yield from self._look_at(later_actions, refusal, first=round_number == 0)
-        is_token_found = any(isinstance(outcome, Applied) for outcome in result.outcomes)
+            findings = yield from self._judge_documents(later_actions, refusal, first=round_number == 0)
+        is_token_found = any(isinstance(outcome, Applied) for outcome in findings.outcomes)
         if is_token_found and not (yield from _has_all_effects(actions)):
             return Findings([Duplicate(self.message)])  # a different call has the same token by chance
-        return result
+        return findings
 
-    def _look_at(self, actions: Sequence[_Action], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
+    def _judge_documents(self, actions: Sequence[_Action], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
+        """Read the documents of the writes, and return the outcomes. Without any outcome, the transaction can be sent again."""
         outcomes: list[Outcome] = []
         for action in actions:
             document = yield from action.look()
@@ -360,9 +366,10 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             is_refused = action is refusal.action
             if is_refused and isinstance(outcome, Rejected) and (yield from action.holds()):
                 continue
+            # The server hasn't checked the conditions of the later writes, so none of them is rejected yet.
             if outcome is not None and (is_refused or not isinstance(outcome, Rejected)):
                 outcomes.append(outcome)
-            if isinstance(outcome, Applied | Duplicate):
+            if isinstance(outcome, Applied | Duplicate):  # takes precedence over all others
                 break
         return Findings(outcomes, passes=not outcomes, waits=not outcomes)
 
@@ -383,7 +390,7 @@ def _write(session: Any, actions: Sequence[_Action]) -> Flow[_Refusal | None]:
         try:
             is_done = yield from action.send(session)
         except (DuplicateKeyError, InvalidBSON) as error:
-            if not action.has_met(error):
+            if not action.is_already_inserted(error):
                 raise
             yield from _abort(session)
             return _Refusal(action, error)
@@ -391,7 +398,7 @@ def _write(session: Any, actions: Sequence[_Action]) -> Flow[_Refusal | None]:
             if isinstance(error, OperationFailure) and error.has_error_label(_TRANSIENT):
                 raise
             yield from _abort(session)
-            raise (yield from action.failure(error)) from None
+            raise (yield from action.explain_failure(error)) from None
         if not is_done:
             yield from _abort(session)
             return _Refusal(action, None)
@@ -413,6 +420,7 @@ def _commit(session: Any, backoff: Backoff) -> Flow[None]:
 
 
 def _abort(session: Any) -> Flow[None]:
+    """Abort the transaction, unless it has already ended."""
     if session.in_transaction:
         yield Do(session.abort_transaction, sends=True)
 
@@ -435,8 +443,8 @@ def _check_distinct(actions: Sequence[_Action], refusing_action: _Action) -> Flo
         if document is None or action is refusing_action or action.target.full_name != refusing_action.target.full_name:
             continue
         other_document = (yield from action.look()) or {"_id": None}
-        names = [action.flows.canonical({"_id": entity["_id"]}) for entity in (document, other_document)]
-        if names[0] == names[1]:
+        key, other_key = [action.flows.canonical({"_id": entity["_id"]}) for entity in (document, other_document)]
+        if key == other_key:
             raise InvalidUpdate(_SAME_DOCUMENT)
 
 

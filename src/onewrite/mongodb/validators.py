@@ -16,7 +16,7 @@ _NAMES = (make_label_name(""), STEPS)  # two of the names that guarded writes ad
 
 
 def refuses_ours(validator: object) -> bool:
-    """Whether a validator refuses documents with onewrite's names."""
+    """Whether a validator, or one of those that it combines by `$and` or `allOf`, refuses documents with onewrite's names."""
     if not isinstance(validator, Mapping):
         return False
     rules = cast("Mapping[str, Any]", validator)
@@ -38,17 +38,19 @@ def check_refusal(error: Exception) -> None:
     if getattr(error, "code", None) != _FAILED_VALIDATION:
         return
     details: Mapping[str, Any] = getattr(error, "details", None) or {}
-    if names := sorted({*filter(is_ours, _list_unwanted_names(details.get("errInfo")))}):
+    names = sorted({*filter(is_ours, _list_unwanted_names(details.get("errInfo")))})
+    if names:
         raise ConfigurationError(
             f"The collection's validator refuses {', '.join(names)}, which a guarded write adds to a document. Nothing was written. {REMEDY}"
         ) from error
 
 
 def _list_unwanted_names(report: Any) -> Iterator[str]:
+    """Yield the names in a server's report that the validator doesn't allow, at any depth."""
     if isinstance(report, Mapping):
         for name, value in cast("Mapping[str, Any]", report).items():
             if name == "additionalProperties" and isinstance(value, list):
-                yield from (each for each in cast("list[Any]", value) if isinstance(each, str))
+                yield from (member for member in cast("list[Any]", value) if isinstance(member, str))
             else:
                 yield from _list_unwanted_names(value)
     elif isinstance(report, list):
