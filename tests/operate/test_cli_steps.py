@@ -77,6 +77,8 @@ def test_older_than_limits_the_list(place: Place, capsys: pytest.CaptureFixture[
     assert [step["message"] for step in listed(capsys, place)["steps"]] == ["m1", "m2", "m3"]
     assert [step["message"] for step in listed(capsys, place, "--older-than", "600")["steps"]] == ["m1", "m2"]
     assert [step["message"] for step in listed(capsys, place, "--older-than", "601")["steps"]] == ["m1"]
+    assert main(["steps", *place.options, "--older-than", "1e8"]) == 0
+    assert capsys.readouterr().out == "No step is open that was begun so long ago. 3 younger ones are open.\n"
 
 
 def test_steps_on_every_page_are_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,3 +152,11 @@ def test_damaged_entity_does_not_hide_others(place: Place, held: dict[str, Any],
     found = json.loads(out)
     assert (found["open"], found["damaged"], len(found["steps"])) == (1, 1, 1)
     assert 'id": "damaged"}: The entity holds something else' in err
+    assert main(["steps", *place.options, "--older-than", "1e8"]) == 5
+    assert "1 younger one is open." in capsys.readouterr().out
+
+
+def test_damaged_step_alone_is_not_reported_as_no_step(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put("damaged", ow_steps="x")
+    assert main(["steps", *place.options]) == 5
+    assert capsys.readouterr().out == ""

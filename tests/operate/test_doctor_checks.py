@@ -138,6 +138,13 @@ def test_doctor_states_the_redrive_deadline_of_fifo_dead_letters() -> None:
     assert "Redrive" not in checked("ledger-retention", longer).text + checked("tombstone-retention", longer).text
 
 
+def test_text_of_a_failed_check_is_its_findings() -> None:
+    facts = Facts(queue=QUEUE, module=module(days(1), tombstones=Tombstones(timedelta(days=1))))
+    for code in ("ledger-retention", "tombstone-retention", "dead-letters"):
+        result = checked(code, facts)
+        assert result.text == " ".join([finding.what for finding in result.findings]) != ""
+
+
 @pytest.mark.parametrize(
     ("visibility", "window", "expected"),
     [(9, 0, "error"), (10, 0, "warning"), (59, 0, "warning"), (60, 0, "passed"), (79, 20, "warning"), (80, 20, "passed")],

@@ -392,6 +392,7 @@ def test_documents_are_read_if_index_permission_is_missing(code: int) -> None:
     found = look_at(Answering({"_id": 1}, OperationFailure("no", code)))
     assert isinstance(found.index_keys, Unread)
     assert found.index_keys.permission == "listIndexes"
+    assert found.refuses_ours is False  # the validator is another permission's
     assert len(sample_of(found.sample).entities) == 1
 
 

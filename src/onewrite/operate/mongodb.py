@@ -141,7 +141,7 @@ class CollectionScan:
         return [make_image(document) for document in fresh]
 
 
-def sample(most: int) -> Flow[list[EntityImage]]:
+def sample_documents(most: int) -> Flow[list[EntityImage]]:
     """Return documents that MongoDB picks at random."""
     cursor = yield Call("aggregate", ([{"$sample": {"size": most}}],))
     return [make_image(document) for document in (yield Do(list, (cursor,)))]

@@ -57,10 +57,17 @@ class OpenStep(NamedTuple):
         """Return the step for a person, in the order of the headings."""
         step, message = self.step, self.step.message
         until = f"{moment(step.until)}{', not sent' if step.is_unsent else ''}"
-        times = (age(max(0, now - step.since)), moment(step.since), until)
         message_name = " / ".join([message.id, *message.parts])
-        texts = [escape(text) for text in (message_name, message.source, step.ledger)]
-        return *times, texts[0], texts[1], step.key, texts[2], self.entity
+        return (
+            age(max(0, now - step.since)),
+            moment(step.since),
+            until,
+            escape(message_name),
+            escape(message.source),
+            step.key,
+            escape(step.ledger),
+            self.entity,
+        )
 
 
 def steps(
@@ -85,7 +92,7 @@ def steps(
         store = open_store(options)
         scan = store.scan(STEPS)
         oldest: list[OpenStep] = []
-        count = damaged_count = 0
+        count = younger_count = damaged_count = 0
         while (page := run(scan.next(), store.target)) is not None:
             for image in page:
                 for step in map(find_step, image.steps.values()):
@@ -95,39 +102,46 @@ def steps(
                     elif step.since <= begun_by:
                         count += 1
                         oldest.append(OpenStep(image.name, step))
-            # All of them might not fit into memory.
-            oldest = sorted(oldest, key=lambda found: found.step.since)[:_MAX_LISTED]
+                    else:
+                        younger_count += 1
+            # Drop the rest after each page: all open steps might not fit into memory.
+            oldest = sorted(oldest, key=lambda open_step: open_step.step.since)[:_MAX_LISTED]
         if as_json:
-            tell_json({"open": count, "damaged": damaged_count, "steps": [found.details() for found in oldest]})
-        else:
-            _print(oldest, count, now)
+            tell_json({"open": count, "damaged": damaged_count, "steps": [open_step.details() for open_step in oldest]})
+        elif oldest:
+            _print_steps(oldest, count, now)
+        elif younger_count:
+            tell(
+                f"No step is open that was begun so long ago. {format_count(younger_count, 'younger one is', 'younger ones are')} open.\n"
+            )
+        elif not damaged_count:
+            tell("No step is open.\n")
         return Exit.FOUND if count or damaged_count else Exit.DONE
 
     run_verb(list_steps)
 
 
-def _print(oldest: list[OpenStep], count: int, now: float) -> None:
-    lines = [found.cells(now) for found in oldest]
-    if lines and not is_plain(sys.stdout, os.environ):
-        Console(file=sys.stdout, force_terminal=True).print(_table(lines))
+def _print_steps(oldest: list[OpenStep], count: int, now: float) -> None:
+    """Print the oldest of `count` open steps: a table on a terminal, otherwise a line for each."""
+    rows = [open_step.cells(now) for open_step in oldest]
+    if is_plain(sys.stdout, os.environ):
+        tell(_format_plain_lines(rows))
     else:
-        tell(_plain_lines(lines))
-    if more := count - len(lines):
+        Console(file=sys.stdout, force_terminal=True).print(_make_table(rows))
+    if more := count - len(rows):
         tell(f"{format_count(more, 'more was', 'more were')} begun later.\n")
-    elif not lines:
-        tell("No step is open.\n")
 
 
-def _plain_lines(lines: list[tuple[str, ...]]) -> Iterator[str]:
-    for waits, begun, until, message, source, key, ledger, entity in lines:
+def _format_plain_lines(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    for step_age, begun, until, message, source, key, ledger, entity in rows:
         of_source = f" of {source}" if source else ""
-        yield f"{waits}  begun {begun}, lease until {until}  message {message}{of_source}  key {key}  in {ledger} of {entity}"
+        yield f"{step_age}  begun {begun}, lease until {until}  message {message}{of_source}  key {key}  in {ledger} of {entity}"
 
 
-def _table(lines: list[tuple[str, ...]]) -> Table:
+def _make_table(rows: list[tuple[str, ...]]) -> Table:
     table = Table()
     for heading in HEADINGS:
         table.add_column(heading, overflow="fold")
-    for line in lines:
-        table.add_row(*map(Text, line))
+    for row in rows:
+        table.add_row(*map(Text, row))  # as Text, so that rich doesn't read a foreign string as markup
     return table

@@ -625,6 +625,9 @@ def _read_result(check: Check, facts: Facts) -> CheckResult:
         try:
             findings.append(next(steps))
         except StopIteration as end:
-            return CheckResult(check, "found" if findings else "passed", end.value, tuple(findings))
+            if not findings:
+                return CheckResult(check, "passed", end.value)
+            # The check's own sentence holds only if nothing was found.
+            return CheckResult(check, "found", " ".join([finding.what for finding in findings]), tuple(findings))
         except NotCheckedError as error:  # keep the findings from before the missing fact
             return CheckResult(check, "found" if findings else "not checked", str(error), tuple(findings), error.missing)

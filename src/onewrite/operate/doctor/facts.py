@@ -148,7 +148,7 @@ class Facts:
         return () if sample is None else sample.entities
 
     def unread(self) -> list[Unread]:
-        """The facts that could not be read, without repetition."""
+        """Return the facts that could not be read, without repetition."""
         facts = [getattr(self, name) for name in self.__slots__]
         return list(dict.fromkeys([fact for fact in facts if isinstance(fact, Unread)]))
 
@@ -170,7 +170,7 @@ class DoctorFinding(NamedTuple):
     rests_on: str  # the facts that it follows from
 
 
-# A check yields its findings, and returns a sentence about what it compared.
+# A check yields its findings, and returns a sentence for the report in case it has found nothing.
 Findings: TypeAlias = Generator[DoctorFinding, None, str]
 
 
@@ -184,7 +184,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check that was made, or that couldn't be. `text` is what it compared, or the reason."""
+    """A check that was made, or that couldn't be. `text` is what it compared, what it found, or why it couldn't be made."""
 
     check: Check
     state: State

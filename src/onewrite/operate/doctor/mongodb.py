@@ -18,7 +18,7 @@ from onewrite.operate.doctor.reading import (
     list_questions,
     refused_by_mongodb,
 )
-from onewrite.operate.mongodb import sample
+from onewrite.operate.mongodb import sample_documents
 
 MONGODB = Asking(lambda error: isinstance(error, PyMongoError), refused_by_mongodb)
 
@@ -27,51 +27,59 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
     """Read a collection and at most `most` of its documents."""
     place = f"the collection {collection.name}"
     indexes = yield Question(f"the indexes of {place}", "listIndexes", Call("index_information"))
-    if isinstance(indexes, Unread):
+    if isinstance(indexes, Unread) and indexes.permission is None:
         # If no server was reached, another request would wait as long.
-        rest = (yield from _read_sample(place, {}, most, clock)) if indexes.permission is not None else indexes
-        return Facts(collection=place, expiry=indexes, index_keys=indexes, refuses_ours=indexes, sample=rest)
+        return Facts(collection=place, expiry=indexes, index_keys=indexes, refuses_ours=indexes, sample=indexes)
     options = yield Question(f"the validator of {place}", "listCollections", Call("options"))
     refuses_fields: bool | Unread = options
     if not isinstance(options, Unread):
         is_enforced = options.get("validationLevel") != "off" and options.get("validationAction") != "warn"
         refuses_fields = is_enforced and refuses_ours(options.get("validator"))
+    if isinstance(indexes, Unread):
+        sample = yield from _read_sample(place, {}, most, clock)
+        return Facts(collection=place, expiry=indexes, index_keys=indexes, refuses_ours=refuses_fields, sample=sample)
     # The fields of TTL indexes, and the seconds until a document expires after the time in them.
     ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
-    after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}
+    lifetimes = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}
     return Facts(
         collection=place,
-        expiry=tuple(after),
+        expiry=tuple(lifetimes),
         index_keys=tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()]),
         refuses_ours=refuses_fields,
-        sample=(yield from _read_sample(place, after, most, clock)),
+        sample=(yield from _read_sample(place, lifetimes, most, clock)),
     )
 
 
-def _seconds(moment: datetime) -> float:
+def _read_timestamp(moment: datetime) -> float:
+    """Return epoch seconds. pymongo returns a time in UTC without a zone, unless the client is `tz_aware`."""
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _read_sample(
-    what: str, expiry: Mapping[str, float], most: int, clock: Callable[[], float]
+    what: str, lifetimes: Mapping[str, float], most: int, clock: Callable[[], float]
 ) -> Reader[EntitySample | Unread]:
-    images = yield from list_questions(what, "find", sample(most))
+    """Read some documents. `lifetimes` are the seconds until a document expires after the time in each field."""
+    images = yield from list_questions(what, "find", sample_documents(most))
     if isinstance(images, Unread):
         return images
     expires: dict[str, float] = {}
     for image in images:
-        ends = [_seconds(time) + after for field, after in expiry.items() for time in _times(image.raw, field.split("."))]
-        if ends:
-            expires[image.name] = min(ends)
+        expiries = [
+            _read_timestamp(time) + lifetime
+            for field, lifetime in lifetimes.items()
+            for time in _find_times(image.raw, field.split("."))
+        ]
+        if expiries:
+            expires[image.name] = min(expiries)
     return EntitySample(tuple(images), clock(), expires)
 
 
-def _times(value: object, path: Sequence[str]) -> Iterator[datetime]:
-    """Yield the times that an index on this path has of a document, also from arrays. TTL uses the earliest."""
+def _find_times(value: object, path: Sequence[str]) -> Iterator[datetime]:
+    """Yield the times at a path in a document, including those in arrays, as an index on this path has them."""
     if isinstance(value, list):
         for member in cast("list[object]", value):
-            yield from _times(member, path)
+            yield from _find_times(member, path)
     elif path and isinstance(value, Mapping):
-        yield from _times(cast("Mapping[str, object]", value).get(path[0]), path[1:])
+        yield from _find_times(cast("Mapping[str, object]", value).get(path[0]), path[1:])
     elif not path and isinstance(value, datetime):
         yield value
