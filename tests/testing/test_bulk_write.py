@@ -51,3 +51,10 @@ def test_bulk_write_is_answered_as_by_the_server(mongod: Any, requests: list[Any
     counts, documents = answer(tapped(mongomock_collection), requests)
     assert documents == served[1]
     assert {name: counts[name] for name in counts if name.startswith("n")}.items() <= served[0].items()
+    assert counts["upserted"] == served[0]["upserted"]
+
+
+def test_standin_names_upserts_by_their_operations() -> None:
+    upserts = [{"index": 2, "_id": 2}, {"index": 3, "_id": 3}]
+    assert answer(mongomock_collection(), EVERY)[0]["upserted"] == upserts
+    assert answer(mongomock_collection(), [*EVERY[:4], AGAIN])[0]["upserted"] == upserts

@@ -120,7 +120,7 @@ def _ledger(ledger: EntityLedger) -> dict[str, Any]:
         "attribute": ledger.attribute,
         "kept": None if ledger.label is None else ledger.label.layout,
         "moved_to": ledger.moved_to,
-        "describe_other_version": ledger.version,
+        "other_version": ledger.version,
         "bytes": ledger.size,
         "sets": [_id_set(id_set) for id_set in ledger.sets],
         "marks": [
@@ -257,8 +257,8 @@ def _format_ledger(ledger: Document, total: int) -> Iterator[str]:
 def _describe_layout(ledger: Document) -> str:
     if ledger["moved_to"]:
         return f"which has moved to {escape(ledger['moved_to'])}; the rest here counts for stores with this ledger in also="
-    if ledger["describe_other_version"]:
-        return f"written by another version of onewrite, as {escape(ledger['describe_other_version'])!r}"
+    if ledger["other_version"]:
+        return f"written by another version of onewrite, as {escape(ledger['other_version'])!r}"
     if ledger["kept"] is None:
         return (
             "without a label"

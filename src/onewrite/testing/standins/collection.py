@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import wraps
@@ -28,7 +28,7 @@ from mongomock.command_cursor import CommandCursor
 from mongomock.database import Database
 from mongomock.mongo_client import MongoClient
 from mongomock.store import ServerStore
-from pymongo.errors import DuplicateKeyError, PyMongoError, WriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, WriteError
 from pymongo.results import BulkWriteResult, UpdateResult
 
 from onewrite.mongodb.flows import MAX_DOCUMENT_BYTES
@@ -233,6 +233,34 @@ class _Operations(BulkOperationBuilder):
     def add_delete(self, *args: Any, **options: Any) -> None:
         _refuse_options(options)
         super().add_delete(*args)
+
+    def execute(self, *args: Any) -> Any:
+        """Do the operations. The index of an upsert is its operation's, as on the server; mongomock counts the upserts."""
+        positions: list[int] = []
+
+        def note_upsert(position: int, operation: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+            @wraps(operation)  # mongomock reads the name
+            def perform() -> dict[str, Any]:
+                result = operation()
+                if "upserted" in result:
+                    positions.append(position)
+                return result
+
+            return perform
+
+        self.executors = [note_upsert(position, operation) for position, operation in enumerate(self.executors)]
+        try:
+            details = super().execute(*args)
+        except BulkWriteError as error:
+            _set_indexes(error.details, positions)
+            raise
+        _set_indexes(details, positions)
+        return details
+
+
+def _set_indexes(details: Any, positions: Sequence[int]) -> None:
+    for entry, position in zip(details["upserted"], positions, strict=True):
+        entry["index"] = position
 
 
 def _refuse_options(options: Mapping[str, Any]) -> None:
