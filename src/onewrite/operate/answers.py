@@ -81,11 +81,9 @@ def _list_sets(image: EntityImage, message: Message) -> list[str]:
     """
     change = make_remember(MessageIds(), message, 0)
     marks = {change.mark, *change.aliases}
-    named = [DEFAULT_SET] if DEFAULT_SET in image.fields else []
-    return [
-        *named,
-        *[name for name, ids in find_text_sets(image).items() if name != DEFAULT_SET and not marks.isdisjoint(ids)],
-    ]
+    usual = [DEFAULT_SET] if DEFAULT_SET in image.fields else []
+    holders = [name for name, ids in find_text_sets(image).items() if not marks.isdisjoint(ids)]
+    return list(dict.fromkeys([*usual, *holders]))
 
 
 def _predict_answers(
@@ -110,13 +108,15 @@ def _predict_answers(
         yield answer
         for also in sets:
             try:
-                looking = replace(cast("Any", choice), also=(*cast("tuple[Ledger, ...]", choice.also), also))
+                with_set = replace(cast("Any", choice), also=(*cast("tuple[Ledger, ...]", choice.also), also))
             except ConfigurationError:  # no store can have these ledgers
                 continue
-            second = judge(image, looking, inquiry.message, inquiry.now)
+            second = judge(image, with_set, inquiry.message, inquiry.now)
             if second.outcome != answer.outcome:
-                own = f"{code[:-1]}{'' if code.endswith('()') else ', '}" if code else "a new ledger ("
-                yield second._replace(ledger=f"{own}also={_format_code(also)})")
+                start = "a new ledger ("
+                if code:  # without its closing parenthesis
+                    start = code[:-1] if code.endswith("()") else f"{code[:-1]}, "
+                yield second._replace(ledger=f"{start}also={_format_code(also)})")
 
 
 def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
@@ -156,7 +156,7 @@ def _format_code(ledger: Ledger) -> str:
     """Return the ledger as code, as far as the entity shows its arguments."""
     match ledger:
         case SeenIds():
-            argument = "retention=None" if ledger.retention is None else f"{ledger.layout.removesuffix(' text')}"
+            argument = "retention=None" if ledger.retention is None else ledger.layout.removesuffix(" text")
             return f"SeenIds({argument}{', readable=True' if ledger.readable else ''})"
         case MessageIds():
             return f"MessageIds({'' if ledger.attribute == DEFAULT_SET else repr(ledger.attribute)})"

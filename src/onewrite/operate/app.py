@@ -41,8 +41,8 @@ class _Verb(TyperCommand):
             value: object = ctx.params.get(parameter.name)
             # Typer before 0.28 collects the values of a repeated option in a tuple.
             values = cast("Sequence[object]", value) if isinstance(value, list | tuple) else [value]
-            if parameter.default != "" and any(each in ("", Path()) for each in values):
-                name, form = _named(parameter)
+            if parameter.default != "" and any(member in ("", Path()) for member in values):
+                name, form = _describe_parameter(parameter)
                 raise ConfigurationError(f"{name} is empty. Pass {form}.")
         return super().invoke(ctx)
 
@@ -99,15 +99,12 @@ def _describe_misuse(error: Any, arguments: Sequence[str]) -> str:
             similar = " or ".join(sorted(error.possibilities or ()))
             return f"{error.option_name} isn't an option of this verb.{f' Did you mean {similar}?' if similar else ''}"
         case "BadOptionUsage":
-            takes = any(argument.startswith(f"{error.option_name}=") for argument in arguments)
-            return (
-                f"{error.option_name} doesn't take a value. Pass it alone."
-                if takes
-                else f"{error.option_name} needs a value after it."
-            )
+            if any(argument.startswith(f"{error.option_name}=") for argument in arguments):
+                return f"{error.option_name} doesn't take a value. Pass it alone."
+            return f"{error.option_name} needs a value after it."
         case "MissingParameter":
             variable = f", or set {parameter.envvar}" if parameter.envvar else ""
-            name, form = _named(parameter)
+            name, form = _describe_parameter(parameter)
             return f"{name} is missing. Pass {form}{variable}."
         case "BadParameter" if parameter is None:  # raised by a verb
             return f"{error.param_hint}: {error.message}"
@@ -115,8 +112,9 @@ def _describe_misuse(error: Any, arguments: Sequence[str]) -> str:
             name = parameter.opts[0]
             values = [value for option, value in pairwise(arguments) if option == name]
             values += [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}=")]
-            variable = parameter.envvar if parameter.envvar and not values else name
-            return f"{variable} {' '.join(values) or os.environ.get(variable, '')}: expected {_describe_expected_values(error.ctx, parameter.name)}."
+            # A value that the command line doesn't have comes from the environment.
+            origin = parameter.envvar if parameter.envvar and not values else name
+            return f"{origin} {' '.join(values) or os.environ.get(origin, '')}: expected {_describe_expected_values(error.ctx, parameter.name)}."
         case _ if error.ctx.parent is None:
             word = next((argument for argument in arguments if not argument.startswith("-")), "")
             return f"{word!r} isn't a verb. The verbs are {', '.join(sorted(error.ctx.command.commands))}."
@@ -125,7 +123,7 @@ def _describe_misuse(error: Any, arguments: Sequence[str]) -> str:
             return f"{extra} isn't an argument of this verb. Put an option's value after its name, and quote values with spaces."
 
 
-def _named(parameter: Any) -> tuple[str, str]:
+def _describe_parameter(parameter: Any) -> tuple[str, str]:
     """Return the name of an option or argument, and how to pass it."""
     option = parameter.opts[0]
     return (option, f"{option} {parameter.metavar or 'VALUE'}") if option.startswith("-") else (parameter.metavar, "it")

@@ -113,17 +113,16 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
         pairs += [(mark.source, mark.parts) for mark in ledger.marks]
         pairs += [(named_id.source, named_id.parts) for named_id in named_ids]
     pairs += [(step.source, step.parts) for step in steps if step.id in _ids(step.source, inquiry)]
-    sources = {"": None, inquiry.message.source: None} | {source: None for source, _ in pairs}
-    sources |= dict.fromkeys(
-        [
-            text
-            for name, value in image.raw.items()
-            if not is_ours(name) and (text := image.layout.spell_raw(value)) is not None
-        ]
-    )
-    all_parts = {(): None, inquiry.message.parts: None} | {parts: None for _, parts in pairs}
+    own_texts = [image.layout.spell_raw(value) for name, value in image.raw.items() if not is_ours(name)]
+    sources = [
+        "",
+        inquiry.message.source,
+        *[source for source, _ in pairs],
+        *[text for text in own_texts if text is not None],
+    ]
+    all_parts = [(), inquiry.message.parts, *[parts for _, parts in pairs]]
     messages: list[Message] = []
-    for source, parts in product(sources, all_parts):
+    for source, parts in product(dict.fromkeys(sources), dict.fromkeys(all_parts)):  # each once, in this order
         for own_id in _ids(source, inquiry):
             if (own_id, source, parts) == (inquiry.message.id, inquiry.message.source, inquiry.message.parts):
                 continue
@@ -268,7 +267,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
         raise NothingToDo(f"{image.layout.place_of(slot)} is already {'absent' if mark is None else repr(mark)}.")
     edit = Edit(
         as_read(image, [ledger], [slot]),
-        removes=() if _moves_on(before, mark) else _token(image),
+        removes=() if _moves_forward(before, mark) else _token(image),
         unsets=(slot,) if mark is None else (),
         sets=() if mark is None else ((slot, mark),),
     )
@@ -297,15 +296,13 @@ def as_mark(image: EntityImage, text: str, before: object) -> int | str:
     """Return the operator's text as a mark that is comparable with the current one."""
     sequence = read_sequence(text)
     if isinstance(before, str):
-        is_number = isinstance(sequence, int) and sequence >= 0 and is_sortable(before)
-        mark = text
-        if is_number:
-            mark = sortable(cast("int", sequence))
-        elif isinstance(sequence, str):
+        if isinstance(sequence, str):
             mark = sequence
-        if is_sortable(before) != is_sortable(mark) or (
-            before.isdigit() and (len(before), True) != (len(mark), mark.isdigit())
-        ):
+        else:
+            mark = sortable(sequence) if sequence >= 0 and is_sortable(before) else text
+        # Texts of digits are in the order of their numbers only if they have the same length.
+        is_padded_alike = mark.isdigit() and len(mark) == len(before)
+        if is_sortable(before) != is_sortable(mark) or (before.isdigit() and not is_padded_alike):
             raise CannotRepair(
                 f"The mark is {before!r}, and {text!r} doesn't compare with it. Use the same spelling, with as many digits."
             )
@@ -320,7 +317,8 @@ def as_mark(image: EntityImage, text: str, before: object) -> int | str:
     return sequence
 
 
-def _moves_on(before: object, mark: int | str | None) -> bool:
+def _moves_forward(before: object, mark: int | str | None) -> bool:
+    """Return whether the ledger refuses more messages after the change. Both marks have the type that `as_mark` requires."""
     return before is ABSENT or (mark is not None and cast("int", mark) > cast("int", before))
 
 
@@ -334,7 +332,7 @@ def _describe_moved_mark(target: TargetMark, before: object, mark: int | str | N
             f"Every sequence {of} up to {mark!r} is refused from now on, as Duplicate or Stale, even if it hasn't taken "
             "effect."
         )
-    elif _moves_on(before, mark):
+    elif _moves_forward(before, mark):
         yield (
             f"{_describe_span(before, mark)} {of}: refused from now on, as Duplicate or Stale. Those that haven't taken effect "
             "never will."

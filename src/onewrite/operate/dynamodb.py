@@ -105,12 +105,7 @@ class TableScan:
     """A single pass over a table, page by page. With `attribute`, only items that have it count."""
 
     def __init__(
-        self,
-        table_name: str,
-        attribute: str | None = None,
-        *,
-        size: int | None = None,
-        keys: Sequence[str] = (),
+        self, table_name: str, attribute: str | None = None, *, size: int | None = None, keys: Sequence[str] = ()
     ) -> None:
         self._keys = tuple(keys)
         self._table = {"TableName": table_name}

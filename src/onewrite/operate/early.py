@@ -26,16 +26,7 @@ logger = logging.getLogger("onewrite")
 
 # The top-level modules that the extras install. For any other missing module our remedy wouldn't help, so the error is
 # raised.
-EXTRAS = frozenset(
-    {
-        "boto3",
-        "botocore",
-        "bson",
-        "pymongo",
-        "rich",
-        "typer",
-    }
-)
+EXTRAS = frozenset({"boto3", "botocore", "bson", "pymongo", "rich", "typer"})
 DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after SIGTERM
 _LAST_WORDS = 1.0  # seconds after the drain, for an orderly exit to report what hasn't ended
 AT_ONCE = 1.0  # seconds from a signal to the end of an interrupted verb
@@ -136,7 +127,7 @@ class EarlySignals:
             writer.send(b"\0")
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
-        def watch(_is_open: socket.socket = writer) -> None:
+        def watch(_: socket.socket = writer) -> None:  # the default keeps the writer open
             while reader.recv(1)[0] not in (0, *STOP_SIGNALS):
                 pass
             time.sleep(seconds)

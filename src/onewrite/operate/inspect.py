@@ -88,7 +88,10 @@ def _inspect(options: dict[str, Any]) -> int:
     if options["message"] is not None:
         inquiry = Inquiry(make_message(options), now, attribute, options["in_sequence"], find_ledger(options["ledger"]))
     document = inspection(read_entity(open_store(options), options["key"]), now, attribute, inquiry)
-    tell_json(document) if options["as_json"] else tell(format_lines(document, None if inquiry is None else inquiry.message))
+    if options["as_json"]:
+        tell_json(document)
+    else:
+        tell(format_lines(document, None if inquiry is None else inquiry.message))
     return Exit.DONE
 
 
@@ -160,7 +163,7 @@ def _outbox(image: EntityImage) -> dict[str, Any]:
     attribute = OUTBOX.label
     size = image.sum_sizes(image.list_fields(attribute))
     fields = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
-    # Show the list of events unchanged.
+    # `read_box` needs the list of events as it is stored. `image.lookup` would change it.
     content: dict[str, Any] = {
         name: value if isinstance(value, list | Mapping) else image.lookup(Slot(name)) for name, value in fields.items()
     }
@@ -276,8 +279,8 @@ def _format_set(id_set: Document) -> Iterator[str]:
     by_hand = ", kept by hand" if id_set["by_hand"] else ""
     yield f"  {escape(id_set['place'])}: {format_count(len(id_set['ids']), 'id')}{by_hand}, {id_set['bytes']} bytes, {when}"
     for mark in id_set["ids"][:_MAX_MEMBERS]:
-        of = f" of {_describe_source(mark)}" if mark.get("source") or mark.get("parts") else ""
-        yield f"    {mark['hash'] if 'hash' in mark else escape(mark['id'])}{of}"
+        of_source = f" of {_describe_source(mark)}" if mark.get("source") or mark.get("parts") else ""
+        yield f"    {mark['hash'] if 'hash' in mark else escape(mark['id'])}{of_source}"
     if (more := len(id_set["ids"]) - _MAX_MEMBERS) > 0:
         yield f"    and {more} more, which --json shows"
 
@@ -310,7 +313,7 @@ def _steps(document: Document) -> Iterator[str]:
         if "damaged" in step:
             yield f"  {step['damaged']}"
             continue
-        of = f" of {_describe_source(step)}" if step["source"] or step["parts"] else ""
+        of_source = f" of {_describe_source(step)}" if step["source"] or step["parts"] else ""
         lease = f"begun at {step['begun']}, with a lease until {step['until']}"
         if step["unsent"]:
             lease = (
@@ -319,7 +322,7 @@ def _steps(document: Document) -> Iterator[str]:
             )
         elif step["lease_is_over"]:
             lease += ": it is unknown whether its effect happened"
-        yield f"  message {escape(step['message'])}{of}: {lease}, key {escape(step['key'])}, for the ledger {escape(step['ledger'])}"
+        yield f"  message {escape(step['message'])}{of_source}: {lease}, key {escape(step['key'])}, for the ledger {escape(step['ledger'])}"
 
 
 def _format_tombstone(tombstone: Document | None) -> Iterator[str]:
@@ -334,19 +337,15 @@ def _format_tombstone(tombstone: Document | None) -> Iterator[str]:
 
 
 def _answers(answers: list[Document], message: Message) -> Iterator[str]:
-    if [(answer["ledger"], answer["attribute"], answer["outcome"]) for answer in answers] == [
-        ("", make_label_name(""), "Applied")
-    ]:
+    new_ledger_answer = ("", make_label_name(""), "Applied")
+    if [(answer["ledger"], answer["attribute"], answer["outcome"]) for answer in answers] == [new_ledger_answer]:
         yield "The entity has no ledger yet, so a delivery would be Applied if your own condition holds."
         return
     yield f"The outcome of a delivery of {full_name(message)}:"
     for answer in answers:
-        by = (
-            f" from {answer['ledger']} in {escape(answer['attribute'])}"
-            if answer["ledger"]
-            else f" in {escape(answer['attribute'])}"
-        )
-        yield f"  {answer['outcome']}{by}: {escape(answer['why'].removesuffix('.'))}."
+        from_ledger = f" from {answer['ledger']}" if answer["ledger"] else ""
+        why = escape(answer["why"].removesuffix("."))
+        yield f"  {answer['outcome']}{from_ledger} in {escape(answer['attribute'])}: {why}."
 
 
 def _share(part: int, total: int) -> str:

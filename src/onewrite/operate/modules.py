@@ -73,7 +73,7 @@ def find_module(name: str) -> ModuleType:
 
 
 def _is_maker(value: object) -> bool:
-    """Return whether this is a plain function without required arguments, and not a handler. Its result is meant then."""
+    """Return whether this is a plain function without required arguments, and not a handler. Then its result is used."""
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType | MethodType) or find_handler(value) is not None:
         return False
@@ -84,7 +84,7 @@ def _is_maker(value: object) -> bool:
         return False
     # `*arguments` has no default either: a wrapper that accepts any arguments might need some.
     parameters = inspect.signature(function).parameters.values()
-    return all(each.default is not each.empty for each in parameters)
+    return all(parameter.default is not parameter.empty for parameter in parameters)
 
 
 def _is_dotted(name: str) -> bool:

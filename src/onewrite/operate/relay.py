@@ -56,7 +56,7 @@ from onewrite.outbox.relay import OnPass, report_pass
 
 _option = partial(option, "RELAY")
 _SUMMARY = 60.0  # seconds between two summary lines
-_OF_A_STORE = ("outbox", "index", "to", "table", "collection", "region", "endpoint_url")
+_STORE_OPTIONS = ("outbox", "index", "to", "table", "collection", "region", "endpoint_url")
 
 Name: TypeAlias = Annotated[
     str | None,
@@ -91,8 +91,7 @@ DrainSeconds: TypeAlias = Annotated[
     float, _option("drain-seconds", "The maximum number of seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
 ]
 Metrics: TypeAlias = Annotated[
-    list[MetricsKind] | None,
-    _option("metrics", "emf prints CloudWatch metrics; opentelemetry counts on the global meter."),
+    list[MetricsKind] | None, _option("metrics", "emf prints CloudWatch metrics; opentelemetry counts on the global meter.")
 ]
 Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Text lines, or one JSON object per line.")]
 LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The minimum level to log.", case_sensitive=False)]
@@ -154,8 +153,8 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
     acts = [act for act in ("stuck", "skip", "restart") if options[act]]
     if len(acts) > 1:
         raise ConfigurationError("Pass only one of --stuck, --skip, and --restart.")
-    sources = {each: context.get_parameter_source(each) for each in ("name", *_OF_A_STORE)}
-    given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    sources = {option_name: context.get_parameter_source(option_name) for option_name in ("name", *_STORE_OPTIONS)}
+    given = [option_name for option_name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if "name" not in given and {"table", "collection"} & {*given}:
         name = None  # the environment's RELAY is for a command without a store
     early: EarlySignals = context.obj
@@ -165,10 +164,10 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
         early.drain(options["drain_seconds"])
 
     def run_act() -> int:
-        level = Level.INFO if acts else log_level  # log the operator's action at any level
+        level = Level.INFO if acts else log_level  # an operator's action is logged whatever --log-level is
         if early.owns_process:
             keep_log(log_format, level)
-        relay = _chosen_relay(name, given, options, publishes=not acts)
+        relay = _choose_relay(name, given, options, publishes=not acts)
         log_to_stderr(log_format, level)  # for other loggers, unless the user's module has configured logging
         if options["stuck"]:
             return list_stuck(relay, timedelta(seconds=options["older_than"]), as_json=options["as_json"])
@@ -181,8 +180,8 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
     run_verb(run_act)
 
 
-def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
-    """Return a module's relay, or a new one for a store."""
+def _choose_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
+    """Return a module's relay, or a new one for a store. `given` are the names of the options on the command line."""
     if name is None:
         for option_name in ("outbox", "to") if publishes else ("outbox",):
             if is_named(options) and options[option_name] is None:
@@ -190,7 +189,7 @@ def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, p
                     f"Pass --{option_name}, because a store alone doesn't determine it. See onewrite relay --help."
                 )
         return make_relay(options, Outbox(options["outbox"] or "none", index=options["index"]), options["to"])
-    for option_name in _OF_A_STORE:
+    for option_name in _STORE_OPTIONS:
         if option_name in given:
             raise ConfigurationError(
                 f"Remove --{option_name.replace('_', '-')} or {name}: the module's Relay already determines it."
@@ -243,12 +242,13 @@ class PassLog:
         self.sum_up()
 
     def sum_up(self, *, last: bool = False) -> None:
-        """Log a summary, unless there was nothing to do."""
+        """Log a summary if one is due or this is the last, unless nothing was published, overtaken, refused, or failed."""
         now = self._clock()
-        if not +self._counts or (not last and now < self._summed_up + _SUMMARY):
+        nonzero_counts = +self._counts
+        if not nonzero_counts or (not last and now < self._summed_up + _SUMMARY):
             return
         self._summed_up, pending = now, self._last.pending
-        counts = {"published": self._counts["published"], "pending": pending, **{n: c for n, c in self._counts.items() if c}}
+        counts = {"published": 0, "pending": pending, **nonzero_counts}
         text = ", ".join([f"{count} {name}" for name, count in counts.items() if count or name == "published"])
         oldest = f", the oldest for {age(self._last.oldest)}" if pending else ""
         log(INFO, "%s%s", text, oldest, details={**counts, "oldest_seconds": round(self._last.oldest, 3)})
@@ -259,7 +259,11 @@ _MAX_LISTED = 1000  # maximum number of listed entities of a kind
 
 
 def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
-    """List the entities with the longest-pending events first, and unreadable outboxes, whose age is unknown, last."""
+    """List the entities with the longest-pending events first, and unreadable outboxes, whose age is unknown, last.
+
+    Return FOUND if it lists anything.
+    """
+    # One more than is listed shows whether there are more.
     waiting, broken = relay.waiting(older_than, most=_MAX_LISTED + 1), relay.broken(most=_MAX_LISTED + 1)
     more = max(len(waiting), len(broken)) > _MAX_LISTED
     if as_json:
@@ -291,7 +295,7 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
 
 
 def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) -> int:
-    """Replace an event with one of type onewrite.skipped."""
+    """Replace an event with one of type onewrite.skipped, after a question unless `yes`. Return FAILED if the answer is no."""
     stuck = next((entity for entity in relay.waiting(most=sys.maxsize) if entity.event.id == event_id), None)
     if stuck is None:
         raise NotThere(
@@ -315,7 +319,7 @@ def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) 
 
 
 def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool) -> int:
-    """Number an entity's events from 1 again, under a new source."""
+    """Number an entity's events from 1 again, under a new source, after a question unless `yes`. Return FAILED if the answer is no."""
     outbox = relay.look(source)
     if outbox is None:
         raise NotThere(

@@ -35,16 +35,7 @@ from onewrite.operate.options import (
     Yes,
     make_message,
 )
-from onewrite.operate.report import (
-    escape,
-    log_to_stderr,
-    record,
-    record_unknown_result,
-    run_verb,
-    say,
-    tell,
-    tell_json,
-)
+from onewrite.operate.report import escape, log_to_stderr, record, record_unknown_result, run_verb, say, tell, tell_json
 from onewrite.operate.stores import open_store, read_entity
 
 
@@ -86,11 +77,7 @@ def set_mark(
     part: Parts = None,
     sequence: Annotated[
         str | None,
-        typer.Option(
-            "--sequence",
-            metavar="N",
-            help="The last sequence that counts as done. Required without --remove.",
-        ),
+        typer.Option("--sequence", metavar="N", help="The last sequence that counts as done. Required without --remove."),
     ] = None,
     remove: Annotated[
         bool,

@@ -63,22 +63,22 @@ def run_verb(act: Callable[[], int], failure: str = "The database or the network
 
 def report_failure(error: Exception, failure: str) -> int:
     """Print what failed, and return the exit code: the database, a missing table, the network, or onewrite itself."""
-    homes = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
-    if not isinstance(error, OSError) and _DRIVERS.isdisjoint(homes):
+    packages = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
+    if not isinstance(error, OSError) and _DRIVERS.isdisjoint(packages):
         traceback.print_exception(error)
         return say(
             f"This is a bug in onewrite, not a failure of the database: {type(error).__name__}: {error}. Please report "
             "it at https://github.com/onewrite/onewrite/issues.",
             Exit.FAILED,
         )
-    answer = aws_error(error)
-    kind = answer.get("Code", type(error).__name__)
+    details = aws_error(error)
+    kind = details.get("Code", type(error).__name__)
     if kind == "ResourceNotFoundException":
         return say(
-            f"The table doesn't exist here: {answer.get('Message', '')} Check --region and --endpoint-url.", Exit.NOT_THERE
+            f"The table doesn't exist here: {details.get('Message', '')} Check --region and --endpoint-url.", Exit.NOT_THERE
         )
     if kind in _REFUSALS:
-        return say(f"The database rejected the request as invalid: {answer.get('Message') or brief(error)}", Exit.REFUSED)
+        return say(f"The database rejected the request as invalid: {details.get('Message') or brief(error)}", Exit.REFUSED)
     if kind == "NoCredentialsError":
         return say(
             "There are no AWS credentials. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.", Exit.FAILED
@@ -112,12 +112,12 @@ def say_interrupted() -> int:
 
 
 def tell(lines: str | Iterable[str]) -> None:
-    """Print lines to stdout. A closed pipe, for example to `head`, doesn't end the verb or change its exit code; a full disk does."""
+    """Print lines to stdout, or raise OutsideFailure if that fails. A closed pipe, for example to `head`, isn't a failure."""
     try:
         sys.stdout.write(lines if isinstance(lines, str) else "".join([f"{line}\n" for line in lines]))
         sys.stdout.flush()
     except OSError as error:
-        # Otherwise the interpreter would complain again at exit.
+        # The interpreter flushes stdout again at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise OutsideFailure(f"The output can't be written: {error}") from error
@@ -160,7 +160,7 @@ def this_user() -> str:
 
 
 def record(text: str, operator: str | None, details: dict[str, Any]) -> None:
-    """Log what was done and who requested it. The default is this process's user."""
+    """Log what was done and who requested it. Without an `operator`, that is this process's user."""
     operator = operator or this_user()
     log(logging.WARNING, "%s Requested by %s.", text, operator, details={**details, "operator": operator})
 
@@ -250,8 +250,12 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as JSON. Values that JSON doesn't have become text."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {"time": moment, "level": record.levelname, "logger": record.name}
-        line["message"] = record.getMessage()
+        line: dict[str, Any] = {
+            "time": moment,
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
         if details := cast("Mapping[str, Any]", getattr(record, "onewrite", {})):
             line["onewrite"] = dict(details)
         if record.exc_info:

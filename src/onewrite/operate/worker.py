@@ -59,10 +59,7 @@ Wait: TypeAlias = Annotated[
 VisibilityTimeout: TypeAlias = Annotated[
     int | None,
     _option(
-        "visibility-timeout",
-        "Seconds until a failed message is redelivered, if not the queue's default.",
-        min=1,
-        max=43_200,
+        "visibility-timeout", "Seconds until a failed message is redelivered, if not the queue's default.", min=1, max=43_200
     ),
 ]
 DrainSeconds: TypeAlias = Annotated[
@@ -74,8 +71,7 @@ HealthHost: TypeAlias = Annotated[
     str, _option("health-host", "The address to serve them at: 0.0.0.0 for probes from other hosts.")
 ]
 Metrics: TypeAlias = Annotated[
-    list[MetricsKind] | None,
-    _option("metrics", "emf prints CloudWatch metrics; opentelemetry counts on the global meter."),
+    list[MetricsKind] | None, _option("metrics", "emf prints CloudWatch metrics; opentelemetry counts on the global meter.")
 ]
 Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Text lines, or one JSON object per line.")]
 LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The minimum level to log.", case_sensitive=False)]

@@ -111,11 +111,7 @@ def _sqs_attribute(value: str | float | bytes) -> dict[str, Any]:
 
 
 def kinesis_event(
-    *data: Any,
-    stream: str = "orders",
-    partition_key: str | Sequence[str] = "partition",
-    shard: int = 0,
-    sequence: int = 1,
+    *data: Any, stream: str = "orders", partition_key: str | Sequence[str] = "partition", shard: int = 0, sequence: int = 1
 ) -> Event:
     """Return an event of records of one Kinesis shard. `sequence` is the position of the first record in the shard.
 
@@ -146,10 +142,7 @@ def kinesis_event(
 
 
 def dynamodb_stream_event(
-    *changes: tuple[Item | None, Item | None],
-    key: str | Sequence[str] = "orderId",
-    table: str = "orders",
-    sequence: int = 1,
+    *changes: tuple[Item | None, Item | None], key: str | Sequence[str] = "orderId", table: str = "orders", sequence: int = 1
 ) -> Event:
     """Return an event of a DynamoDB stream. Each change is a pair of the old item and the new item, with plain Python values.
 
@@ -279,10 +272,7 @@ def _digest(*parts: object) -> bytes:
 
 
 def lambda_context(
-    remaining_ms: int = 30_000,
-    *,
-    function_name: str = "orders",
-    clock: Callable[[], float] | None = None,
+    remaining_ms: int = 30_000, *, function_name: str = "orders", clock: Callable[[], float] | None = None
 ) -> Any:  # Powertools and other libraries define their own classes, and a handler can expect any of them
     """Return the context of an invocation that has `remaining_ms` left.
 

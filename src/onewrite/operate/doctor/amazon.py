@@ -20,13 +20,7 @@ from onewrite.operate.doctor.facts import (
     TableIndex,
     Unread,
 )
-from onewrite.operate.doctor.reading import (
-    Asking,
-    Question,
-    Reader,
-    list_questions,
-    refused_by_aws,
-)
+from onewrite.operate.doctor.reading import Asking, Question, Reader, list_questions, refused_by_aws
 from onewrite.operate.dynamodb import TableScan
 from onewrite.operate.image import EntityImage
 
@@ -69,10 +63,9 @@ def read_function(name: str) -> Reader[Facts]:
     what = f"the function {name}"
     call = Call("get_function_configuration", (), {"FunctionName": name})
     reply = yield Question(what, "lambda:GetFunctionConfiguration", call)
-    if isinstance(reply, Unread):
-        # If no server was reached, another request would wait as long.
-        return Facts(function=reply, feeds=(yield from _read_feeds(name)) if reply.permission is not None else reply)
-    function = Function(str(reply["FunctionName"]), int(reply["Timeout"]))
+    if isinstance(reply, Unread) and reply.permission is None:
+        return Facts(function=reply, feeds=reply)  # if no server was reached, another request would wait as long
+    function = reply if isinstance(reply, Unread) else Function(str(reply["FunctionName"]), int(reply["Timeout"]))
     return Facts(function=function, feeds=(yield from _read_feeds(name)))
 
 
@@ -114,36 +107,37 @@ def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts
     """Read a table and at most `most` of its items."""
     what, target = f"the table {name}", {"TableName": name}
     reply = yield Question(what, "dynamodb:DescribeTable", Call("describe_table", (), target))
+    if isinstance(reply, Unread) and reply.permission is None:
+        return Facts(table=reply, expiry=reply, sample=reply)  # every other request would fail in the same way
+    expiry = yield from _read_expiry(name)
     if isinstance(reply, Unread):
-        is_refused = reply.permission is not None  # otherwise every other request would fail in the same way
-        expiry = (yield from _read_expiry(name)) if is_refused else reply
-        return Facts(table=reply, expiry=expiry, sample=reply)
-    table, expiry = _table(reply["Table"]), (yield from _read_expiry(name))
+        return Facts(table=reply, expiry=expiry, sample=reply)  # a sample needs the names of the key attributes
+    table = _make_description(reply["Table"])
     sample = yield from _read_sample(name, table.keys, expiry, most, clock)
     return Facts(table=table, expiry=expiry, sample=sample)
 
 
-def _table(description: Mapping[str, Any]) -> TableDescription:
+def _make_description(description: Mapping[str, Any]) -> TableDescription:
     indexes = list[TableIndex]()
     types = {part["AttributeName"]: part["AttributeType"] for part in description.get("AttributeDefinitions", ())}
     for index in [*description.get("GlobalSecondaryIndexes", ()), *description.get("LocalSecondaryIndexes", ())]:
         projection = index.get("Projection", {})
         copies_all = projection.get("ProjectionType") == "ALL"
         included = None if copies_all else frozenset(projection.get("NonKeyAttributes", ()))
-        keys = _key(index)
+        keys = _list_keys(index)
         indexes.append(TableIndex(index["IndexName"], keys, included, tuple([types[key] for key in keys])))
-    region = str(description.get("TableArn", "")).split(":")[3:4]
-    regions = sorted({replica["RegionName"] for replica in description.get("Replicas", ())}.difference(region))
+    own_region = str(description.get("TableArn", "")).split(":")[3:4]  # arn:aws:dynamodb:REGION:..., or none
+    regions = sorted({replica["RegionName"] for replica in description.get("Replicas", ())}.difference(own_region))
     return TableDescription(
         description["TableName"],
-        keys=_key(description),
+        keys=_list_keys(description),
         indexes=tuple(indexes),
         replicas=tuple(regions),
         strong=description.get("MultiRegionConsistency") == "STRONG",
     )
 
 
-def _key(description: Mapping[str, Any]) -> tuple[str, ...]:
+def _list_keys(description: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([part["AttributeName"] for part in description["KeySchema"]])
 
 

@@ -332,17 +332,17 @@ def _describe(index: TableIndex) -> str:
 def visibility(facts: Facts) -> Findings:
     """Check that a message is hidden as long as the function can work on it."""
     queue, function = require(facts.queue, "--queue"), require(facts.function, "--function")
-    window = max([feed.window for feed in _find_feeds(facts, queue)], default=0)
+    window = max([feed.window for feed in _find_feeds(facts, queue)])
     minimum, advice = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
     waits = f", and Lambda gathers a batch for up to {span(window)}" if window else ""
     if queue.visibility < advice:
-        early = queue.visibility < minimum
+        is_too_short = queue.visibility < minimum
         yield DoctorFinding(
-            "error" if early else "warning",
+            "error" if is_too_short else "warning",
             f"{queue.name} hides a message for {span(queue.visibility)}, and {function.name} can take "
             f"{span(function.timeout)}{waits}.",
-            ("A message is redelivered while it is still being processed. Each delivery counts for the dead-letter queue.")
-            if early
+            "A message is redelivered while it is still being processed. Each delivery counts for the dead-letter queue."
+            if is_too_short
             else (
                 "If Lambda can't run the function at once, messages are redelivered before the first attempt. Each "
                 "delivery counts for the dead-letter queue."
@@ -357,14 +357,14 @@ def visibility(facts: Facts) -> Findings:
 def partial_failures(facts: Facts) -> Findings:
     """Check that Lambda reads which records failed."""
     feeds = _find_feeds(facts, if_known(facts.queue))
-    answers = None if facts.module is None else facts.module.kafka_answers
+    kafka_answers = None if facts.module is None else facts.module.kafka_answers
     unjudged_sources = list[str]()
     for feed in feeds:
         if feed.reports_failures and (feed.provisioned or not feed.kafka):
             continue
-        if feed.kafka and answers is None:
+        if feed.kafka and kafka_answers is None:
             unjudged_sources.append(feed.source)
-        elif feed.kafka and answers:
+        elif feed.kafka and kafka_answers:
             lacks = "ReportBatchItemFailures" if feed.provisioned else "provisioned mode"
             yield DoctorFinding(
                 "error",
@@ -428,6 +428,7 @@ def order(facts: Facts) -> Findings:
 
 
 def _find_feeds(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
+    """Return the function's enabled mappings, only those from the queue if there is one. Without any, raise NotCheckedError."""
     feeds = [
         feed for feed in require(facts.feeds, "--function") if feed.enabled and (queue is None or feed.source == queue.arn)
     ]
@@ -515,18 +516,18 @@ def ttl(facts: Facts) -> Findings:
     ]
     if not lifetimes:
         raise NotCheckedError("No sampled entity has a ledger and an expiry by TTL.")
-    most, latest = max(lifetimes, key=lambda pair: pair[0])
-    if most < lifetime.enough:
+    longest, last_entity = max(lifetimes, key=lambda pair: pair[0])
+    if longest < lifetime.enough:
         yield DoctorFinding(
             "error",
-            f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {printable(latest.name)} "
-            f"expires last, in {span(round(most))}. {lifetime.text}.",
+            f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {printable(last_entity.name)} "
+            f"expires last, in {span(round(longest))}. {lifetime.text}.",
             "TTL removes the ledger with the entity. A later redelivery re-creates the entity and takes effect again.",
             f"Let an entity expire {span(lifetime.seconds)} after its last message at the earliest, and postpone the "
             "expiry with each message.",
             "the queue, the sample",
         )
-    return f"The last entity to expire does so in {span(round(most))}. {lifetime.text}.{lifetime.late_redrive(most)}"
+    return f"The last entity to expire does so in {span(round(longest))}. {lifetime.text}.{lifetime.late_redrive(longest)}"
 
 
 def erased_ledgers(facts: Facts) -> Findings:

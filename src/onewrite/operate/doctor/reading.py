@@ -1,6 +1,6 @@
-"""The requests that read facts, and the lookup of stores in the user's module. A refused or failed request returns `Unread` instead of raising.
+"""The requests that read facts, and the lookup of stores in the user's module.
 
-A reader is a generator that yields questions and receives the answers.
+A reader is a generator that yields questions and receives the answers. The answer to a refused or failed request is `Unread`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def refused_by_mongodb(error: Exception) -> bool:
 
 
 def list_questions(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
-    """Ask a flow's requests as questions. The first one without an answer ends it."""
+    """Ask a flow's requests as questions, and return its result. If one isn't answered, end the flow and return `Unread`."""
     with closing(flow):
         try:
             step = next(flow)
@@ -85,7 +85,7 @@ def list_questions(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unre
 
 
 _ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
-_STORES = ("Guarded", "AsyncGuarded")
+_STORES = ("Guarded", "AsyncGuarded")  # the beginnings of their names
 
 
 def read_module(name: str, content: object) -> Module:
@@ -98,17 +98,17 @@ def read_module(name: str, content: object) -> Module:
             f"{name} has no guarded store or handler. Name the store, or a function without arguments that creates it, "
             "for example shop.stores:orders."
         )
-    kafka = [not handler.source.raises for handler in handlers if handler.source.name == "Kafka"]
-    return Module(name, tuple(map(_store, stores)), any(kafka) if kafka else None)
+    kafka_answers = [not handler.source.raises for handler in handlers if handler.source.name == "Kafka"]
+    return Module(name, tuple(map(_read_store, stores)), any(kafka_answers) if kafka_answers else None)
 
 
 def _is_store(value: object) -> bool:
     """Return whether this is a guarded store of either engine, whose driver need not be installed."""
     classes = type(value).__mro__
-    return any(str(each.__module__).startswith(_ENGINES) and each.__name__.startswith(_STORES) for each in classes)
+    return any(str(kind.__module__).startswith(_ENGINES) and kind.__name__.startswith(_STORES) for kind in classes)
 
 
-def _store(store: Any) -> ModuleStore:
+def _read_store(store: Any) -> ModuleStore:
     # A store keeps these to itself, because only the doctor needs them.
     flows = attrgetter("_flows")(store)
     ledger = None if flows.ledger is NO_LEDGER else flows.ledger

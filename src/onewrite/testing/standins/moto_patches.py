@@ -20,18 +20,8 @@ from unittest import mock
 
 from boto3.dynamodb.types import DYNAMODB_CONTEXT
 from moto.core.responses import ActionResult
-from moto.dynamodb.comparisons import (
-    FuncSize,
-    OpEqual,
-    OpGreaterThan,
-    OpGreaterThanOrEqual,
-    OpLessThan,
-    OpLessThanOrEqual,
-)
-from moto.dynamodb.exceptions import (
-    InvalidUpdateExpressionInvalidDocumentPath,
-    ItemSizeToUpdateTooLarge,
-)
+from moto.dynamodb.comparisons import FuncSize, OpEqual, OpGreaterThan, OpGreaterThanOrEqual, OpLessThan, OpLessThanOrEqual
+from moto.dynamodb.exceptions import InvalidUpdateExpressionInvalidDocumentPath, ItemSizeToUpdateTooLarge
 from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.dynamodb.responses import DynamoHandler
