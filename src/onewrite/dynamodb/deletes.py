@@ -29,6 +29,7 @@ _MAX_NAMES = 500
 
 
 def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
+    """Turn the item into a tombstone, remove its other attributes, and return the outcome."""
     native, missing_ok = split_missing_ok(arguments)
     native = flows.keep(native)
     _check_arguments(native)
@@ -42,7 +43,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     outcome, item = yield from _read_result(flows, settled)
     if isinstance(outcome, Applied):
         entity = outcome.entity
-        if outcome.retried:  # the deleted attributes, if they still exist
+        if outcome.retried:  # the first response is lost, so return the attributes that aren't removed yet, if any
             attributes = _read_caller_attributes(flows, item)
             entity = attributes if attributes.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
@@ -52,7 +53,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
 
 
 def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
-    """Return the outcome, and the item after the request."""
+    """Return the outcome, and the item after the request. The response shows the item before it."""
     verdict, write = settled.result, settled.attempt.write
     if settled.refusal is not None:
         if isinstance(verdict, Landed):
@@ -84,19 +85,22 @@ def _clean_up(flows: Flows, key: Mapping[str, Any], rest: Mapping[str, Any]) -> 
     """
     tombstone = read_tombstone(rest[TOMBSTONE])
     names = [name for name in _read_caller_attributes(flows, rest) if name not in key]
-    expires = tombstone.ttl not in rest and not has_pending(rest)
-    chunks = [names[n : n + _MAX_NAMES] for n in range(0, len(names), _MAX_NAMES)]
-    for chunk in chunks[:-1]:
-        yield from _change(flows, key, tombstone, chunk, expires=False)
-    if names or expires:
-        yield from _change(flows, key, tombstone, chunks[-1] if chunks else [], expires=expires)
+    is_expiring = tombstone.ttl not in rest and not has_pending(rest)
+    while len(names) > _MAX_NAMES:
+        yield from _change(flows, key, tombstone, names[:_MAX_NAMES], is_expiring=False)
+        names = names[_MAX_NAMES:]
+    if names or is_expiring:
+        yield from _change(flows, key, tombstone, names, is_expiring=is_expiring)
 
 
-def _change(flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: list[str], *, expires: bool) -> Flow[None]:
+def _change(
+    flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: list[str], *, is_expiring: bool
+) -> Flow[None]:
+    """Remove the attributes, and set the tombstone's expiry time if `is_expiring`."""
     removes = {f"#a{n}": name for n, name in enumerate(names)}
-    clauses = {"REMOVE": ",".join(removes), "SET": "#ttl=:at" if expires else ""}
+    clauses = {"REMOVE": ",".join(removes), "SET": "#ttl=:at" if is_expiring else ""}
     values: dict[str, Any] = {":by": tombstone.by}
-    if expires:
+    if is_expiring:
         values[":at"] = tombstone.expiry(flows.clock())
     request = {
         **flows.table,
@@ -104,13 +108,14 @@ def _change(flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: l
         "UpdateExpression": merge_update(None, clauses),
         # DynamoDB might have removed the tombstone by now, and a new item might have the same key.
         "ConditionExpression": f"{TOMBSTONE}.#by=:by",
-        "ExpressionAttributeNames": {**removes, "#by": "by", **({"#ttl": tombstone.ttl} if expires else {})},
+        "ExpressionAttributeNames": {**removes, "#by": "by", **({"#ttl": tombstone.ttl} if is_expiring else {})},
         "ExpressionAttributeValues": flows.convert(values),
     }
     yield from try_send(Call("update_item", (), request))
 
 
 def _check_arguments(native: Mapping[str, Any]) -> None:
+    """Raise for an argument that a delete doesn't accept."""
     for name in ("UpdateExpression", "Item"):
         if name in native:
             raise InvalidUpdate(f"delete_item doesn't accept {name}, because it removes the whole item. Omit it.")

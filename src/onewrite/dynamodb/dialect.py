@@ -75,8 +75,7 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     check_roots(write.entry.terms, {}, item)
-    # A put doesn't show which attributes are the key. An existing item has its key attributes, so a condition that none of the attributes
-    # that could be the key exists refuses it.
+    # A put doesn't show which attributes are the key, so require that none of those exists that can be part of a key.
     keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
     plan, kwargs = _merge(write, native, convert, tuple(keys), creates=True)
     kwargs["Item"] = convert({**item, **cast("PutDraft", plan.draft).read_item(write)})
@@ -168,16 +167,18 @@ def _describe_shape(write: Write) -> tuple[object, ...]:
         entry.terms,
         ledger,
         write.token is None,
-        emission and (emission.label, bool(emission.events)),
+        None if emission is None else (emission.label, bool(emission.events)),
         type(step),
-        type(step) is Finishes and (step.overtaken, step.is_unsent),
-        type(step) is NoStepAtAll and step.unsent,  # stored steps are unhashable, so a write that ends them has no shape
+        (step.overtaken, step.is_unsent) if type(step) is Finishes else None,
+        # Stored steps are unhashable, so a write that ends them has no shape.
+        step.unsent if type(step) is NoStepAtAll else None,
         len(write.other_messages),
-        burial and (burial.tombstone.ttl, burial.removes),
+        None if burial is None else (burial.tombstone.ttl, burial.removes),
     )
 
 
 def _describe_change(change: Change) -> tuple[object, ...]:
+    """Return the values on which the expressions of one change of a ledger depend."""
     if isinstance(change, Remember):
         return change.sets, len(change.aliases)
     return change.rule, type(change.mark) is str and change.is_numeral, change.last is not None
@@ -224,20 +225,6 @@ class Draft:
     - `message_hash`: the placeholder of the message's hash, once a condition contains it
     """
 
-    __slots__ = (
-        "adds",
-        "conditions",
-        "constants",
-        "deletes",
-        "exclusions",
-        "message_hash",
-        "names",
-        "removes",
-        "repeats",
-        "sets",
-        "values",
-    )
-
     def __init__(self, *, repeats: bool = False) -> None:
         """Create an empty draft. Pass `repeats=True` if names occur many times, so long names get placeholders."""
         self.repeats = repeats
@@ -254,11 +241,12 @@ class Draft:
 
     @property
     def condition(self) -> str:
+        """Return the condition expression of all parts."""
         if not self.exclusions:
             return " AND ".join(self.conditions)
         # A single NOT leaves room for twice as many terms.
-        nothing = f"NOT ({' OR '.join(self.exclusions)})" if len(self.exclusions) > 1 else f"NOT {self.exclusions[0]}"
-        return " AND ".join([*self.conditions, nothing])
+        no_exclusion = f"NOT ({' OR '.join(self.exclusions)})" if len(self.exclusions) > 1 else f"NOT {self.exclusions[0]}"
+        return " AND ".join([*self.conditions, no_exclusion])
 
     @property
     def clauses(self) -> dict[str, str]:
@@ -308,8 +296,8 @@ class Draft:
         self.sets.append(f"{name}=if_not_exists({name},{self.value(read)})")
 
     def append(self, attribute: str, read: Read) -> None:
-        name, nothing = self.name(attribute), self.constant([])
-        self.sets.append(f"{name}=list_append(if_not_exists({name},{nothing}),{self.value(read)})")
+        name, empty_list = self.name(attribute), self.constant([])
+        self.sets.append(f"{name}=list_append(if_not_exists({name},{empty_list}),{self.value(read)})")
 
     def add(self, attribute: str, read: Read) -> None:
         self.adds.append(f"{self.name(attribute)} {self.value(read)}")
@@ -320,8 +308,6 @@ class Draft:
 
 class PutDraft(Draft):
     """A put to which each part of a write contributes. The changes are in the item itself."""
-
-    __slots__ = ("item",)
 
     def __init__(self, *, repeats: bool = False) -> None:
         super().__init__(repeats=repeats)
@@ -358,6 +344,7 @@ def add_parts(write: Write, draft: Draft) -> None:
 
 
 def add_step(write: Write, draft: Draft) -> None:
+    """Require that the item isn't deleted and has no open step of the message, or that it has this worker's step. Change the step."""
     step = write.step
     if isinstance(step, NoStep | NoStepAtAll | Begins):
         draft.ask(f"attribute_not_exists({TOMBSTONE})")
@@ -368,11 +355,9 @@ def add_step(write: Write, draft: Draft) -> None:
             if ledger == UNNAMED and type(write.entry.own.mark) is bytes:
                 first_hash = draft.message_hash = draft.value(_read_own_mark)  # a mark of bytes is the message's hash
             else:
-                first_hash = draft.value(partial(_read_checked_step, ledger, 0))
+                first_hash = draft.value(partial(_hash_message, ledger, 0))
             places = range(1, 1 + len(write.other_messages))
-            draft.exclude(
-                STEPS, [first_hash, *[draft.value(partial(_read_checked_step, ledger, place)) for place in places]]
-            )
+            draft.exclude(STEPS, [first_hash, *[draft.value(partial(_hash_message, ledger, place)) for place in places]])
         if isinstance(step, Begins):
             draft.set(_read_step_name, _read_step, draft.value(_read_step, STEP_VALUE))
             draft.add(STEPS, _read_step_members)
@@ -400,15 +385,16 @@ def _end_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
 _read_own_mark: Read = attrgetter("entry.own.mark")
 
 
-def _read_checked_step(ledger: str, place: int, write: Write) -> bytes:
+def _hash_message(ledger: str, place: int, write: Write) -> bytes:
+    """Return the hash of the write's message at this place. It identifies the message's step under the ledger."""
     return hash_message(write.other_messages[place - 1] if place else write.message, ledger)
 
 
 def _hash_step(write: Write) -> bytes:
+    """Return the hash that identifies the step that this write begins or ends."""
     step = write.step
-    return hash_message(
-        write.message, step.ledger if isinstance(step, Finishes | Withdraws) else write.entry.terms.attribute
-    )
+    ledger = step.ledger if isinstance(step, Finishes | Withdraws) else write.entry.terms.attribute
+    return hash_message(write.message, ledger)
 
 
 def _read_step_members(write: Write) -> Members:
@@ -440,30 +426,27 @@ def _read_text(text: str, _: Write) -> str:
 
 
 def add_ledger(write: Write, draft: Draft) -> None:
+    """Require that the ledger accepts the message, and add its marks, unless the write only begins or withdraws a step."""
     entry, step = write.entry, write.step
     if isinstance(step, Finishes):  # the begin already checked the message, so only the order matters
         if isinstance(entry.own, Advance):
-            _add_advance(entry.own, 0, draft, writes=True, overtaken=step.overtaken)
+            _add_advance(entry.own, 0, draft, is_written=True, is_overtaken=step.overtaken)
     else:
-        writes = not isinstance(step, Begins | Withdraws)
-        written = len(entry.written_changes) if writes else 0
+        has_marks = not isinstance(step, Begins | Withdraws)
+        written_count = len(entry.written_changes) if has_marks else 0
         for place, change in enumerate(entry.changes):
             if isinstance(change, Advance):
-                _add_advance(change, place, draft, writes=place < written)
+                _add_advance(change, place, draft, is_written=place < written_count)
             elif change.sets.live:
                 marks = [_name_mark(write, place, draft)]
                 marks += [draft.value(partial(_read_alias, place, alias)) for alias in range(len(change.aliases))]
                 for slot in change.sets.live:
                     draft.exclude(draft.name(locate_slot(slot)), marks)
-        if not writes:
+        if not has_marks:
             return
-    match entry.own:
-        case Remember(sets):
-            if sets.live:
-                draft.add(locate_slot(sets.present), _read_marks)
-                draft.remove(*[locate_slot(slot) for slot in entry.dead])
-        case Advance():
-            pass  # _add_advance sets the mark
+    if isinstance(entry.own, Remember) and entry.own.sets.live:  # _add_advance has set the mark of an Advance
+        draft.add(locate_slot(entry.own.sets.present), _read_marks)
+        draft.remove(*[locate_slot(slot) for slot in entry.dead])
 
 
 def _name_mark(write: Write, place: int, draft: Draft) -> str:
@@ -487,10 +470,10 @@ def _read_marks(write: Write) -> Members:
     return Members([change.mark for change in entry.written_changes]) if entry.more else Members((entry.own.mark,))
 
 
-def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, overtaken: bool = False) -> None:
-    """Add the condition that the stored mark is before the message's mark.
+def _add_advance(change: Advance, place: int, draft: Draft, *, is_written: bool, is_overtaken: bool = False) -> None:
+    """Add the condition that the stored mark is before the message's mark. Pass `is_written=True` to move the mark too.
 
-    If later messages moved the mark past the message while its step was open, the mark must stay there.
+    Pass `is_overtaken=True` if later messages moved the mark past the message while its step was open: the mark must stay there.
     """
 
     def read(write: Write) -> Advance:
@@ -506,21 +489,21 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
         return _check_number(int(read_mark(write)) - 1)
 
     name = draft.name(read_attribute)
-    if overtaken:
+    if is_overtaken:
         draft.ask(f"{name}>={draft.value(read_mark)}")
         return
-    first: str | None = None
+    mark: str | None = None  # its placeholder
     if change.rule == "below":
-        first = draft.value(read_mark)
-        comparison = f"{name}<{first}"
+        mark = draft.value(read_mark)
+        comparison = f"{name}<{mark}"
         if change.is_numeral:  # strings of digits compare like numbers only if they have the same length
             size = draft.value(lambda write: len(cast("str", read(write).mark)))
             comparison = f"(size({name})={size} AND {name}>={draft.constant('0')} AND {comparison})"
     else:
         comparison = f"{name}={draft.value(read_before)}"
     draft.ask(comparison if change.rule == "next" else f"(attribute_not_exists({name}) OR {comparison})")
-    if writes:
-        draft.set(read_attribute, lambda write: _check_number(read(write).reaches), first if change.last is None else None)
+    if is_written:  # with the rule "below", the condition already contains the new mark, unless a fold moves it further
+        draft.set(read_attribute, lambda write: _check_number(read(write).reaches), mark if change.last is None else None)
 
 
 def add_token(write: Write, draft: Draft) -> None:
@@ -532,11 +515,12 @@ def add_token(write: Write, draft: Draft) -> None:
 
 
 def add_outbox(write: Write, draft: Draft) -> None:
+    """Require that the entity has this outbox or none, and append the events."""
     if write.emission is None or not write.has_outbox_condition:
         return
     label = draft.constant(write.emission.label)
     name, events = draft.name(OUTBOX.label), draft.name(OUTBOX.events)
-    # The entity must have this outbox or none. Otherwise, the events would be appended to a different list.
+    # Otherwise, the events would be appended to a different outbox's list.
     draft.ask(f"({name}={label} OR (attribute_not_exists({name}) AND attribute_not_exists({events})))")
     if write.emission.events:
         draft.set(OUTBOX.label, attrgetter("emission.label"), label)
@@ -547,6 +531,7 @@ def add_outbox(write: Write, draft: Draft) -> None:
 
 
 def add_tombstone(write: Write, draft: Draft) -> None:
+    """In a delete, set the tombstone."""
     if write.burial is not None:
         draft.set(TOMBSTONE, lambda write: cast("Burial", write.burial).tombstone.as_fields())
         # The item's own expiry time no longer applies.

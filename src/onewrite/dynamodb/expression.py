@@ -57,6 +57,7 @@ class Condition:
 
 @lru_cache(maxsize=512)  # expressions are literals in the caller's source code
 def read_update(text: str) -> Update:
+    """Split an update expression into its clauses. Raise if it isn't made of whole clauses, each once."""
     lexemes = _read_lexemes("UpdateExpression", text)
     starts = _find_clause_starts(lexemes)
     if not starts or starts[0] != 0:
@@ -65,23 +66,24 @@ def read_update(text: str) -> Update:
     clauses: dict[str, str] = {}
     for n, next_start in zip(starts, [*starts[1:], None], strict=True):
         word, _, begin = lexemes[n]
-        end = len(text) if next_start is None else lexemes[next_start][1]
-        if word.upper() in clauses:
+        clause, end = word.upper(), len(text) if next_start is None else lexemes[next_start][1]
+        members = text[begin:end].strip()
+        if clause in clauses:
             raise InvalidUpdate(
-                f"UpdateExpression {text!r} has two {word.upper()} clauses, but DynamoDB accepts one of each. Join them "
-                "with a comma."
+                f"UpdateExpression {text!r} has two {clause} clauses, but DynamoDB accepts one of each. Join them with a comma."
             )
-        clauses[word.upper()] = text[begin:end].strip()
-        if not clauses[word.upper()]:
-            raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {word.upper()} clause. Remove it.")
-        if clauses[word.upper()].startswith(",") or clauses[word.upper()].endswith(","):
-            raise InvalidUpdate(f"The {word.upper()} clause of UpdateExpression {text!r} begins or ends with a comma.")
-    clause_words = set(starts)
-    return Update(tuple(clauses.items()), _find_roots([lexeme for n, lexeme in enumerate(lexemes) if n not in clause_words]))
+        if not members:
+            raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {clause} clause. Remove it.")
+        if members.startswith(",") or members.endswith(","):
+            raise InvalidUpdate(f"The {clause} clause of UpdateExpression {text!r} begins or ends with a comma.")
+        clauses[clause] = members
+    operands = [lexeme for n, lexeme in enumerate(lexemes) if n not in starts]
+    return Update(tuple(clauses.items()), _find_roots(operands))
 
 
 @lru_cache(maxsize=512)
 def read_condition(text: str) -> Condition:
+    """Read a condition expression. Raise if it's empty or its parentheses don't match."""
     lexemes = _read_lexemes("ConditionExpression", text)
     if not lexemes:
         raise InvalidUpdate("ConditionExpression is empty. Omit it.")
@@ -103,6 +105,7 @@ def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> 
 
 
 def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
+    """Raise if an expression is longer than DynamoDB accepts. `remedy` says how to shorten it."""
     size = len(text.encode())
     if size > MAX_EXPRESSION_BYTES:
         raise ExpressionTooLong(
@@ -138,6 +141,7 @@ def _check_nesting(name: str, text: str, lexemes: list[Lexeme], ends: list[int])
 
 
 def _read_lexemes(name: str, text: str) -> list[Lexeme]:
+    """Split an expression into words and signs. Raise for a character that no expression has. `name` is the argument's name."""
     lexemes: list[Lexeme] = []
     at, end = 0, len(text.rstrip())
     while at < end:
@@ -192,7 +196,7 @@ def _is_wrapped(lexemes: list[Lexeme]) -> bool:
 def _count_operators(name: str, lexemes: list[Lexeme]) -> int:
     """Return the number of operators and functions, as AWS's documentation counts them: in an update, `=` isn't an operator."""
     words = [text.upper() for text, _, _ in lexemes]
-    functions = sum(_is_word(a) and a not in _KEYWORDS and b == "(" for a, b in pairwise(words))
+    functions = sum(after == "(" and _is_word(word) and word not in _KEYWORDS for word, after in pairwise(words))
     if name == "UpdateExpression":
         return functions + words.count("+") + words.count("-")
     between = words.count("BETWEEN")  # BETWEEN and its AND count once
@@ -205,19 +209,19 @@ def _count_operators(name: str, lexemes: list[Lexeme]) -> int:
 def format_condition(native: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call with its condition converted from a boto3 `Attr` condition to an expression string."""
     expression = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
-    placeholders_of = {
+    placeholders_by_argument = {
         "ExpressionAttributeNames": expression.attribute_name_placeholders,
         "ExpressionAttributeValues": expression.attribute_value_placeholders,
     }
-    result: dict[str, Any] = {**native, "ConditionExpression": expression.condition_expression}
-    for name, placeholders in placeholders_of.items():
+    arguments: dict[str, Any] = {**native, "ConditionExpression": expression.condition_expression}
+    for name, placeholders in placeholders_by_argument.items():
         user_entries = read_mapping(native, name)
         for placeholder in placeholders:
             if placeholder in user_entries:
                 raise InvalidUpdate(f"boto3's Attr uses the placeholder {placeholder} itself. Rename yours.")
         if placeholders:
-            result[name] = {**user_entries, **placeholders}
-    return result
+            arguments[name] = {**user_entries, **placeholders}
+    return arguments
 
 
 def read_mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -236,7 +240,7 @@ def _make_type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
 
 
 def check_arguments(native: Mapping[str, Any]) -> None:
-    """Raise for an argument that guarded writes don't accept, or that has a wrong type."""
+    """Raise for an argument that guarded writes don't accept, or that has a wrong type. Raise if a placeholder is one of onewrite's."""
     for name in native:
         if name == "TableName":
             raise make_table_error()
@@ -275,6 +279,7 @@ def check_names(names: Iterable[object]) -> None:
 
 
 def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:
+    """Raise if a path begins with one of onewrite's names, written out or as a placeholder in `names`."""
     check_placeholders(roots)
     for root in roots:
         name = names.get(root, root)

@@ -130,6 +130,7 @@ class Flows(Engine):
         return self.write(message, native, emit=emit, finishes=finishes)
 
     def get_item(self, **native: Any) -> Flow[Entity | None]:
+        """Return the entity without its ledger, or None if it doesn't exist or was deleted."""
         address = self.address({**native, **_add_tombstone_projection(native)})
         item = (yield from send(Call("get_item", (), address), self.table_client)).get("Item")
         return None if item is None or TOMBSTONE in item else self.without_ledger(self.plain_item(item))
@@ -207,7 +208,7 @@ class Flows(Engine):
         return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
-        """Return the refusal, with the item that caused it. Raise the error if it isn't a refusal, or if the item can't be read."""
+        """Return the refusal, with the item that caused it. Raise the error if it isn't a refusal, or if no item shows its cause."""
         code = read_error_code(error)
         if code == _REFUSED:
             # Even a Table returns typed values here, because boto3 doesn't convert the parts of an error.
@@ -222,14 +223,16 @@ class Flows(Engine):
         self.raise_failure(error, write, call, self.read_image(None))
 
     def raise_failure(self, error: ClientError, write: Write, call: Call, image: Image) -> NoReturn:
+        """Raise the error, or an explanation if the item would be too large."""
         if _is_too_large(error):
             raise self.too_large(call, write.emission, image) from error
         raise error
 
     def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
-        puts = "Item" in call.kwargs  # the item already contains the events
-        item: Mapping[str, Any] = self.plain_item(call.kwargs["Item"]) if puts else image.fields
-        new_events = measure_value(adds.events) if adds is not None and adds.events and not puts else 0
+        """Return the error for an item that would be too large. `adds` contains the events that the write would have added."""
+        is_put = "Item" in call.kwargs  # the item already contains the events
+        item: Mapping[str, Any] = self.plain_item(call.kwargs["Item"]) if is_put else image.fields
+        new_events = measure_value(adds.events) if adds is not None and adds.events and not is_put else 0
         total, caller = measure_item(item), measure_item(self.without_ledger(item))
         outbox = measure_item({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, caller, outbox, new_events)
@@ -239,7 +242,7 @@ class Flows(Engine):
         return readable_values(item) if self.is_typed else item
 
     def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
-        """Return the current item.
+        """Return the current item, or None if there is none.
 
         This doesn't need the permission to read: DynamoDB refuses an update whose condition is never true, and returns the item.
         """
@@ -255,7 +258,7 @@ class Flows(Engine):
             if read_error_code(error) != _REFUSED:
                 raise
             return readable_values(cast("Any", error.response.get("Item")))
-        return None  # the condition is never true
+        return None  # unreachable on DynamoDB, because the condition is never true
 
     def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
         """Return the item's key, after asking DynamoDB which attributes are the table's key."""
@@ -289,6 +292,7 @@ class TableAttempt:
         self.call.kwargs.update(flows.table)
 
     def send(self) -> Flow[Landed | Refusal]:
+        """Send the write. If it was refused, return the refusal with the item that caused it."""
         flows, write, call = self.flows, self.write, self.call
         try:
             try:
@@ -317,10 +321,12 @@ class TableAttempt:
             self.flows.raise_failure(cast("ClientError", refusal.failure), self.write, self.call, refusal.image)
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the refusal contains the item
+        """Return the next attempt of a delete that was too large, or None for a refusal. Raise any other failure."""
         yield from ()
-        failure, burial, sizes = cast("ClientError | None", refusal.failure), self.write.burial, dict[str, int]()
+        failure, burial = cast("ClientError | None", refusal.failure), self.write.burial
         if failure is None:
             return None
+        sizes: dict[str, int] = {}  # of the attributes that a delete can remove
         if burial is not None and not burial.removes and _is_too_large(failure):
             keys = {*self.write.key, burial.tombstone.ttl}
             attributes = self.flows.without_ledger(refusal.image.fields)
@@ -333,9 +339,11 @@ class TableAttempt:
         return TableAttempt(self.flows, write, self.native, self.build)
 
     def with_step(self, step: StepPart) -> TableAttempt:
+        """Return the attempt with this step instead of its own."""
         return TableAttempt(self.flows, self.write._replace(step=step), self.native, self.build)
 
     def make_record(self, *, passes: bool = False) -> Flow[TableAttempt | None]:
+        """Return the write that records the message and changes nothing else, or None if its key isn't known."""
         flows, key = self.flows, self.write.key
         if "Item" in self.call.kwargs:  # put_item doesn't show which attributes are the key
             if not passes:
@@ -362,7 +370,7 @@ class TableAttempt:
 
 
 def _add_tombstone_projection(native: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the caller's projection extended by the tombstone, so a deleted item is recognized."""
+    """Return the caller's projection extended by the tombstone, so a deleted item is recognized. Raise if it names the ledger."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
     projection, attributes = native.get("ProjectionExpression"), native.get("AttributesToGet")
     roots = [re.split(r"[.\[]", path.strip())[0] for path in projection.split(",")] if isinstance(projection, str) else []
@@ -385,6 +393,7 @@ def find_client(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]
 
 
 def _check_wiring(table: object, table_name: str | None, *, is_async: bool) -> None:
+    """Raise unless the caller passed a Table, or a low-level client with a table's name, of the store's own kind."""
     has_name = isinstance(getattr(table, "name", None), str)
     if not has_name and not table_name:
         raise ConfigurationError("A low-level client can access every table. Pass the table's name with table_name=.")

@@ -98,7 +98,7 @@ def canonical(key: object) -> Hashable:
     if not isinstance(key, Mapping):
         return repr(key)
     attributes = cast("Mapping[str, object]", key)
-    return tuple([(name, *_key_value(attributes[name])) for name in sorted(attributes, key=str)])
+    return tuple([(name, *_make_comparable(attributes[name])) for name in sorted(attributes, key=str)])
 
 
 def format_number(value: int | Decimal) -> str:
@@ -106,7 +106,8 @@ def format_number(value: int | Decimal) -> str:
     return f"{Decimal(value or 0).normalize(_DIGITS):f}"
 
 
-def _key_value(value: object) -> tuple[str, Hashable]:
+def _make_comparable(value: object) -> tuple[str, Hashable]:
+    """Return the type and a comparable form of a key attribute's value. Other values have no type."""
     match value:
         case str():
             return "S", plain(value)

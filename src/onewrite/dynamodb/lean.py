@@ -58,6 +58,7 @@ def _check_map(values: Mapping[Any, Mapping[str, Any]]) -> None:
 
 
 def _check_members(values: Iterable[Mapping[str, Any]]) -> None:
+    """Check the names in the maps among these typed values, at any depth."""
     for value in values:
         if "M" in value:
             _check_map(value["M"])
@@ -84,6 +85,7 @@ class LeanTableClient(LeanClient):
     service = DYNAMODB
 
     def update_item(self, **request: Any) -> Any:
+        """Send the update itself if a value identifies the call that writes, and through boto3 otherwise."""
         values: Mapping[str, Any] = request.get("ExpressionAttributeValues", {})
         if any(name in values for name in _OWNER_VALUES):
             return self._send("UpdateItem", request)

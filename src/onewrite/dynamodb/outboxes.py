@@ -63,6 +63,7 @@ class Outboxes:
             raise ConfigurationError(f"{source!r} doesn't identify an item of a table.") from error
 
     def read(self, key: Key) -> Flow[Box]:
+        """Return the item's outbox, which is unused if the item doesn't exist."""
         request = {
             **self._build_address(key),
             "ConsistentRead": True,
@@ -139,6 +140,7 @@ class Outboxes:
     def _change(
         self, key: Key, words: Placeholders, sets: list[str], removes: list[str], conditions: list[str]
     ) -> Flow[Box | None]:
+        """Change the outbox, and return None, or return the current box if a condition is false."""
         update = f"SET {','.join(sets)}" + (f" REMOVE {','.join(removes)}" if removes else "")
         request = {
             **self._build_address(key),
@@ -213,7 +215,7 @@ class Finder:
             key = plain_values(item) if self._boxes.is_typed else item
             if outbox.index is not None and (len(key) > _MAX_INDEX_KEYS or OUTBOX.events in key):
                 raise self._make_index_error()
-            self._keys.append({n: v for n, v in key.items() if n not in (OUTBOX.due, OUTBOX.shard)})
+            self._keys.append({name: value for name, value in key.items() if name not in (OUTBOX.due, OUTBOX.shard)})
         self._start = page.get("LastEvaluatedKey")
         self._has_more = bool(self._start)
         return True
@@ -242,6 +244,7 @@ def origin(key: Key) -> str:
 
 
 def _format_value(value: object) -> str:
+    """Return a key attribute's value with its type, as part of a URI."""
     match value:
         case str():
             return f"S:{_quote(value)}"

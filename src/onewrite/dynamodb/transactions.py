@@ -55,7 +55,7 @@ from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Unmet
 
 _MAX_ACTIONS = 100  # writes in one TransactWriteItems
 _MAX_BYTES = 4 * 1024 * 1024
-_MAX_UNMEASURED_WRITES = 10
+_MAX_UNMEASURED_WRITES = 10  # An item has 400 KB at most, so ten of them are within the limit.
 # Temporary reasons. The second one is reported for a table, and the others come from DynamoDB's request router.
 _DELAYS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
 # With these codes, the result of the whole request is unknown. With the same token, it can safely be sent again.
@@ -95,7 +95,7 @@ def transact(
     `deadline`.
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
-    return _type_outcome(run(transaction.answer_within(deadline), transaction.store.target), participants)
+    return _type_outcome(run(transaction.run_within(deadline), transaction.store.target), participants)
 
 
 @noted_async
@@ -108,7 +108,7 @@ async def atransact(
 ) -> Outcome:
     """Make several writes of an `AsyncGuardedTable`, or none of them, like `transact`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
-    return _type_outcome(await arun(transaction.answer_within(deadline), transaction.store.target), participants)
+    return _type_outcome(await arun(transaction.run_within(deadline), transaction.store.target), participants)
 
 
 def _type_outcome(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
@@ -219,6 +219,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         return TableAttempt(flows, write, {}, build_put, Call("put_item", (), request))
 
     def check(self) -> None:
+        """Raise if the stores have different clients, if two writes change the same item, or if there are too many or too large writes."""
         stores = [*[write.store for write in self.participants], *filter(None, [self.inbox_store])]
         # A client that a test taps is a copy with the same `meta`.
         if len({id(getattr(store.target, "meta", None)) for store in stores}) > 1:
@@ -227,8 +228,10 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
                 "or from the same boto3.resource, for example resource.Table('orders') and resource.Table('stock')."
             )
         _check_limits(self.participants, self.inbox)
+        _check_distinct(self.participants)
 
-    def answer_within(self, deadline: timedelta) -> Flow[Outcome]:
+    def run_within(self, deadline: timedelta) -> Flow[Outcome]:
+        """Return the flow of the transaction, or of its only write, which needs no transaction."""
         if self.is_single:
             return self.send_alone()
         return self.flow(Backoff(deadline, random_share, self.store.clock))
@@ -251,6 +254,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
             yield Wait(wait)
 
     def find_reasons(self, actions: Sequence[_Action], refusal: ClientError, round_number: int) -> Flow[Findings]:
+        """Find out from the reasons of the cancellation, and from the items in them, why writes were refused."""
         reasons = _read_reasons(refusal, actions)
         if not reasons:
             raise refusal
@@ -272,8 +276,8 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
                 outcomes.append(verdict)
         # A token proves the transaction only together with its effects, and a transaction has the effects of all its writes.
         is_token_found = any(has_landed(action.write, image) for action, image in images)
-        effective = [action for action, image in images if action.has_effect(image)]
-        other_actions = [action for action in actions if action.write.token is not None and action not in effective]
+        effective_actions = [action for action, image in images if action.has_effect(image)]
+        other_actions = [action for action in actions if action.write.token is not None and action not in effective_actions]
         if is_token_found and not other_actions:
             return Findings([Applied(self.message, retried=True)])
         return Findings(
@@ -344,22 +348,28 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outc
 
 
 def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
+    """Raise if the transaction has more writes, or more bytes of values, than DynamoDB accepts."""
     count = len(participants) + (0 if inbox is None else 1 + len(inbox.also))
     if count > _MAX_ACTIONS:
         raise InvalidUpdate(f"The transaction has {count} writes, but DynamoDB accepts at most {_MAX_ACTIONS}. Split it.")
+    if count <= _MAX_UNMEASURED_WRITES:
+        return
     names = ("Item", "ExpressionAttributeValues")
     parts: list[Mapping[str, Any]] = [write.native.get(name) or {} for write in participants for name in names]
-    # An item has 400 KB at most, so ten of them are within the limit.
-    size = sum([measure_value(value) for part in parts for value in part.values()]) if count > _MAX_UNMEASURED_WRITES else 0
+    size = sum([measure_value(value) for part in parts for value in part.values()])
     if size > _MAX_BYTES:
         raise InvalidUpdate(
             f"The transaction has {size} bytes of values, but DynamoDB accepts at most {_MAX_BYTES}. Split it."
         )
+
+
+def _check_distinct(participants: Sequence[Prepared]) -> None:
+    """Raise if two writes change the same item. A put shows its key only if another write of its table names the key."""
     key_names = {write.store.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
     items: set[Hashable] = set()
     for write in participants:
         table = write.store.full_name
-        key = key_names.get(table, ())  # an item's key is known only if another write of its table names the key
+        key = key_names.get(table, ())
         attributes: Mapping[str, Any] = write.native.get("Key") or write.native.get("Item") or {}
         if key and attributes.keys() >= {*key}:
             item = (table, canonical({name: attributes[name] for name in key}))

@@ -17,32 +17,34 @@ _VALUE_ARGUMENTS = ("Key", "Item", "ExpressionAttributeValues")  # the arguments
 
 
 def check_typed(typed: object, table_name: object) -> None:
+    """Raise if `typed` isn't a boolean, or if it's true for a Table."""
     if not isinstance(typed, bool):
         raise ConfigurationError(f"typed={typed!r}: expected True or False.")
     if typed and table_name is None:
         raise ConfigurationError(
-            "typed=True: a Table types values itself. Leave typed out, or pass a low-level client together with table_name."
+            "typed=True: a Table types values itself. Omit typed, or pass a low-level client together with table_name."
         )
 
 
 def convert_arguments(native: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call with plain values."""
-    return {
-        part: {name: _make_plain_value(name, value) for name, value in cast("Mapping[str, Any]", values).items()}
-        if part in _VALUE_ARGUMENTS and isinstance(values, Mapping)
-        else values
-        for part, values in native.items()
-    }
+    arguments = dict(native)
+    for part in _VALUE_ARGUMENTS:
+        values = native.get(part)
+        if isinstance(values, Mapping):  # the write itself refuses another type
+            items = cast("Mapping[str, Any]", values).items()
+            arguments[part] = {name: _make_plain_value(name, value) for name, value in items}
+    return arguments
 
 
 def _make_plain_value(name: str, value: Any) -> Any:
+    """Return a typed value as a plain value. Raise if it isn't typed, or if it contains a value that isn't."""
+    problem = ""
     if is_typed(value):
         try:
             return plain_values({name: value})[name]
         except Exception as error:  # boto3 raises errors of many kinds for a member that isn't typed
             problem = f" ({type(error).__name__}: {error})"
-    else:
-        problem = ""
     raise InvalidUpdate(
         f"{name} is {value!r}, which isn't a typed value{problem}: this store was made with typed=True. Write each value as the "
         'low-level client does, such as {"S": "text"} or {"N": "7"}.'

@@ -90,30 +90,30 @@ def _make_sendable_value(name: str, value: Any) -> Any:
 
 def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a caller's values in the typed form that a client accepts."""
-    result: dict[str, Any] = {}
+    typed: dict[str, Any] = {}
     for name, value in values.items():
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]  # of any value
         if kind is str:
-            result[name] = {"S": value}
+            typed[name] = {"S": value}
         elif kind is int and MIN_NUMBER <= value <= MAX_NUMBER:
-            result[name] = {"N": str(value)}
+            typed[name] = {"N": str(value)}
         elif kind is bytes:
-            result[name] = {"B": value}
-        elif (
-            kind is Members and len(value.members) == 1 and (name_of_set := _SETS.get(type(value.members[0])))  # pyright: ignore[reportUnknownArgumentType]
-        ):
-            result[name] = {name_of_set: [*value.members]}
+            typed[name] = {"B": value}
+        elif kind is Members and len(value.members) == 1 and type(value.members[0]) in _SETS:
+            typed[name] = {_SETS[type(value.members[0])]: [*value.members]}
         else:
-            result[name] = _make_typed_value(name, value)
-    return result
+            typed[name] = _make_typed_value(name, value)
+    return typed
 
 
 def _make_typed_value(name: str, value: Any) -> dict[str, Any]:
+    """Return a caller's value in typed form. Raise if it's typed already."""
     kind = cast("type[object]", type(value))
     if kind is Members:
         kinds = {*map(type, value.members)}
-        if len(kinds) == 1 and (name_of_set := _SETS.get(kinds.pop())):
-            return {name_of_set: [*value.members]}
+        set_type = _SETS.get(kinds.pop()) if len(kinds) == 1 else None
+        if set_type is not None:
+            return {set_type: [*value.members]}
     if is_typed(value):
         raise InvalidUpdate(
             f"{name} is {value!r}, a typed value. A guarded client takes plain values, like a Table, and would store this as a map. "
@@ -184,6 +184,7 @@ def check_low_level_client(client: object) -> None:
 
 
 def read_bytes(binary: Binary) -> bytes:
+    """Return the bytes of boto3's `Binary`."""
     return cast("bytes", cast("Any", binary).value)  # boto3's stubs don't have this attribute
 
 
@@ -193,6 +194,7 @@ def shorten_long_numbers(client: Any) -> None:
 
 
 def _shorten(parsed: Any, **_: Any) -> None:
+    """Shorten the numbers in a parsed response, in place. botocore calls this with further arguments."""
     stack: list[Any] = [parsed]
     while stack:
         value = stack.pop()

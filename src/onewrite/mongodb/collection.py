@@ -114,15 +114,15 @@ class _Store:
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse the call: a new document would have no ledger."""
-        raise _make_refusal("replace_one")
+        raise InvalidUpdate("replace_one would erase the ledger. Use update_one with $set and $unset.")
 
     def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse the call: a new document would have no ledger."""
-        raise _make_refusal("find_one_and_replace")
+        raise InvalidUpdate("find_one_and_replace would erase the ledger. Use find_one_and_update with $set and $unset.")
 
     def update_many(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse the call: a message is guarded in one entity."""
-        raise _make_refusal("update_many")
+        raise InvalidUpdate("update_many would put one mark into many entities. Guard each entity with its own update_one.")
 
     @noted
     def updating(
@@ -345,9 +345,3 @@ class AsyncGuardedCollection(_Store):
 
 _GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "find_one")]
 make_arguments_optional(*[vars(GuardedCollection)[verb] for verb in _GUARDED], AsyncGuardedCollection.fold)
-
-
-def _make_refusal(method: str) -> InvalidUpdate:
-    if method == "update_many":
-        return InvalidUpdate("update_many would put one mark into many entities. Guard each entity with its own update_one.")
-    return InvalidUpdate(f"{method} would erase the ledger. Use update_one with $set and $unset.")

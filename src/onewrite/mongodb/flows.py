@@ -618,13 +618,10 @@ def _copy_options(native: Native) -> dict[str, Any]:
 
 def _read_fields(fields: object) -> tuple[str, ...]:
     """Return the field names that the caller passed as `key=`. Raise if they aren't strings."""
-    if (
-        isinstance(fields, str)
-        or not isinstance(fields, Sequence)
-        or not all(isinstance(field, str) for field in cast("Sequence[object]", fields))
-    ):
+    names = cast("Sequence[object]", fields)
+    if isinstance(fields, str) or not isinstance(fields, Sequence) or not all(isinstance(name, str) for name in names):
         raise ConfigurationError(f'key={fields!r}: expected the fields that identify one entity, for example ("email",).')
-    return tuple(cast("Sequence[str]", fields))
+    return tuple(cast("Sequence[str]", names))
 
 
 _HINTED = (

@@ -36,11 +36,9 @@ class Tokens(Protocol):
 
     def load(self) -> Token | None:
         """Return the token that was saved last."""
-        ...
 
     def save(self, token: Token | None) -> None:
         """Save the token, or remove the saved token if it is None."""
-        ...
 
 
 class TokenFile:

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.batch.workers import is_inner_cancellation, thread_runner
 from onewrite.core.clock import random_name, random_share, wall_clock
-from onewrite.core.flow import Flow, FlowStep, Wait, adrive, drive, execute, execute_async
+from onewrite.core.flow import Flow, FlowStep, Wait, adrive, awaited, drive, execute, execute_async
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.core.pending import Broken, Outgoing
@@ -167,7 +167,7 @@ class Relay(_RelayFlows):
 
 
 class AsyncRelay(_RelayFlows):
-    """`Relay` for an asynchronous store. `publish` can be a plain or an asynchronous function."""
+    """`Relay` for an asynchronous store. It has the same methods. Await them. `publish` can be a plain or an asynchronous function."""
 
     def __init__(
         self, store: EmittingStore, publish: AsyncPublish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
@@ -175,56 +175,26 @@ class AsyncRelay(_RelayFlows):
         super().__init__(find_outboxes(store, publish), partial(_publish_and_await, publish), batch, clock)
         self._wake = asyncio.Event()
 
-    async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
-        """Publish the pending events of one entity, for example right after the write. It raises the errors of `publish`."""
-        return await self._run(self._flush(self._boxes.entity(filter, Key)))
-
-    async def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish the pending events of these entities, named by keys (plain, or typed as in a stream) or by filters.
-
-        Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
-        time `within`, it makes no more calls to the broker.
-        """
-        return await self._run(self._ring(self._read_doorbells(entities), within))
-
-    async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
-        return await self._run(self._sweep(older_than, within))
-
-    async def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
-        """Replace a pending event by one of type onewrite.skipped, and return that. Return None if no pending event has this ID.
-
-        Pass the entity's key, its filter, or the source of its events.
-        """
-        return await self._run(self._skip(self._entity_named_by(filter, Key, source), id))
-
-    async def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
-        """After a restore from a backup, number the entity's events from 1 again, under a new source.
-
-        Return the new source, or None if the entity never emitted an event. Pass the entity's key, its filter, or the current source of its
-        events. With the current source, a repeated call is refused.
-        """
-        return await self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
-
-    async def look(self, source: str) -> OutboxState | None:
-        """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
-        return await self._run(self._read_state(self._boxes.read_source(source)))
-
-    async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
-        """Return the entities with pending events, the longest wait first."""
-        return await self._run(self._waiting(older_than, most))
-
-    async def broken(self, *, most: int = 100) -> list[Broken]:
-        """Return the entities whose outbox can't be read, and why. Their events aren't published until you repair them."""
-        return await self._run(self._broken(most))
-
-    async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
-        """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass."""
-        await self._run(self._poll(poll, older_than, on_pass))
-
-    async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
-        """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` stores the position in the stream."""
-        await self._run(self._follow_until_stopped(tokens, sweep_every, on_pass))
+    flush = awaited(Relay.flush)
+    """Await `Relay.flush`."""
+    ring = awaited(Relay.ring)
+    """Await `Relay.ring`."""
+    sweep = awaited(Relay.sweep)
+    """Await `Relay.sweep`."""
+    skip = awaited(Relay.skip)
+    """Await `Relay.skip`."""
+    restart = awaited(Relay.restart)
+    """Await `Relay.restart`."""
+    look = awaited(Relay.look)
+    """Await `Relay.look`."""
+    waiting = awaited(Relay.waiting)
+    """Await `Relay.waiting`."""
+    broken = awaited(Relay.broken)
+    """Await `Relay.broken`."""
+    run = awaited(Relay.run)
+    """Await `Relay.run`."""
+    follow = awaited(Relay.follow)
+    """Await `Relay.follow`."""
 
     def stop(self) -> None:
         """End `run`, `follow`, and `sweep` after the current call to the broker. Call it in the event loop's thread."""
