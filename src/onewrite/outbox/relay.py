@@ -146,11 +146,11 @@ class Relay(_RelayFlows):
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass."""
-        self._run(self._poll(poll, older_than, on_pass))
+        return self._run(self._poll(poll, older_than, on_pass))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` stores the position in the stream."""
-        self._run(self._follow_until_stopped(tokens, sweep_every, on_pass))
+        return self._run(self._follow_until_stopped(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
         """End `run`, `follow`, and `sweep` after the current call to the broker. A signal handler or a different thread can call it."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from logging import WARNING
@@ -86,15 +87,7 @@ class QueueRefused(OnewriteError):
 class SqsQueue:
     """One queue, used by several threads. `visibility` is how long a received message is hidden, or None for the queue's own timeout."""
 
-    def __init__(
-        self,
-        url: str,
-        client: Any,
-        *,
-        visibility: int | None,
-        name_attempt: Callable[[], str],
-        sleep: Callable[[float], None],
-    ) -> None:
+    def __init__(self, url: str, client: Any, *, visibility: int | None, sleep: Callable[[float], None]) -> None:
         try:
             attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)["Attributes"]
         except (BotoCoreError, ClientError) as error:  # a lost connection counts too, because the address is probably wrong
@@ -109,7 +102,6 @@ class SqsQueue:
                 "Set a longer timeout on the queue, or pass visibility_timeout= to the worker."
             )
         self._client = client
-        self._name_attempt = name_attempt
         self._sleep = sleep
         policy = json.loads(attributes.get("RedrivePolicy") or "{}")
         # None means that the queue has no dead-letter queue.
@@ -126,7 +118,7 @@ class SqsQueue:
             "MessageAttributeNames": ["All"],
         }
         if self.is_fifo:  # If a response is lost, a retry with the same name gets the same messages.
-            options["ReceiveRequestAttemptId"] = self._name_attempt()
+            options["ReceiveRequestAttemptId"] = secrets.token_hex(16)
         try:
             answer = self._client.receive_message(QueueUrl=self.url, **options)
         except (BotoCoreError, ClientError) as error:
@@ -136,7 +128,7 @@ class SqsQueue:
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
         """Delete the messages. If SQS fails to delete a message, its redelivery is a Duplicate."""
-        self._send_batch("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
+        self._send_batch("delete_message_batch", [_make_entry(number, message) for number, message in enumerate(messages)])
 
     def hide(self, messages: Sequence[tuple[SqsMessage, int]], *, max_attempts: int) -> dict[str, bool]:
         """Hide each message for its number of seconds from now.
@@ -144,7 +136,7 @@ class SqsQueue:
         Return the failed receipt handles, each with whether the receive has expired. SQS redelivers those messages when their visibility
         timeout ends.
         """
-        entries = [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]
+        entries = [_make_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]
         return self._send_batch("change_message_visibility_batch", entries, max_attempts)
 
     def _send_batch(
@@ -216,5 +208,6 @@ def _describe_refusal(url: str, error: Exception) -> str:
     )
 
 
-def _entry(number: int, message: SqsMessage) -> dict[str, Any]:
+def _make_entry(number: int, message: SqsMessage) -> dict[str, Any]:
+    """Return the part of a batch request that names a message. Its ID is the place in the batch."""
     return {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}

@@ -6,14 +6,12 @@ visibility timeout ends, and a message whose effect was written is a Duplicate.
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from logging import ERROR, INFO
 from typing import Any, ClassVar
 
@@ -173,7 +171,6 @@ class Worker:
             self.queue_url,
             LeanQueueClient(client) if self.lean else client,
             visibility=self.visibility_timeout,
-            name_attempt=partial(secrets.token_hex, 16),
             sleep=self._time.sleep,
         )
         default_wait = _WAIT_TO_BE_EMPTY if self.stop_when_empty else MAX_WAIT
