@@ -165,6 +165,7 @@ class Flows(Engine):
         check_earlier_marks(entry)
 
     def make_begin_attempt(self, write: Write, native: Native) -> TableAttempt:
+        """Return the begin of a step. Raise if the call would change anything else."""
         for name in ("UpdateExpression", "ReturnValues", "Item"):
             if name in native:
                 raise InvalidUpdate(f"begin changes only the step. Pass {name} to the write that finishes the step.")
@@ -173,10 +174,12 @@ class Flows(Engine):
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
     ) -> TableAttempt:
+        """Return the update of the step's attribute. Its fence is the only condition."""
         names = {"#step": locate_step(hash_message(write.message, ledger)), "#fence": "fence"}
         values: dict[str, Any] = {":old": fence}
         if isinstance(change, Step):
-            sets, values[":new"] = ["#step=:new"], change.as_fields()
+            sets = ["#step=:new"]
+            values[":new"] = change.as_fields()
         else:
             sets = [f"#step.#{name}=:{name}" for name in change]
             names |= {f"#{name}": name for name in change}
@@ -193,6 +196,7 @@ class Flows(Engine):
         return TableAttempt(self, write, native, build_change, Call("update_item", (), request))
 
     def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:  # noqa: ARG002  # the call names the item
+        """Read the current item, consistently."""
         for name in ("ProjectionExpression", "AttributesToGet"):
             if name in native:
                 raise InvalidUpdate(f"This call reads the ledger, so it needs the whole entity. Omit {name}.")

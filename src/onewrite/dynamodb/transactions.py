@@ -172,6 +172,7 @@ class _Action(TransactionWrite[TableAttempt]):
         return self.judge(image, self.write.now)
 
     def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
+        """Move the mark past the message. Read the item if no refusal showed it."""
         if not self.write.entry.also:
             return None
         if image is None:
@@ -208,6 +209,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         return Flows(inbox.store, None, inbox.table_name, clock, self.store.name_call, is_async=self.store.is_async)
 
     def attempt_inbox(self, write: Write, expires: float) -> TableAttempt:
+        """Return the put of the message's item into the inbox. The time at which the item `expires` has whole seconds, for DynamoDB's TTL."""
         flows, inbox = cast("Flows", self.inbox_store), cast("Inbox", self.inbox)
         item = {**write.key, inbox.ttl_attribute: int(expires), TOKEN: write.token}
         request = {
@@ -311,12 +313,7 @@ def _read_reasons(error: ClientError, actions: Sequence[_Action]) -> list[_Reaso
         raise error
     return [
         # Even a Table's client returns typed values here, because boto3 doesn't convert the parts of an error.
-        _Reason(
-            action,
-            entry["Code"],
-            str(entry.get("Message", "")),
-            readable_values(entry.get("Item") or None),
-        )
+        _Reason(action, entry["Code"], str(entry.get("Message", "")), readable_values(entry.get("Item") or None))
         for action, entry in zip(actions, entries, strict=True)
         if entry.get("Code", "None") != "None"
     ]

@@ -128,6 +128,7 @@ def _find_value(name: str, conditions: list[tuple[str, Any]]) -> Any:
 
 
 def _read_value(name: str, value: Any) -> Any:
+    """Return the one value that a condition requires of a field. Raise if it can match several values."""
     if type(value) in _SCALARS:
         return value
     if _list_names(value) == ["$eq"] and not _has_operators(value["$eq"]):

@@ -173,6 +173,7 @@ class Flows(Engine):
         finishes: Claim | None = None,
         **options: Any,
     ) -> Flow[Outcome]:
+        """Record the message without a business change. Create a missing entity, unless the caller's options or filter prevent that."""
         if "update" in options:
             raise InvalidUpdate("record changes only the ledger. For a business change, use update_one.")
         if finishes is not None:
@@ -184,6 +185,7 @@ class Flows(Engine):
         return send_write(self.make_attempt(write, native), missing_ok=missing_ok)
 
     def insert_one(self, message: Message, document: Document, *, emit: object = None, **options: Any) -> Flow[Outcome]:
+        """Create the document with the message's mark."""
         if self.is_async:
             document, options = copy_value(document), _copy_options(options)
         write = new_write(self, message, {}, emit=emit)
@@ -223,6 +225,7 @@ class Flows(Engine):
         return canonical(key, self._codec)
 
     def make_attempt(self, write: Write, native: Native, writer: Writer = "update_one") -> CollectionAttempt:
+        """Return the update with these arguments, ready to be sent. Raise if it could be refused although it finishes a step."""
         options = {name: value for name, value in native.items() if name not in ("filter", "update")}
         if "update" in native:
             check_update(self.ledger.terms, self.fields, native["update"])
@@ -236,13 +239,13 @@ class Flows(Engine):
         return attempt
 
     def make_fold_attempt(self, write: Write, native: Native) -> CollectionAttempt:
+        """Return the update for several messages, or a record of them if the arguments contain no update."""
         arguments = dict(native)
         if arguments.get("update") is None:
             arguments.pop("update", None)
             arguments = {"upsert": is_creatable_by_record(arguments["filter"], self.fields, arguments), **arguments}
-        return self.make_attempt(
-            write, arguments, "find_one_and_update" if _RETURN_OPTIONS & arguments.keys() else "update_one"
-        )
+        writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & arguments.keys() else "update_one"
+        return self.make_attempt(write, arguments, writer)
 
     def limit_messages(self, entry: Entry) -> int:  # noqa: ARG002  # the same for every ledger
         return _MAX_MESSAGES
@@ -251,6 +254,7 @@ class Flows(Engine):
         check_earlier_marks(entry)
 
     def make_begin_attempt(self, write: Write, native: Native) -> CollectionAttempt:
+        """Return the begin of a step. Raise if the call would change anything else, or if other workers couldn't see the step."""
         if "update" in native:
             raise InvalidUpdate("begin changes only the step. Pass update to the write that finishes the step.")
         if native.get("upsert"):
@@ -263,6 +267,7 @@ class Flows(Engine):
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Document
     ) -> CollectionAttempt:
+        """Return the update of the step's field. Its fence is the only condition."""
         path = locate_step(ledger, write.message)
         if isinstance(change, Step):
             fields = {path: change.as_fields()}
@@ -277,6 +282,7 @@ class Flows(Engine):
         return CollectionAttempt(self, write, request)
 
     def read(self, key: Document, native: Native, entry: Entry | None = None) -> Flow[Image]:
+        """Read the current document. With an `entry`, raise if its marks or the key could be confused in this collection."""
         options = {name: value for name, value in native.items() if name != "filter"}
         if unknown := [name for name in options if name not in _READ_OPTIONS]:
             raise InvalidUpdate(f"This call reads the whole current entity. Omit {', '.join(unknown)}.")

@@ -203,6 +203,7 @@ def _read_page(cursor: Any) -> Any:
 
 
 async def _read_page_async(cursor: Any) -> list[Any]:
+    """Return the next page of an asynchronous cursor."""
     page: list[Any] = []
     with suppress(StopAsyncIteration):
         while len(page) < _PAGE:

@@ -269,6 +269,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
     _session: Any
 
     def open_inbox(self, inbox: Inbox) -> Flows:
+        """Return the inbox as a store without a ledger. Raise if it isn't a collection."""
         if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
             raise ConfigurationError(
                 "Inbox: expected a collection, because the transaction is on MongoDB. Omit table_name=."
@@ -303,6 +304,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             yield from action.check_collection()
 
     def new_session(self) -> Any:
+        """Return a session of the stores' client, or an awaitable of one."""
         try:
             return _read_client(self.store.target).start_session()
         except NotImplementedError as error:
@@ -374,6 +376,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         return Findings(outcomes, passes=not outcomes, waits=not outcomes)
 
     def give_up(self, actions: Sequence[_Action], refusal: _Refusal) -> Flow[Outcome]:
+        """Raise the error of the refusal, or return an unsettled outcome if there was none."""
         if refusal.error is not None:
             raise refusal.error
         # The reads found no reason for the refusal. For example, the index in a hint might leave out the document.

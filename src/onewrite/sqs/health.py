@@ -146,6 +146,7 @@ class _Page(BaseHTTPRequestHandler):
     timeout = _MAX_SILENCE
 
     def do_GET(self) -> None:
+        """Send the page that the path names. Its parameters are ignored."""
         status, kind, text = cast("_Server", self.server).answer(self.path.partition("?")[0])
         body = text.encode()
         self.send_response(status)

@@ -31,6 +31,7 @@ class StopRequest:
         return self.deadline < inf
 
     def ask(self) -> None:
+        """Ask for a stop, and wake `wait`. Only the first call sets the deadline."""
         if not self.is_wanted:
             now = self._clock()
             self._idle_until = now + min(_LAST_RESPONSE, self._drain_seconds)

@@ -94,6 +94,8 @@ class Tasks:
     # ------------------------------------------------------------ in the loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the event loop until `close`. The loop's thread runs this. If the user's code ends the loop, the worker ends."""
+
         async def until_over() -> None:
             await asyncio.wrap_future(self._end)
 
@@ -104,5 +106,6 @@ class Tasks:
                 raise WorkerStuck(f"The handler ended the event loop with {error!r}. Restart the worker.") from error
 
     def _begin(self) -> None:
+        """Create tasks for the ready loads."""
         self._is_woken = False  # reset before taking the loads, so that no load that becomes ready in the meantime is missed
         self._begin_ready()

@@ -86,6 +86,7 @@ class Worker:
     _threads: WorkerThreads | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
+        """Raise if an option is invalid. None is valid for the options that have another default."""
         self._handler = _check_handler(self.handler)
         for name, kinds, low, high in (
             ("in_flight", int, 1, _MAX_IN_FLIGHT),
