@@ -8,7 +8,7 @@ import pytest
 
 from onewrite import HighWaterMark, LedgerMismatch, SeenIds
 from onewrite.core.ledgers import Ledger
-from onewrite.operate.labels import LabelledLedger, kept_ledgers
+from onewrite.operate.labels import LabelledLedger, find_labels
 
 
 @pytest.mark.parametrize(
@@ -23,18 +23,18 @@ from onewrite.operate.labels import LabelledLedger, kept_ledgers
 )
 def test_ledger_can_be_recreated_from_its_label(ledger: Ledger) -> None:
     (label,) = ledger.terms.labels
-    (kept,) = kept_ledgers([("id", "e"), (label.slot.group, label.text)])
+    (kept,) = find_labels([("id", "e"), (label.slot.group, label.text)])
     assert kept.ledger == ledger
     assert kept.moved_to is None
 
 
 def test_outbox_and_user_field_are_not_ledgers() -> None:
     others: list[tuple[str, object]] = [("ow_o", "ow1 outbox shop/orders"), ("ow_l", None), ("x_ow_l", "ow1 14d")]
-    assert kept_ledgers(others) == []
+    assert find_labels(others) == []
 
 
 def test_moved_ledger_names_its_new_attribute() -> None:
-    found = kept_ledgers([("ow_seen:l", "ow1 14d"), ("ow_l", "ow1 > ow_seen:l")])
+    found = find_labels([("ow_seen:l", "ow1 14d"), ("ow_l", "ow1 > ow_seen:l")])
     assert found == [LabelledLedger("ow_l", "> ow_seen:l"), LabelledLedger("ow_seen:l", "14d")]
     assert [kept.moved_to for kept in found] == ["ow_seen:l", None]
 

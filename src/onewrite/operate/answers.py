@@ -19,10 +19,10 @@ from onewrite.operate.image import (
     EntityImage,
     EntityLedger,
     choose_ledger,
+    find_ledgers,
+    find_predecessors,
     find_text_sets,
-    held_ledgers,
     make_remember,
-    moved_here,
 )
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
 
@@ -52,7 +52,7 @@ class Prediction(NamedTuple):
         return self.outcome not in ("Applied", "Deferred", "InvalidMessage", "LedgerMismatch")
 
 
-def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
+def predict_outcomes(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
     """Return a prediction for each ledger that a store could use, according to the operator and the entity.
 
     If the entity shows no ledger, the prediction is for a new one.
@@ -60,7 +60,7 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
     if inquiry.ledger is not None:
         return [judge(image, inquiry.ledger, inquiry.message, inquiry.now)]
     new, sets = make_label_name(""), _list_sets(image, inquiry.message)
-    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute, new, *sets)
+    ledgers = find_ledgers(image, inquiry.now, inquiry.attribute, new, *sets)
     new_ledgers = [ledger for ledger in ledgers if ledger.attribute == new]
     if inquiry.attribute is None:
         candidates = [ledger for ledger in ledgers if ledger.is_named and not ledger.moved_to] or new_ledgers
@@ -95,7 +95,7 @@ def _predict_answers(
     """
     sets = [MessageIds(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
     try:
-        choices = stores_ledgers(ledger, ledgers, inquiry.in_sequence)
+        choices = list_possible_ledgers(ledger, ledgers, inquiry.in_sequence)
     except LedgerMismatch as error:
         # A mismatch blocks every message without an open step, and it explains more than the message's own answer.
         answer = judge(image, SeenIds(name=read_ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
@@ -119,11 +119,11 @@ def _predict_answers(
                 yield second._replace(ledger=f"{start}also={_format_code(also)})")
 
 
-def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
+def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
     """Return the ledgers that a store could have here: the label's ledger, with all earlier ones in its also=."""
     own = choose_ledger(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
-    for origin in moved_here(ledgers, ledger.attribute):
+    for origin in find_predecessors(ledgers, ledger.attribute):
         # If a place has no ledger left, only its label must be accepted.
         earlier.extend(origin.ledgers or (SeenIds(name=read_ledger_name(origin.attribute)),))
     also, name = tuple(earlier), read_ledger_name(own.attribute)
@@ -178,12 +178,14 @@ def _determine_outcome(image: EntityImage, entry: Entry, message: Message, now: 
     if refusal is None:
         return "Applied", "no ledger here refuses it. If your own condition holds, it takes effect"
     if isinstance(refusal, Busy | Uncertain):  # an open step decides before the ledger
-        return _explain(refusal, "")
-    reasons = [_reason(image, change) for change in entry.changes if change.judge(message, image.lookup, None) is not None]
-    return _explain(refusal, "; ".join(reasons))
+        return _describe_refusal(refusal, "")
+    reasons = [
+        _describe_reason(image, change) for change in entry.changes if change.judge(message, image.lookup, None) is not None
+    ]
+    return _describe_refusal(refusal, "; ".join(reasons))
 
 
-def _explain(outcome: Outcome, reasons: str) -> tuple[str, str]:
+def _describe_refusal(outcome: Outcome, reasons: str) -> tuple[str, str]:
     match outcome:
         case Busy():
             reason = f"a worker has begun a step of it, with a lease until {moment(outcome.until)}"
@@ -203,7 +205,7 @@ def _explain(outcome: Outcome, reasons: str) -> tuple[str, str]:
     return type(outcome).__name__, reason
 
 
-def _reason(image: EntityImage, change: Change) -> str:
+def _describe_reason(image: EntityImage, change: Change) -> str:
     place, lookup = image.layout.place_of, image.lookup
     match change:
         case Remember():

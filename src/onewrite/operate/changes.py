@@ -17,7 +17,7 @@ from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.identity.cloudevents import cloudevent_key
 from onewrite.message import Message, full_name, is_sortable, sortable
-from onewrite.operate.answers import Inquiry, Prediction, answers_to, judge, stores_ledgers
+from onewrite.operate.answers import Inquiry, Prediction, judge, list_possible_ledgers, predict_outcomes
 from onewrite.operate.image import (
     CannotRepair,
     Edit,
@@ -25,10 +25,10 @@ from onewrite.operate.image import (
     EntityLedger,
     as_read,
     choose_ledger,
+    find_ledgers,
+    find_predecessors,
     find_text_sets,
-    held_ledgers,
     make_remember,
-    moved_here,
     read_id,
     without,
 )
@@ -60,31 +60,31 @@ class Repair:
 
 def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     """Plan an edit after which a message takes effect once more."""
-    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
+    ledgers = find_ledgers(image, inquiry.now, inquiry.attribute)
     _check_alive(image)
-    choices = _choices(ledgers, inquiry.attribute)
-    holders = [(ledger, drops) for ledger in choices if (drops := _drops(ledger, ledgers, inquiry))]
+    choices = _list_changeable(ledgers, inquiry.attribute)
+    holders = [(ledger, drops) for ledger in choices if (drops := _find_drops(ledger, ledgers, inquiry))]
     if len(holders) > 1:
         names = " and ".join([repr(ledger.attribute) for ledger, _ in holders])
         raise CannotRepair(f"The ledgers {names} both hold the message. Choose the one to change with --attribute.")
     if not holders:
-        _check_answerable(choices, inquiry)
-        for answer in answers_to(image, inquiry):
+        _check_forgettable(choices, inquiry)
+        for answer in predict_outcomes(image, inquiry):
             if answer.is_known:
-                raise CannotRepair(f"No ledger here can forget {full_name(inquiry.message)}: {_told(answer)}.")
-        hint = " ".join(hints(image, inquiry) or (_NAME_IT,))
+                raise CannotRepair(f"No ledger here can forget {full_name(inquiry.message)}: {_describe_answer(answer)}.")
+        hint = " ".join(list_hints(image, inquiry) or (_NAME_IT,))
         raise NothingToDo(
             f"No ledger of {image.name} holds {full_name(inquiry.message)}, so there is nothing to forget. {hint}"
         )
     ((ledger, drops),) = holders
-    family = [ledger, *moved_here(ledgers, ledger.attribute)]
+    family = [ledger, *find_predecessors(ledgers, ledger.attribute)]
     fields = as_read(image, family, [slot for slot, _ in drops])
-    edit = Edit(fields, removes=_token(image), drops=tuple(drops))
+    edit = Edit(fields, removes=_list_token(image), drops=tuple(drops))
     after = without(image, edit)
-    answer = judge(after, stores_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
+    answer = judge(after, list_possible_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
     if answer.outcome != "Applied":
         raise CannotRepair(f"Forgetting it wouldn't help: a delivery would still be {answer.outcome}, because {answer.why}.")
-    others = [other for other in answers_to(after, replace(inquiry, attribute=None)) if other.is_known]
+    others = [other for other in predict_outcomes(after, replace(inquiry, attribute=None)) if other.is_known]
     changes = tuple(
         [
             f"{image.layout.place_of(slot)} loses {member.hex() if isinstance(member, bytes) else repr(member)}"
@@ -95,14 +95,14 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     return Repair(edit, changes, tuple(_describe_forgetting(image, inquiry.message, drops, others)))
 
 
-def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
+def find_other_names(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     """Return the message's other names in the entity: with another source or part, or as a CloudEvent.
 
     A ledger or an open step holds these names. A ledger can hold only hashes, so this function tries every name that
     the entity shows: sources and parts of marks, readable IDs, steps, and the texts and numbers of its own fields, because a
     message's source is usually the key of the entity that it changes.
     """
-    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
+    ledgers = find_ledgers(image, inquiry.now, inquiry.attribute)
     steps: list[Message] = []
     for value in image.steps.values():
         with suppress(LedgerMismatch):  # `inspect` reports damaged steps
@@ -112,7 +112,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
         named_ids = [read_id(text) for id_set in ledger.sets for text in id_set.ids if isinstance(text, str)]
         pairs += [(mark.source, mark.parts) for mark in ledger.marks]
         pairs += [(named_id.source, named_id.parts) for named_id in named_ids]
-    pairs += [(step.source, step.parts) for step in steps if step.id in _ids(step.source, inquiry)]
+    pairs += [(step.source, step.parts) for step in steps if step.id in _list_ids(step.source, inquiry)]
     own_texts = [image.layout.spell_raw(value) for name, value in image.raw.items() if not is_ours(name)]
     sources = [
         "",
@@ -123,7 +123,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     all_parts = [(), inquiry.message.parts, *[parts for _, parts in pairs]]
     messages: list[Message] = []
     for source, parts in product(dict.fromkeys(sources), dict.fromkeys(all_parts)):  # each once, in this order
-        for own_id in _ids(source, inquiry):
+        for own_id in _list_ids(source, inquiry):
             if (own_id, source, parts) == (inquiry.message.id, inquiry.message.source, inquiry.message.parts):
                 continue
             try:
@@ -132,22 +132,22 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
                 continue
             variant = replace(inquiry, message=message)
             is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
-            if is_open or any(_drops(ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
+            if is_open or any(_find_drops(ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
                 messages.append(message)
     return messages
 
 
-def _ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:
+def _list_ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:
     """Return the given id, and the id that `cloudevent()` creates from an event with this id."""
     own_id = inquiry.message.id
     return (own_id, cloudevent_key(source, own_id)) if source else (own_id,)
 
 
-def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
+def list_hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     """Return options to add if the entity doesn't know a message that it should know."""
     message = inquiry.message
     lines = list[str]()
-    for namesake in known_as(image, inquiry)[:_MAX_HINTS]:
+    for namesake in find_other_names(image, inquiry)[:_MAX_HINTS]:
         options = _format_source_options(namesake) or ["no --source"]
         if namesake.id != message.id:  # it is a CloudEvent's
             options = [f"--message {quote(namesake.id)}", *options]
@@ -156,7 +156,7 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
         )
     if lines:
         return tuple(lines)
-    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
+    ledgers = find_ledgers(image, inquiry.now, inquiry.attribute)
     sources = {mark.source for ledger in ledgers for mark in ledger.marks}
     if sources and message.source not in sources:
         examples = ", ".join([repr(source) for source in sorted(sources)[:_MAX_HINTS]])
@@ -171,7 +171,7 @@ def _format_source_options(name: Message) -> list[str]:
     return [*source, *[f"--part {quote(part)}" for part in name.parts]]
 
 
-def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityLedger]:
+def _list_changeable(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityLedger]:
     """Return the ledgers that can be changed."""
     for ledger in ledgers:
         if ledger.attribute == attribute and ledger.moved_to:
@@ -192,10 +192,10 @@ def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityL
     return choices
 
 
-def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: Inquiry) -> list[Drop]:
+def _find_drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: Inquiry) -> list[Drop]:
     """Return the message's marks, in every spelling and in every set that a store could look into."""
     drops: list[Drop] = []
-    for family_ledger in (stored_ledger, *moved_here(ledgers, stored_ledger.attribute)):
+    for family_ledger in (stored_ledger, *find_predecessors(ledgers, stored_ledger.attribute)):
         for ids in family_ledger.sets:
             change = make_remember(ids.ledger, inquiry.message, inquiry.now)
             members = tuple([mark for mark in (change.mark, *change.aliases) if mark in ids.ids])
@@ -203,7 +203,7 @@ def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: In
     return drops
 
 
-def _check_answerable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
+def _check_forgettable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
     """Raise CannotRepair if a ledger keeps marks of sources, and so can't forget a single message."""
     for stored_ledger in choices:
         ledger = choose_ledger(stored_ledger)
@@ -217,7 +217,7 @@ def _check_answerable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
             )
 
 
-def _told(answer: Prediction) -> str:
+def _describe_answer(answer: Prediction) -> str:
     return f"{answer.ledger or 'a store'} in {answer.attribute} returns {answer.outcome}, because {answer.why}"
 
 
@@ -227,14 +227,14 @@ def _describe_forgetting(image: EntityImage, message: Message, drops: list[Drop]
         "it happens twice."
     )
     if others:
-        yield f"Some stores still refuse it: {'; '.join(map(_told, others))}."
+        yield f"Some stores still refuse it: {'; '.join(map(_describe_answer, others))}."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
         yield (
             f"{image.layout.place_of(slot)} holds the ID alone, which counts for every source. So message "
             f"{message.id!r} of any other source takes effect again too."
         )
-    if _token(image):
+    if _list_token(image):
         yield _FORGETS_WRITER
 
 
@@ -251,7 +251,7 @@ class TargetMark:
 def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     """Plan an edit that moves a source's mark, or removes it."""
     _check_alive(image)
-    ledger = _choose_mark_ledger(held_ledgers(image, now, target.attribute), target.attribute)
+    ledger = _choose_mark_ledger(find_ledgers(image, now, target.attribute), target.attribute)
     if not target.source:
         raise CannotRepair("A mark belongs to a source. Pass --source; onewrite inspect shows the entity's sources.")
     slot = locate_mark(ledger.attribute, target.source, target.parts)
@@ -262,12 +262,12 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
             "Repair it by hand."
         )
     _check_no_step(image, ledger.attribute, target)
-    mark = None if target.value is None else as_mark(image, target.value, before)
+    mark = None if target.value is None else parse_mark(image, target.value, before)
     if mark == before or (mark is None and before is ABSENT):
         raise NothingToDo(f"{image.layout.place_of(slot)} is already {'absent' if mark is None else repr(mark)}.")
     edit = Edit(
         as_read(image, [ledger], [slot]),
-        removes=() if _moves_forward(before, mark) else _token(image),
+        removes=() if _moves_forward(before, mark) else _list_token(image),
         unsets=(slot,) if mark is None else (),
         sets=() if mark is None else ((slot, mark),),
     )
@@ -280,7 +280,9 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
 
 
 def _choose_mark_ledger(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
-    candidates = [ledger for ledger in _choices(ledgers, attribute) if isinstance(choose_ledger(ledger), HighWaterMark)]
+    candidates = [
+        ledger for ledger in _list_changeable(ledgers, attribute) if isinstance(choose_ledger(ledger), HighWaterMark)
+    ]
     if not candidates:
         raise CannotRepair(
             "There is no ledger of marks, such as HighWaterMark or InSequence. Other ledgers keep single messages. To let a "
@@ -292,7 +294,7 @@ def _choose_mark_ledger(ledgers: list[EntityLedger], attribute: str | None) -> E
     return candidates[0]
 
 
-def as_mark(image: EntityImage, text: str, before: object) -> int | str:
+def parse_mark(image: EntityImage, text: str, before: object) -> int | str:
     """Return the operator's text as a mark that is comparable with the current one."""
     sequence = read_sequence(text)
     if isinstance(before, str):
@@ -368,8 +370,8 @@ def _check_no_step(image: EntityImage, attribute: str, target: TargetMark) -> No
 def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
     """Plan an edit that empties a ledger."""
     _check_alive(image)
-    ledgers = held_ledgers(image, now, attribute)
-    ledger = _to_clear(ledgers, attribute)
+    ledgers = find_ledgers(image, now, attribute)
+    ledger = _choose_ledger_to_clear(ledgers, attribute)
     if any(read_step(step).ledger == ledger.attribute for step in image.steps.values()):
         raise CannotRepair(
             "A step of this ledger is open. Wait until it is finished, or release it. To list open steps, run "
@@ -380,13 +382,13 @@ def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
         raise NothingToDo(f"The ledger {ledger.attribute!r} is already empty.")
     # The label goes last, because it identifies the rest. A label that sends older stores to another ledger stays.
     last = [] if ledger.moved_to else [ledger.attribute]
-    edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last, *_token(image)))
+    edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last, *_list_token(image)))
     return Repair(
         edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_describe_clearing(image, ledger, ledgers))
     )
 
 
-def _to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
+def _choose_ledger_to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
     candidates = [
         ledger
         for ledger in ledgers
@@ -410,7 +412,7 @@ def _describe_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[E
         )
     for mark in ledger.marks:
         yield from _describe_moved_mark(TargetMark(mark.source, mark.parts, value=None), mark.mark, mark=None)
-    earlier = [former.attribute for former in moved_here(ledgers, ledger.attribute) if former.ledgers]
+    earlier = [former.attribute for former in find_predecessors(ledgers, ledger.attribute) if former.ledgers]
     if ledger.ledgers and (others := [*earlier, *find_text_sets(image)]):
         yield (
             f"Marks in {', '.join(map(repr, others))} stay. Stores with that ledger in also= still refuse those messages."
@@ -426,6 +428,6 @@ def _check_alive(image: EntityImage) -> None:
         )
 
 
-def _token(image: EntityImage) -> tuple[str, ...]:
+def _list_token(image: EntityImage) -> tuple[str, ...]:
     """Return the field with the token of the last write, if there is one."""
     return (TOKEN,) if TOKEN in image.fields else ()

@@ -34,14 +34,14 @@ _LAST = re.compile(rf"{PREFIX}[lot]")
 _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
 
 
-def _raw_spelling(value: Mapping[str, Any]) -> str | None:
+def _spell_raw(value: Mapping[str, Any]) -> str | None:
     if "N" not in value:
         return value.get("S")
     number = Decimal(value["N"])
     return str(int(number)) if number == int(number) else None
 
 
-LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, _raw_spelling, has_token=True, largest=10**38 - 1)
+LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, _spell_raw, has_token=True, largest=10**38 - 1)
 
 
 class TableStore:
@@ -56,7 +56,7 @@ class TableStore:
         try:
             key: object = json.loads(text, parse_float=Decimal)
             if isinstance(key, dict) and key:
-                return typed_values({name: _key_value(value) for name, value in cast("dict[str, object]", key).items()})
+                return typed_values({name: _read_key_value(value) for name, value in cast("dict[str, object]", key).items()})
         except (ValueError, TypeError, ArithmeticError):
             pass  # refused below, as a key that isn't a mapping is
         raise ConfigurationError(
@@ -82,7 +82,7 @@ class TableStore:
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
         """Return the requests of an edit. There are several only if one can't name every removed field."""
         target = {**self._table, "Key": dict(image.key)}
-        return [Call("update_item", (), {**target, **_expressions(image, part)}) for part in _parts(edit)]
+        return [Call("update_item", (), {**target, **_make_expressions(image, part)}) for part in _split_edit(edit)]
 
     def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
         """Send the requests one by one, until one finds a changed item. Return the number of successful requests."""
@@ -130,7 +130,7 @@ class TableScan:
 
 def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     """Return the image of an item of typed values. It is sorted, so that the same item always produces the same requests."""
-    item = {name: _sorted_members(item[name]) for name in sorted(item)}
+    item = {name: _sort_members(item[name]) for name in sorted(item)}
     values = plain_values(item)
     sizes = {name: measure_item({name: value}) for name, value in values.items()}
     names_by_slot = {_read_slot(name): name for name in values}
@@ -143,7 +143,7 @@ def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage
         fields={name: item_lookup(Slot(name)) for name in values},
         slots={slot: item_lookup(slot) for slot in names_by_slot},
         lookup=item_lookup,
-        steps=_steps(values),
+        steps=_read_steps(values),
         sizes=sizes,
         slot_sizes={slot: sizes[name] for slot, name in names_by_slot.items()},
         size=sum(sizes.values()),
@@ -151,12 +151,12 @@ def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage
     )
 
 
-def _sorted_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _sort_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
     ((kind, members),) = value.items()
     return {kind: sorted(members)} if kind in ("SS", "NS", "BS") else value
 
 
-def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
+def _read_steps(fields: Mapping[str, Any]) -> dict[str, object]:
     """Return the open steps by their marks. If the set contains something else, show it as a step without a mark."""
     marks: object = fields.get(STEPS, frozenset[object]())
     if not isinstance(marks, AbstractSet):
@@ -184,7 +184,7 @@ def key_text(key: Mapping[str, Any]) -> str:
     return json.dumps(dict(key), default=encode)
 
 
-def _key_value(value: Any) -> object:
+def _read_key_value(value: Any) -> object:
     match value:
         case {"B": str(text)}:
             return b64decode(text, validate=True)
@@ -192,7 +192,7 @@ def _key_value(value: Any) -> object:
             return plain_values({"": value})[""] if is_typed(value) else value
 
 
-def _parts(edit: Edit) -> list[Edit]:
+def _split_edit(edit: Edit) -> list[Edit]:
     """Return the edit in as few requests as possible. Labels and the token go last, because they identify the rest."""
     if len(edit.as_read) <= _MAX_FIELDS:
         return [edit]
@@ -205,7 +205,7 @@ def _parts(edit: Edit) -> list[Edit]:
     return [*parts, Edit(always, last_names)] if last_names else parts
 
 
-def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
+def _make_expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
     """Return the condition and the update of one request."""
     words = Placeholders()
     conditions: list[str] = []

@@ -34,7 +34,7 @@ from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION, UNITS
 from onewrite.core.step import Step, read_step
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
-from onewrite.operate.labels import LabelledLedger, kept_ledgers
+from onewrite.operate.labels import LabelledLedger, find_labels
 
 
 class CannotRepair(OnewriteError):
@@ -228,13 +228,13 @@ def find_step(stored_step: object) -> Step | LedgerMismatch:
         return error
 
 
-def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[EntityLedger]:
+def find_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[EntityLedger]:
     """Return every ledger that the entity names or the operator asks for, sorted by attribute.
 
     An entity names a ledger by any content in its label's place, by the label of a ledger that moved there, and by its open
     steps.
     """
-    labels = {label.attribute: label for label in kept_ledgers(image.fields.items())}
+    labels = {label.attribute: label for label in find_labels(image.fields.items())}
     steps = [find_step(value) for value in image.steps.values()]
     names = [DEFAULT_SET] if DEFAULT_SET in find_text_sets(image) else []
     names += [name for name in image.fields if is_label_name(name)]
@@ -242,7 +242,7 @@ def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[Ent
     names += [step.ledger for step in steps if isinstance(step, Step)]
     named = {name for name in names if is_label_name(name) or is_caller_name(name)}
     attributes = sorted({*named, *[name for name in asked if name is not None]})
-    return [_ledger_at(image, now, name, labels.get(name), is_named=name in named) for name in attributes]
+    return [_read_ledger(image, now, name, labels.get(name), is_named=name in named) for name in attributes]
 
 
 def find_text_sets(image: EntityImage) -> dict[str, frozenset[str]]:
@@ -255,15 +255,15 @@ def find_text_sets(image: EntityImage) -> dict[str, frozenset[str]]:
     }
 
 
-def _ledger_at(
+def _read_ledger(
     image: EntityImage, now: float, attribute: str, label: LabelledLedger | None, *, is_named: bool
 ) -> EntityLedger:
     text = image.slots.get(Slot(attribute), ABSENT) if is_ours(attribute) else ABSENT
     # Conclude nothing from another version's content.
     is_legible = not is_other_version(text)
-    contents = [*_contents(image, attribute, now)] if is_legible else []
+    contents = [*_read_contents(image, attribute, now)] if is_legible else []
     if label is None and is_legible and text is not ABSENT:
-        contents.append(_foreign(image, Slot(attribute)))
+        contents.append(_make_foreign(image, Slot(attribute)))
     return EntityLedger(
         attribute,
         label,
@@ -276,56 +276,56 @@ def _ledger_at(
     )
 
 
-def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Foreign]:
+def _read_contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Foreign]:
     """Yield the contents of a ledger's slots, except for its label, in the order of their places."""
     if not is_ours(attribute):
         if Slot(attribute) in image.slots:
-            yield _ids(image, Slot(attribute), MessageIds(attribute))
+            yield _read_id_set(image, Slot(attribute), MessageIds(attribute))
         return
     prefix, name = make_name_prefix(attribute), read_ledger_name(attribute)
     slots = [slot for slot in image.slots if slot.group.startswith(prefix)]
     for slot in sorted(slots, key=image.layout.place_of):
         rest = slot.group.removeprefix(prefix)
         if rest == "@":
-            yield _mark(image, slot)
+            yield _read_mark(image, slot)
         elif rest in ("all", "allt"):
-            yield _ids(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
+            yield _read_id_set(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
         elif match := _RING.fullmatch(rest):
             # A name similar to ours can have a span that no ledger uses.
             with suppress(ConfigurationError, OverflowError, ValueError):
                 retention = int(match["count"]) * UNITS[match["unit"]] if match["unit"] else MAX_SQS_RETENTION
                 ledger = SeenIds(retention, name=name, readable=bool(match["text"]))
-                yield _ring_ids(image, slot, ledger, now)
+                yield _read_ring_ids(image, slot, ledger, now)
 
 
-def _ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
+def _read_ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
     if not re.fullmatch("r[0-5]", slot.key):
-        return _foreign(image, slot)
+        return _make_foreign(image, slot)
     ring_window = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
     span = span_at(ring_window, now, slot.key)
-    return _ids(image, slot, ledger, span)
+    return _read_id_set(image, slot, ledger, span)
 
 
-def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIds, span: Span | None = None) -> IdSet | Foreign:
+def _read_id_set(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIds, span: Span | None = None) -> IdSet | Foreign:
     content, kind = image.slots[slot], str if isinstance(ledger, MessageIds) or ledger.readable else bytes
     if not isinstance(content, frozenset) or not all(
         isinstance(member, kind) for member in cast("frozenset[object]", content)
     ):
-        return _foreign(image, slot)
+        return _make_foreign(image, slot)
     ids = tuple(sorted(cast("frozenset[str]", content)))  # or bytes: all of one type
     return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, size=image.slot_sizes[slot])
 
 
-def _mark(image: EntityImage, slot: Slot) -> SourceMark | Foreign:
+def _read_mark(image: EntityImage, slot: Slot) -> SourceMark | Foreign:
     content = image.slots[slot]
     if type(content) not in (int, str):
-        return _foreign(image, slot)
+        return _make_foreign(image, slot)
     source, *parts = map(unquote, slot.key.split("%+"))
     place, mark = image.layout.place_of(slot), cast("int | str", content)
     return SourceMark(place, source, tuple(parts), mark, image.slot_sizes[slot])
 
 
-def _foreign(image: EntityImage, slot: Slot) -> Foreign:
+def _make_foreign(image: EntityImage, slot: Slot) -> Foreign:
     return Foreign(image.layout.place_of(slot), type(image.slots[slot]).__name__, image.slot_sizes[slot])
 
 
@@ -345,11 +345,11 @@ def read_id(text: str) -> NamedId:
     return NamedId(unquote(source), tuple([unquote(part) for part in parts]), match["id"])
 
 
-def moved_here(ledgers: list[EntityLedger], attribute: str) -> list[EntityLedger]:
+def find_predecessors(ledgers: list[EntityLedger], attribute: str) -> list[EntityLedger]:
     """Return the ledgers whose labels name this attribute as their successor, directly or indirectly."""
     direct = [ledger for ledger in ledgers if ledger.moved_to == attribute and ledger.attribute != attribute]
     rest = [ledger for ledger in ledgers if ledger not in direct]
-    return [*direct, *[indirect for ledger in direct for indirect in moved_here(rest, ledger.attribute)]]
+    return [*direct, *[indirect for ledger in direct for indirect in find_predecessors(rest, ledger.attribute)]]
 
 
 def choose_ledger(ledger: EntityLedger) -> Ledger:

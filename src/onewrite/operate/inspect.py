@@ -16,10 +16,10 @@ from onewrite.core.step import Step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
-from onewrite.operate.answers import Inquiry, answers_to
-from onewrite.operate.changes import hints
+from onewrite.operate.answers import Inquiry, predict_outcomes
+from onewrite.operate.changes import list_hints
 from onewrite.operate.early import Exit
-from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_step, held_ledgers, read_id
+from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_ledgers, find_step, read_id
 from onewrite.operate.modules import STORE, find_ledger
 from onewrite.operate.options import (
     AnyMessageId,
@@ -87,7 +87,7 @@ def _inspect(options: dict[str, Any]) -> int:
     inquiry = None
     if options["message"] is not None:
         inquiry = Inquiry(make_message(options), now, attribute, options["in_sequence"], find_ledger(options["ledger"]))
-    document = inspection(read_entity(open_store(options), options["key"]), now, attribute, inquiry)
+    document = make_document(read_entity(open_store(options), options["key"]), now, attribute, inquiry)
     if options["as_json"]:
         tell_json(document)
     else:
@@ -95,46 +95,46 @@ def _inspect(options: dict[str, Any]) -> int:
     return Exit.DONE
 
 
-def inspection(image: EntityImage, now: float, attribute: str | None, inquiry: Inquiry | None) -> dict[str, Any]:
+def make_document(image: EntityImage, now: float, attribute: str | None, inquiry: Inquiry | None) -> dict[str, Any]:
     """Return the entity's contents, and the outcome of a delivery of the inquiry's message."""
     ledgers = [
         ledger
-        for ledger in held_ledgers(image, now, attribute)
+        for ledger in find_ledgers(image, now, attribute)
         if ledger.attribute == attribute or (attribute is None and ledger.size)
     ]
-    answers = answers_to(image, inquiry) if inquiry else []
+    answers = predict_outcomes(image, inquiry) if inquiry else []
     return {
         "entity": image.name,
         "bytes": image.size,
         "ours": image.sum_sizes(image.our_fields),
-        "ledgers": [_ledger(ledger) for ledger in ledgers],
-        "outboxes": [_outbox(image)] if OUTBOX.label in image.fields and attribute in (None, OUTBOX.label) else [],
-        "steps": [_step(image, mark, now) for mark in sorted(image.steps)],
+        "ledgers": [_export_ledger(ledger) for ledger in ledgers],
+        "outboxes": [_export_outbox(image)] if OUTBOX.label in image.fields and attribute in (None, OUTBOX.label) else [],
+        "steps": [_export_step(image, mark, now) for mark in sorted(image.steps)],
         "step_bytes": image.sum_sizes(tuple([name for name in image.fields if name == STEPS or name.startswith(STEP)])),
         "token_bytes": image.sum_sizes((TOKEN,)) if TOKEN in image.fields else 0,
-        "tombstone": _tombstone(image),
+        "tombstone": _export_tombstone(image),
         "answers": [answer._asdict() for answer in answers],
-        "hints": [*hints(image, inquiry)] if inquiry and not any(answer.is_known for answer in answers) else [],
+        "hints": [*list_hints(image, inquiry)] if inquiry and not any(answer.is_known for answer in answers) else [],
     }
 
 
-def _ledger(ledger: EntityLedger) -> dict[str, Any]:
+def _export_ledger(ledger: EntityLedger) -> dict[str, Any]:
     return {
         "attribute": ledger.attribute,
         "kept": None if ledger.label is None else ledger.label.layout,
         "moved_to": ledger.moved_to,
         "other_version": ledger.version,
         "bytes": ledger.size,
-        "sets": [_id_set(id_set) for id_set in ledger.sets],
+        "sets": [_export_id_set(id_set) for id_set in ledger.sets],
         "marks": [
-            {**_source(mark.source, mark.parts), "mark": mark.mark, "place": mark.place, "bytes": mark.size}
+            {**_export_source(mark.source, mark.parts), "mark": mark.mark, "place": mark.place, "bytes": mark.size}
             for mark in ledger.marks
         ],
         "foreign": [foreign._asdict() for foreign in ledger.foreign],
     }
 
 
-def _id_set(id_set: IdSet) -> dict[str, Any]:
+def _export_id_set(id_set: IdSet) -> dict[str, Any]:
     span = id_set.span
     return {
         "place": id_set.place,
@@ -143,23 +143,23 @@ def _id_set(id_set: IdSet) -> dict[str, Any]:
         "until": None if span is None else moment(span.until),
         "live": span is None or span.live,
         "bytes": id_set.size,
-        "ids": [_id(mark) for mark in id_set.ids],
+        "ids": [_export_id(mark) for mark in id_set.ids],
     }
 
 
-def _id(mark: str | bytes) -> dict[str, Any]:
+def _export_id(mark: str | bytes) -> dict[str, Any]:
     """Return a mark as JSON: its hash, or a readable mark's id, source, and parts."""
     if isinstance(mark, bytes):
         return {"hash": mark.hex()}
     named_id = read_id(mark)
-    return {"id": named_id.id, **_source(named_id.source, named_id.parts)}
+    return {"id": named_id.id, **_export_source(named_id.source, named_id.parts)}
 
 
-def _source(source: str, parts: tuple[str, ...]) -> dict[str, Any]:
+def _export_source(source: str, parts: tuple[str, ...]) -> dict[str, Any]:
     return {"source": source, "parts": [*parts]}
 
 
-def _outbox(image: EntityImage) -> dict[str, Any]:
+def _export_outbox(image: EntityImage) -> dict[str, Any]:
     attribute = OUTBOX.label
     size = image.sum_sizes(image.list_fields(attribute))
     fields = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
@@ -184,13 +184,13 @@ def _outbox(image: EntityImage) -> dict[str, Any]:
     }
 
 
-def _step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
+def _export_step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
     step = find_step(image.steps[mark])
     if not isinstance(step, Step):
         return {"damaged": str(step)}
     return {
         "message": step.message.id,
-        **_source(step.message.source, step.message.parts),
+        **_export_source(step.message.source, step.message.parts),
         "sequence": step.message.sequence,
         "key": step.key,
         "begun": moment(step.since),
@@ -201,7 +201,7 @@ def _step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
     }
 
 
-def _tombstone(image: EntityImage) -> dict[str, Any] | None:
+def _export_tombstone(image: EntityImage) -> dict[str, Any] | None:
     if TOMBSTONE not in image.fields:
         return None
     try:
@@ -223,14 +223,14 @@ Document = Mapping[str, Any]
 
 def format_lines(document: Document, message: Message | None) -> Iterator[str]:
     """Yield the lines of `onewrite inspect`."""
-    yield f"{document['entity']}: {document['bytes']} bytes, {_share(document['ours'], document['bytes'])} of them onewrite's"
+    yield f"{document['entity']}: {document['bytes']} bytes, {_format_share(document['ours'], document['bytes'])} of them onewrite's"
     for ledger in document["ledgers"]:
         yield ""
         yield from _format_ledger(ledger, document["bytes"])
     for outbox in document["outboxes"]:
         yield ""
         yield from _format_outbox(outbox, document["bytes"])
-    yield from _steps(document)
+    yield from _format_steps(document)
     if document["token_bytes"]:
         yield ""
         yield f"The token of the last write, {document['token_bytes']} bytes"
@@ -241,12 +241,12 @@ def format_lines(document: Document, message: Message | None) -> Iterator[str]:
         yield "The entity has nothing of onewrite."
     if message is not None:
         yield ""
-        yield from _answers(document["answers"], message)
+        yield from _format_answers(document["answers"], message)
         yield from [escape(hint) for hint in document["hints"]]
 
 
 def _format_ledger(ledger: Document, total: int) -> Iterator[str]:
-    yield f"Ledger {escape(ledger['attribute'])}, {_describe_layout(ledger)}: {_share(ledger['bytes'], total)}"
+    yield f"Ledger {escape(ledger['attribute'])}, {_describe_layout(ledger)}: {_format_share(ledger['bytes'], total)}"
     for id_set in ledger["sets"]:
         yield from _format_set(id_set)
     if any(id_set["since"] for id_set in ledger["sets"]):
@@ -297,18 +297,18 @@ def _format_outbox(outbox: Document, total: int) -> Iterator[str]:
         return
     pending = format_count(len(outbox["events"]), "event")
     due = f", due at {escape(outbox['due'])}" if outbox["due"] else ""
-    yield f"{head}: {pending} pending{due}, {outbox['sent']} sent before: {_share(outbox['bytes'], total)}"
+    yield f"{head}: {pending} pending{due}, {outbox['sent']} sent before: {_format_share(outbox['bytes'], total)}"
     for event in outbox["events"][:_MAX_MEMBERS]:
         yield f"  number {event['number']}: {escape(event['type'])}, emitted at {escape(event['time'])} because of {escape(event['cause'])}"
     if (more := len(outbox["events"]) - _MAX_MEMBERS) > 0:
         yield f"  and {more} more, which --json shows"
 
 
-def _steps(document: Document) -> Iterator[str]:
+def _format_steps(document: Document) -> Iterator[str]:
     if not document["steps"]:
         return
     yield ""
-    yield f"{format_count(len(document['steps']), 'open step')}: {_share(document['step_bytes'], document['bytes'])}"
+    yield f"{format_count(len(document['steps']), 'open step')}: {_format_share(document['step_bytes'], document['bytes'])}"
     for step in document["steps"]:
         if "damaged" in step:
             yield f"  {step['damaged']}"
@@ -336,7 +336,7 @@ def _format_tombstone(tombstone: Document | None) -> Iterator[str]:
     yield f"A tombstone: the entity was deleted at {escape(tombstone['at'])}. The database removes it {when}, by {escape(tombstone['ttl'])}."
 
 
-def _answers(answers: list[Document], message: Message) -> Iterator[str]:
+def _format_answers(answers: list[Document], message: Message) -> Iterator[str]:
     new_ledger_answer = ("", make_label_name(""), "Applied")
     if [(answer["ledger"], answer["attribute"], answer["outcome"]) for answer in answers] == [new_ledger_answer]:
         yield "The entity has no ledger yet, so a delivery would be Applied if your own condition holds."
@@ -348,5 +348,5 @@ def _answers(answers: list[Document], message: Message) -> Iterator[str]:
         yield f"  {answer['outcome']}{from_ledger} in {escape(answer['attribute'])}: {why}."
 
 
-def _share(part: int, total: int) -> str:
+def _format_share(part: int, total: int) -> str:
     return f"{part} bytes ({100 * part / total:.0f} %)" if total else f"{part} bytes"

@@ -50,7 +50,7 @@ class LabelledLedger(NamedTuple):
         raise LedgerMismatch(describe_unknown_layout(self.attribute, self.layout))
 
 
-def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:
+def find_labels(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:
     """Return the ledgers with a label among an entity's top-level attributes or fields, sorted by attribute."""
     labels = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
     return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in labels])

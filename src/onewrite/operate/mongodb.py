@@ -34,15 +34,13 @@ _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATET
 _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
 
 
-def _raw_spelling(value: object) -> str | None:
+def _spell_raw(value: object) -> str | None:
     if isinstance(value, bool | bson.Code) or not isinstance(value, str | int | bson.ObjectId):
         return None
     return str(int(value)) if isinstance(value, int) else str(value)
 
 
-LAYOUT = Layout(
-    "MongoDB", attrgetter("group"), locate_slot, _LEDGER_NAMES, _raw_spelling, has_token=False, largest=2**63 - 1
-)
+LAYOUT = Layout("MongoDB", attrgetter("group"), locate_slot, _LEDGER_NAMES, _spell_raw, has_token=False, largest=2**63 - 1)
 
 
 class CollectionStore:
@@ -149,30 +147,30 @@ def sample_documents(most: int) -> Flow[list[EntityImage]]:
 
 def make_image(document: Document) -> EntityImage:
     document_lookup = lookup(document)
-    slots = dict(_slots(document))
+    slots = dict(_list_slots(document))
     steps = document.get(STEPS, {})
     return EntityImage(
         LAYOUT,
         {"_id": document["_id"]},
         key_text(document),
         fields=document,
-        slots={slot: _neutral(document_lookup, slot, value) for slot, value in slots.items()},
+        slots={slot: _read_slot(document_lookup, slot, value) for slot, value in slots.items()},
         lookup=document_lookup,
         steps=cast("Document", steps) if isinstance(steps, Mapping) else {"": steps},
-        sizes={name: _measure_size(name, value) for name, value in document.items()},
-        slot_sizes={slot: _measure_size(slot.key or slot.group, value) for slot, value in slots.items()},
-        size=_size(document),
+        sizes={name: _measure_field(name, value) for name, value in document.items()},
+        slot_sizes={slot: _measure_field(slot.key or slot.group, value) for slot, value in slots.items()},
+        size=_measure_document(document),
         raw=document,
     )
 
 
-def _neutral(document_lookup: Callable[[Slot], object], slot: Slot, value: object) -> object:
+def _read_slot(document_lookup: Callable[[Slot], object], slot: Slot, value: object) -> object:
     with suppress(TypeError):  # a list's member can claim to be hashable and fail
         return document_lookup(slot)
     return value
 
 
-def _slots(document: Document) -> Iterator[tuple[Slot, Any]]:
+def _list_slots(document: Document) -> Iterator[tuple[Slot, Any]]:
     """Yield the document's contents by slot. A field can have several slots."""
     for name, value in document.items():
         if not isinstance(value, Mapping) or not _GROUP.fullmatch(name):
@@ -182,9 +180,9 @@ def _slots(document: Document) -> Iterator[tuple[Slot, Any]]:
             yield Slot(name, key), inner
 
 
-def _size(document: Document) -> int:
+def _measure_document(document: Document) -> int:
     return len(bson.encode(document, codec_options=STORED_CODEC))
 
 
-def _measure_size(name: str, value: Any) -> int:
-    return _size({name: value}) - _size({})
+def _measure_field(name: str, value: Any) -> int:
+    return _measure_document({name: value}) - _measure_document({})

@@ -127,7 +127,7 @@ def read_sequence(text: str) -> int | str:
     return number if text == str(number) else text
 
 
-def global_meter() -> Meter:
+def get_global_meter() -> Meter:
     """Return the meter of `--metrics opentelemetry`."""
     try:
         from opentelemetry.metrics import get_meter

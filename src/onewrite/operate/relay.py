@@ -30,7 +30,7 @@ from onewrite.operate.options import (
     Region,
     TableName,
     VersionOption,
-    global_meter,
+    get_global_meter,
     option,
 )
 from onewrite.operate.report import (
@@ -206,7 +206,7 @@ def _choose_relay(name: str | None, given: Sequence[str], options: Options, *, p
 def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], options: dict[str, Any]) -> int:
     pass_on(relay.stop)
     kinds = options["metrics"] or ()
-    progress = PassLog([emf() if kind is MetricsKind.EMF else opentelemetry(global_meter()) for kind in kinds])
+    progress = PassLog([emf() if kind is MetricsKind.EMF else opentelemetry(get_global_meter()) for kind in kinds])
     oldest = timedelta(seconds=options["older_than"])
     code: int = Exit.DONE
     if options["once"]:
@@ -282,7 +282,7 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
         unread = [{"entity": key_text(relay, fault.entity), "why": str(fault.error)} for fault in broken[:_MAX_LISTED]]
         tell_json({"stuck": stuck, "unread": unread, "more": more})
     else:
-        tell([_line(entity) for entity in waiting[:_MAX_LISTED]])
+        tell([_format_line(entity) for entity in waiting[:_MAX_LISTED]])
         tell(
             [
                 f"unreadable  {escape(key_text(relay, fault.entity))}  {escape(str(fault.error))}"
@@ -302,7 +302,7 @@ def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) 
             f"No entity's oldest event is {event_id}. It has been published, or it waits behind its entity's oldest "
             "event. To list the events that can be skipped, use --stuck."
         )
-    tell([_line(stuck)])
+    tell([_format_line(stuck)])
     if not (yes or typer.confirm("Consumers will receive an event of type onewrite.skipped instead. Skip it?")):
         return Exit.FAILED
     known = {"act": "skip", "type": stuck.event.type, "id": event_id, "source": stuck.event.source}
@@ -344,7 +344,7 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
     return Exit.DONE
 
 
-def _line(waiting: Waiting) -> str:
+def _format_line(waiting: Waiting) -> str:
     event = waiting.event
     return (
         f"{age(waiting.age)}  {waiting.pending} pending  {event.type} {event.id}  number {event.sequence} of {event.source}"

@@ -71,22 +71,24 @@ def report_failure(error: Exception, failure: str) -> int:
             "it at https://github.com/onewrite/onewrite/issues.",
             Exit.FAILED,
         )
-    details = aws_error(error)
+    details = read_aws_error(error)
     kind = details.get("Code", type(error).__name__)
     if kind == "ResourceNotFoundException":
         return say(
             f"The table doesn't exist here: {details.get('Message', '')} Check --region and --endpoint-url.", Exit.NOT_THERE
         )
     if kind in _REFUSALS:
-        return say(f"The database rejected the request as invalid: {details.get('Message') or brief(error)}", Exit.REFUSED)
+        return say(
+            f"The database rejected the request as invalid: {details.get('Message') or format_error(error)}", Exit.REFUSED
+        )
     if kind == "NoCredentialsError":
         return say(
             "There are no AWS credentials. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.", Exit.FAILED
         )
-    return say(f"{failure}: {type(error).__name__}: {brief(error)}", Exit.FAILED)
+    return say(f"{failure}: {type(error).__name__}: {format_error(error)}", Exit.FAILED)
 
 
-def aws_error(error: BaseException) -> Mapping[str, str]:
+def read_aws_error(error: BaseException) -> Mapping[str, str]:
     """Return AWS's error response. It is empty for an error without one; botocore's errors can have None."""
     response: Mapping[str, Any] = getattr(error, "response", None) or {}
     return cast("Mapping[str, str]", response.get("Error", {}))
@@ -96,7 +98,7 @@ def aws_error(error: BaseException) -> Mapping[str, str]:
 _TOPOLOGY = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology Description: .*", re.DOTALL)
 
 
-def brief(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return an error's text in one line."""
     return " ".join(_TOPOLOGY.sub("", str(error)).split())
 
@@ -151,7 +153,7 @@ def format_count(number: int, thing: str, things: str | None = None) -> str:
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
-def this_user() -> str:
+def find_user() -> str:
     """Return the name of this process's user. A container can have none."""
     try:
         return getpass.getuser()
@@ -161,7 +163,7 @@ def this_user() -> str:
 
 def record(text: str, operator: str | None, details: dict[str, Any]) -> None:
     """Log what was done and who requested it. Without an `operator`, that is this process's user."""
-    operator = operator or this_user()
+    operator = operator or find_user()
     log(logging.WARNING, "%s Requested by %s.", text, operator, details={**details, "operator": operator})
 
 
@@ -171,7 +173,7 @@ def record_unknown_result(text: str, operator: str | None, details: dict[str, An
     try:
         yield
     except BaseException as error:
-        has_response = aws_error(error) or getattr(error, "code", None) is not None  # pymongo's errors have a code
+        has_response = read_aws_error(error) or getattr(error, "code", None) is not None  # pymongo's errors have a code
         if not (has_response or isinstance(error, OnewriteError)):
             unknown = (
                 f"{text}: ended by {type(error).__name__} before a response arrived, so it is unknown whether it was "

@@ -81,10 +81,13 @@ def make_relay(options: Options, outbox: Outbox, to: str | None) -> Relay:
 
         outboxes: StoredOutboxes
 
-    return Relay(OutboxStore(_outboxes(options, outbox)), _nowhere if to is None else _publisher(to, outbox, options))
+    return Relay(
+        OutboxStore(_open_outboxes(options, outbox)),
+        _refuse_to_publish if to is None else _make_publisher(to, outbox, options),
+    )
 
 
-def _outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
+def _open_outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
     _check_named(options)
     table, collection = options["table"], options["collection"]
     if table is not None:
@@ -159,7 +162,7 @@ def _parse_names(url: str) -> tuple[str, str]:
     return database, collection
 
 
-def _publisher(to: str, outbox: Outbox, options: Options) -> Publish:
+def _make_publisher(to: str, outbox: Outbox, options: Options) -> Publish:
     match = _TARGET.fullmatch(to)
     if match is None:
         raise ConfigurationError(
@@ -170,7 +173,7 @@ def _publisher(to: str, outbox: Outbox, options: Options) -> Publish:
         return to_sns(client("sns", region, endpoint_url=None), to)
     if service == "events":
         return to_eventbridge(client("events", region, endpoint_url=None), to, source=outbox.name)
-    return to_sqs(_queue_client(server, options), to)
+    return to_sqs(_make_client_at(server, options), to)
 
 
 def queue_client(url: str, options: Options) -> Any:
@@ -178,10 +181,10 @@ def queue_client(url: str, options: Options) -> Any:
     match = _TARGET.fullmatch(url)
     if match is None or match[3] is None:
         raise ConfigurationError(f"--queue {url}: expected the URL of an SQS queue, as `aws sqs get-queue-url` prints it.")
-    return _queue_client(match[3], options)
+    return _make_client_at(match[3], options)
 
 
-def _queue_client(server: str, options: Options) -> Any:
+def _make_client_at(server: str, options: Options) -> Any:
     from onewrite.sqs.queue import find_region
 
     is_usual = _USUAL_HOST.fullmatch(server) is not None  # botocore knows this host
@@ -225,5 +228,5 @@ def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
     return made
 
 
-def _nowhere(_: list[Outgoing]) -> None:
+def _refuse_to_publish(_: list[Outgoing]) -> None:
     raise ConfigurationError("The relay has no destination. Pass --to.")

@@ -18,7 +18,7 @@ from onewrite.message import Message
 from onewrite.metrics import Hook, Reported, emf, opentelemetry
 from onewrite.operate.early import DRAIN, EarlySignals, Exit, end_at_last, leave
 from onewrite.operate.modules import HANDLER, find
-from onewrite.operate.options import MetricsKind, VersionOption, global_meter, option
+from onewrite.operate.options import MetricsKind, VersionOption, get_global_meter, option
 from onewrite.operate.report import Level, LogFormat, keep_log, log_to_stderr
 
 logger = logging.getLogger("onewrite")
@@ -117,7 +117,7 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
     function = find(handler, quiet=False)
     log_to_stderr(style, level)  # for other loggers, unless the handler's module has configured logging
     with _print_errors(style):
-        options["on_outcome"] = hook_for(kinds or (), getattr(function, "__name__", ""))
+        options["on_outcome"] = make_hook(kinds or (), getattr(function, "__name__", ""))
         from onewrite.sqs.queue import default_client
 
         options["client"] = default_client(queue_url, region=region, endpoint_url=endpoint_url)
@@ -159,10 +159,10 @@ def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None
         faulthandler.cancel_dump_traceback_later()
 
 
-def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
+def make_hook(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
     """Return one hook for all requested kinds of metrics."""
     hooks = [
-        emf(function=name or None) if kind is MetricsKind.EMF else opentelemetry(global_meter(), function=name or None)
+        emf(function=name or None) if kind is MetricsKind.EMF else opentelemetry(get_global_meter(), function=name or None)
         for kind in kinds
     ]
 

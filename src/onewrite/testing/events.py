@@ -61,26 +61,26 @@ def sqs_event(
     override the system attributes that SQS sets, for example `{"ApproximateReceiveCount": 2}`.
     """
     texts = [body if isinstance(body, str) else json.dumps(body) for body in bodies]
-    message_ids = list(_sqs_ids(queue, texts)) if ids is None else _repeat_for_records(ids, texts, "ids")
+    message_ids = list(_make_sqs_ids(queue, texts)) if ids is None else _repeat_for_records(ids, texts, "ids")
     groups = _repeat_for_records(group, texts, "group")
     additions = {name: str(value) for name, value in (attributes or {}).items()}
-    user_attributes = {name: _sqs_attribute(value) for name, value in (message_attributes or {}).items()}
+    user_attributes = {name: _make_sqs_attribute(value) for name, value in (message_attributes or {}).items()}
     records: list[Record] = []
     for n, (text, message_id) in enumerate(zip(texts, message_ids, strict=True)):
-        place = _fifo_attributes(message_id, groups[n], sequence + n) if queue.endswith(".fifo") else {}
+        place = _make_fifo_attributes(message_id, groups[n], sequence + n) if queue.endswith(".fifo") else {}
         system = {**_SQS_ATTRIBUTES, **place, **additions}
-        records.append(_sqs_record(queue, message_id, text, system, user_attributes))
+        records.append(_make_sqs_record(queue, message_id, text, system, user_attributes))
     return {"Records": records}
 
 
-def _sqs_ids(queue: str, texts: Sequence[str]) -> Iterator[str]:
+def _make_sqs_ids(queue: str, texts: Sequence[str]) -> Iterator[str]:
     counts: dict[str, int] = {}
     for text in texts:
         counts[text] = counts.get(text, 0) + 1
         yield str(uuid.UUID(bytes=_digest("sqs", queue, text, counts[text])[:16], version=4))
 
 
-def _fifo_attributes(message_id: str, group: str, sequence: int) -> dict[str, str]:
+def _make_fifo_attributes(message_id: str, group: str, sequence: int) -> dict[str, str]:
     return {
         "SequenceNumber": str(_SQS_SEQUENCE + 256 * sequence),
         "MessageGroupId": group,
@@ -88,7 +88,9 @@ def _fifo_attributes(message_id: str, group: str, sequence: int) -> dict[str, st
     }
 
 
-def _sqs_record(queue: str, message_id: str, text: str, system: dict[str, str], user_attributes: dict[str, Any]) -> Record:
+def _make_sqs_record(
+    queue: str, message_id: str, text: str, system: dict[str, str], user_attributes: dict[str, Any]
+) -> Record:
     receipt = _digest("receipt", message_id, system["ApproximateReceiveCount"])
     message = {
         "MessageId": message_id,
@@ -101,7 +103,7 @@ def _sqs_record(queue: str, message_id: str, text: str, system: dict[str, str], 
     return lambda_record(message, f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}")
 
 
-def _sqs_attribute(value: str | float | bytes) -> dict[str, Any]:
+def _make_sqs_attribute(value: str | float | bytes) -> dict[str, Any]:
     if isinstance(value, bytes):
         return {"DataType": "Binary", "BinaryValue": value}
     return {"DataType": "String" if isinstance(value, str) else "Number", "StringValue": str(value)}
@@ -158,13 +160,13 @@ def dynamodb_stream_event(
         images = {name: image for name, image in (("NewImage", new), ("OldImage", old)) if image is not None}
         record: Record = {
             "eventID": _md5(f"{arn}:{number}".encode()),
-            "eventName": _event_name(old, new),
+            "eventName": _choose_event_name(old, new),
             "eventVersion": "1.1",
             "eventSource": "aws:dynamodb",
             "awsRegion": REGION,
             "dynamodb": {
                 "ApproximateCreationDateTime": SENT_AT,
-                **_typed_images({"Keys": _keys(names, old, new), **images}),
+                **_format_images({"Keys": _read_keys(names, old, new), **images}),
                 "SequenceNumber": number,
                 "StreamViewType": "NEW_AND_OLD_IMAGES",
             },
@@ -174,7 +176,7 @@ def dynamodb_stream_event(
     return {"Records": records}
 
 
-def _keys(names: Sequence[str], old: Item | None, new: Item | None) -> Item:
+def _read_keys(names: Sequence[str], old: Item | None, new: Item | None) -> Item:
     images = [image for image in (old, new) if image is not None]
     for image in images:
         if missing := [name for name in names if name not in image]:
@@ -187,13 +189,13 @@ def _keys(names: Sequence[str], old: Item | None, new: Item | None) -> Item:
     return keys[0]
 
 
-def _event_name(old: Item | None, new: Item | None) -> str:
+def _choose_event_name(old: Item | None, new: Item | None) -> str:
     if old is None:
         return "INSERT"
     return "REMOVE" if new is None else "MODIFY"
 
 
-def _typed_images(images: Mapping[str, Item]) -> Record:
+def _format_images(images: Mapping[str, Item]) -> Record:
     with needed_by("dynamodb_stream_event", "dynamodb"):
         from onewrite.dynamodb.size import measure_item
         from onewrite.dynamodb.values import plain_values, typed_values

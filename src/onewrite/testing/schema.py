@@ -29,7 +29,7 @@ def table_request(
     if sort_key is not None:
         schema.append({"AttributeName": sort_key, "KeyType": "RANGE"})
     request: dict[str, Any] = {"TableName": name, "KeySchema": schema, **native}
-    request.setdefault("AttributeDefinitions", _definitions(request, types or {}))
+    request.setdefault("AttributeDefinitions", _define_attributes(request, types or {}))
     if "ProvisionedThroughput" not in request:
         request.setdefault("BillingMode", "PAY_PER_REQUEST")
     return request
@@ -41,14 +41,14 @@ def check_name(argument: str, value: object, example: str) -> None:
         raise ConfigurationError(f"{argument}={value!r}: expected a string, such as {example}.")
 
 
-def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[dict[str, str]]:
-    key_names = list(dict.fromkeys(_key_attributes(request)))
+def _define_attributes(request: Mapping[str, Any], types: Mapping[str, str]) -> list[dict[str, str]]:
+    key_names = list(dict.fromkeys(_list_key_attributes(request)))
     if unused := [name for name in types if name not in key_names]:
         raise ConfigurationError(f"types= names {', '.join(unused)}, in no key of the table: only keys have a type.")
     return [{"AttributeName": name, "AttributeType": types.get(name, "S")} for name in key_names]
 
 
-def _key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
+def _list_key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
     """Yield the key attributes of the table and its indexes."""
     kinds = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
     indexes = (index for kind in kinds for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))

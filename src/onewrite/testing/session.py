@@ -50,7 +50,7 @@ class Session:
             if replayed:
                 yield f"onewrite: replayed {self.replay_code} in {nodeid}\n{exploration}"
         if self.entries:
-            yield _totals(self.entries)
+            yield _format_totals(self.entries)
         incomplete_count = sum(
             exploration.passes and not (exploration.exhausted or exploration.sampled or replayed)
             for _, exploration, replayed in self.entries
@@ -60,7 +60,7 @@ class Session:
                 f"onewrite: {incomplete_count} of these explorations found nothing, but stopped before all schedules within bounds "
                 "were run"
             )
-        yield from _remarks(self.entries)
+        yield from _list_remarks(self.entries)
         if self.nothing_replayed:
             yield f"onewrite: nothing was replayed: {self.replay_code} fits the messages of no exploration in this run"
 
@@ -74,7 +74,7 @@ def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
     return True
 
 
-def _remarks(entries: Sequence[SessionEntry]) -> Iterator[str]:
+def _list_remarks(entries: Sequence[SessionEntry]) -> Iterator[str]:
     """Yield the remarks of the explorations that found nothing wrong, each once."""
     tests: dict[str, list[str]] = {}
     for nodeid, exploration, _ in entries:
@@ -89,7 +89,7 @@ def _remarks(entries: Sequence[SessionEntry]) -> Iterator[str]:
         yield f"onewrite: and {count_in_words(len(tests) - _MAX_REMARKS, 'more remark')}"
 
 
-def _totals(entries: Sequence[SessionEntry]) -> str:
+def _format_totals(entries: Sequence[SessionEntry]) -> str:
     schedules = sum(entry.exploration.schedules for entry in entries)
     pruned_schedules = sum(entry.exploration.pruned for entry in entries)
     seconds = sum(entry.exploration.seconds for entry in entries)

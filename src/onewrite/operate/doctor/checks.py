@@ -31,7 +31,7 @@ from onewrite.operate.doctor.facts import (
     span,
 )
 from onewrite.operate.image import EntityImage
-from onewrite.operate.labels import LabelledLedger, kept_ledgers
+from onewrite.operate.labels import LabelledLedger, find_labels
 from onewrite.operate.report import format_count
 
 # AWS's recommendation, which leaves time to retry throttled batches:
@@ -80,7 +80,7 @@ class Life(NamedTuple):
         )
 
 
-def guards(facts: Facts) -> Iterator[Guard]:
+def list_guards(facts: Facts) -> Iterator[Guard]:
     """Yield the ledgers of the module's stores. If there are none, yield the ledgers of the sample's labels."""
     ledgers = [(store.place, store.ledger) for store in facts.stores if store.ledger is not None]
     if ledgers:
@@ -101,10 +101,10 @@ def guards(facts: Facts) -> Iterator[Guard]:
 
 def _list_labels(entity: EntityImage) -> list[LabelledLedger]:
     """Return the labels of an entity's ledgers, except for those of another onewrite version."""
-    return [label for label in kept_ledgers(entity.fields.items()) if label.is_known]
+    return [label for label in find_labels(entity.fields.items()) if label.is_known]
 
 
-def life(facts: Facts) -> Life:
+def find_message_life(facts: Facts) -> Life:
     """Return how late the queue can deliver a message.
 
     In a dead-letter queue, the age counts from the original send time, but in a FIFO one from the arrival. A redrive sends
@@ -126,10 +126,10 @@ def life(facts: Facts) -> Life:
     return Life(seconds, enough, text, dead)
 
 
-def retention(facts: Facts) -> Findings:
+def check_ledger_retention(facts: Facts) -> Findings:
     """Check that the ledger remembers a message as long as SQS can deliver it."""
-    lifetime, retentions = life(facts), list[int]()
-    for guard in guards(facts):
+    lifetime, retentions = find_message_life(facts), list[int]()
+    for guard in list_guards(facts):
         if not isinstance(guard.ledger, SeenIds) or guard.ledger.retention is None:
             continue  # it never forgets
         seconds = int(guard.ledger.retention.total_seconds())
@@ -150,7 +150,7 @@ def retention(facts: Facts) -> Findings:
     )
 
 
-def dead_letters(facts: Facts) -> Findings:
+def check_dead_letters(facts: Facts) -> Findings:
     """Check that a repeatedly failing message ends in a dead-letter queue, and not too soon."""
     queue = require(facts.queue, "--queue")
     if queue.dead_letters is None or queue.receives is None:  # a redrive policy has both
@@ -177,7 +177,7 @@ def dead_letters(facts: Facts) -> Findings:
     )
 
 
-def dead_letter_retention(facts: Facts) -> Findings:
+def check_dead_letter_retention(facts: Facts) -> Findings:
     """Check that a dead letter is kept long enough for someone to see it."""
     queue = require(facts.queue, "--queue")
     if queue.dead_letters is None:
@@ -205,7 +205,7 @@ def dead_letter_retention(facts: Facts) -> Findings:
     return f"{compared}{'' if queue.fifo else ', counted from its send time'}."
 
 
-def mapping(facts: Facts) -> Findings:
+def check_mapping(facts: Facts) -> Findings:
     """Check that the named queue feeds the function."""
     function, feeds = require(facts.function, "--function"), require(facts.feeds, "--function")
     queue = if_known(facts.queue)
@@ -233,9 +233,9 @@ def mapping(facts: Facts) -> Findings:
     return f"{function.name} reads from {queue.name}."
 
 
-def tombstones(facts: Facts) -> Findings:
+def check_tombstone_retention(facts: Facts) -> Findings:
     """Check that a tombstone is kept as long as a message can arrive."""
-    lifetime = life(facts)
+    lifetime = find_message_life(facts)
     times = {
         (f"A tombstone of {store.place}", int(store.tombstones.retention.total_seconds()), "the module")
         for store in facts.stores
@@ -259,7 +259,7 @@ def tombstones(facts: Facts) -> Findings:
     return f"{lifetime.text}.{lifetime.late_redrive(min(seconds for _, seconds, _ in times))}"
 
 
-def tombstone_ttl(facts: Facts) -> Findings:
+def check_tombstone_ttl(facts: Facts) -> Findings:
     """Check that the database removes tombstones."""
     expiry = require(facts.expiry, _GIVER)
     attributes = {store.tombstones.ttl_attribute for store in _find_local_stores(facts) if store.tombstones is not None}
@@ -286,7 +286,7 @@ def _find_local_stores(facts: Facts) -> list[ModuleStore]:
     return [store for store in facts.stores if store.place in places]
 
 
-def outbox_index(facts: Facts) -> Findings:
+def check_outbox_index(facts: Facts) -> Findings:
     """Check that a relay finds pending events without reading everything."""
     boxes = [store.outbox for store in _find_local_stores(facts) if store.outbox]
     if facts.collection is not None:
@@ -329,7 +329,7 @@ def _describe(index: TableIndex) -> str:
     return f"the keys {' and '.join(keys)}, with the projection {projection}"
 
 
-def visibility(facts: Facts) -> Findings:
+def check_visibility_timeout(facts: Facts) -> Findings:
     """Check that a message is hidden as long as the function can work on it."""
     queue, function = require(facts.queue, "--queue"), require(facts.function, "--function")
     window = max([feed.window for feed in _find_feeds(facts, queue)])
@@ -354,7 +354,7 @@ def visibility(facts: Facts) -> Findings:
     return f"{queue.name} hides a message for {span(queue.visibility)}: {VISIBILITY_SHARE} times {span(function.timeout)} or more{waits}."
 
 
-def partial_failures(facts: Facts) -> Findings:
+def check_partial_failures(facts: Facts) -> Findings:
     """Check that Lambda reads which records failed."""
     feeds = _find_feeds(facts, if_known(facts.queue))
     kafka_answers = None if facts.module is None else facts.module.kafka_answers
@@ -393,11 +393,11 @@ def partial_failures(facts: Facts) -> Findings:
     return f"Checked {format_count(len(feeds), 'event source mapping')}."
 
 
-def order(facts: Facts) -> Findings:
+def check_order(facts: Facts) -> Findings:
     """Check that a ledger that needs order gets messages in order."""
     queue = require(facts.queue, "--queue")
     kinds: list[str] = []
-    for guard in guards(facts):
+    for guard in list_guards(facts):
         kinds.append(guard.kind)
         if queue.fifo:
             continue
@@ -442,7 +442,7 @@ def _format_timedelta(seconds: int) -> str:
     return f"timedelta(days={seconds // 86_400})" if seconds % 86_400 == 0 else f"timedelta(seconds={seconds})"
 
 
-def validator(facts: Facts) -> Findings:
+def check_validator(facts: Facts) -> Findings:
     """Check that the collection's validator accepts a guarded write's fields."""
     if require(facts.refuses_ours, "--collection"):
         yield DoctorFinding(
@@ -459,7 +459,7 @@ _GIVER = "--table or --collection"
 _MAX_NAMES = 3  # entities that a finding names
 
 
-def indexes(facts: Facts) -> Findings:
+def check_indexes(facts: Facts) -> Findings:
     """Check that no index copies the ledger."""
     table = require(facts.table, "--table")
     if not table.indexes:
@@ -470,12 +470,12 @@ def indexes(facts: Facts) -> Findings:
         raise NotCheckedError("No sampled entity has a ledger, so it is unknown whether indexes copy ledgers.")
     for index in table.indexes:
         if not guarded_entities and index.included is None:
-            yield _copies(
+            yield _make_copy_finding(
                 f"The index {index.name} projects all attributes, so it will copy the ledger.", "the table, the module"
             )
         copies = [copy for entity in guarded_entities if (copy := _count_copied_bytes(index, entity))]
         if copies:
-            yield _copies(
+            yield _make_copy_finding(
                 f"The index {index.name} projects {'all attributes' if index.included is None else 'attributes of the ledger'}. It copies {sum(copies) // len(copies):,} bytes of ledger on average, for {len(copies)} of "
                 f"{format_count(len(guarded_entities), 'entity', 'entities')} with one.",
                 "the table, the sample",
@@ -483,7 +483,7 @@ def indexes(facts: Facts) -> Findings:
     return f"Checked {', '.join([index.name for index in table.indexes])}."
 
 
-def _copies(what: str, rests_on: str) -> DoctorFinding:
+def _make_copy_finding(what: str, rests_on: str) -> DoctorFinding:
     return DoctorFinding(
         "warning",
         what,
@@ -501,14 +501,14 @@ def _count_copied_bytes(index: TableIndex, entity: EntityImage) -> int:
     return sum([entity.sizes[name] for name in names if index.included is None or name in index.included])
 
 
-def ttl(facts: Facts) -> Findings:
+def check_entity_ttl(facts: Facts) -> Findings:
     """Check that the database doesn't remove an entity while messages for it can still arrive.
 
     In any setup, an old entity can be about to expire. So the entity that expires last counts: if even that one expires too
     early, a new one does too.
     """
     require(facts.expiry, _GIVER)
-    sample, lifetime = require(facts.sample, _GIVER), life(facts)
+    sample, lifetime = require(facts.sample, _GIVER), find_message_life(facts)
     lifetimes = [
         (sample.expires[entity.name] - sample.now, entity)
         for entity in sample.entities
@@ -530,7 +530,7 @@ def ttl(facts: Facts) -> Findings:
     return f"The last entity to expire does so in {span(round(longest))}. {lifetime.text}.{lifetime.late_redrive(longest)}"
 
 
-def erased_ledgers(facts: Facts) -> Findings:
+def check_erased_ledgers(facts: Facts) -> Findings:
     """Check that no entity of a guarded kind has lost its ledger."""
     sample = require(facts.sample, _GIVER)
     guarded_entities = [entity for entity in sample.entities if _list_labels(entity)]
@@ -577,7 +577,7 @@ def _is_sibling(entity: EntityImage, peers: Several[EntityImage]) -> bool:
     return own in fields_of_peers or (common > frozenset(entity.key) and own >= common)
 
 
-def global_table(facts: Facts) -> Findings:
+def check_global_table(facts: Facts) -> Findings:
     """Check that no two regions can apply the same message."""
     table = require(facts.table, "--table")
     if not table.replicas:
@@ -596,21 +596,21 @@ def global_table(facts: Facts) -> Findings:
 
 
 CHECKS = (
-    Check("ledger-retention", "The ledger remembers a message as long as SQS can deliver it", retention),
-    Check("tombstone-retention", "Tombstones are kept as long as SQS can deliver a message", tombstones),
-    Check("tombstone-ttl", "The database removes tombstones", tombstone_ttl),
-    Check("ttl", "TTL removes no entity while SQS can deliver messages for it", ttl),
-    Check("dead-letters", "Repeatedly failing messages end in a dead-letter queue", dead_letters),
-    Check("dead-letter-retention", "Dead letters are kept until someone can see them", dead_letter_retention),
-    Check("mapping", "The named queue feeds the function", mapping),
-    Check("visibility-timeout", "A message is hidden as long as the function works on it", visibility),
-    Check("partial-failures", "Lambda reads which records failed", partial_failures),
-    Check("order", "A ledger that needs order gets messages in order", order),
-    Check("indexes", "No index copies the ledger", indexes),
-    Check("erased-ledgers", "No other writer erases ledgers", erased_ledgers),
-    Check("validator", "The collection's validator accepts a ledger", validator),
-    Check("outbox-index", "A relay finds pending events with an index", outbox_index),
-    Check("global-table", "No two regions apply the same message", global_table),
+    Check("ledger-retention", "The ledger remembers a message as long as SQS can deliver it", check_ledger_retention),
+    Check("tombstone-retention", "Tombstones are kept as long as SQS can deliver a message", check_tombstone_retention),
+    Check("tombstone-ttl", "The database removes tombstones", check_tombstone_ttl),
+    Check("ttl", "TTL removes no entity while SQS can deliver messages for it", check_entity_ttl),
+    Check("dead-letters", "Repeatedly failing messages end in a dead-letter queue", check_dead_letters),
+    Check("dead-letter-retention", "Dead letters are kept until someone can see them", check_dead_letter_retention),
+    Check("mapping", "The named queue feeds the function", check_mapping),
+    Check("visibility-timeout", "A message is hidden as long as the function works on it", check_visibility_timeout),
+    Check("partial-failures", "Lambda reads which records failed", check_partial_failures),
+    Check("order", "A ledger that needs order gets messages in order", check_order),
+    Check("indexes", "No index copies the ledger", check_indexes),
+    Check("erased-ledgers", "No other writer erases ledgers", check_erased_ledgers),
+    Check("validator", "The collection's validator accepts a ledger", check_validator),
+    Check("outbox-index", "A relay finds pending events with an index", check_outbox_index),
+    Check("global-table", "No two regions apply the same message", check_global_table),
 )
 
 

@@ -17,7 +17,7 @@ from onewrite.core.flow import Flow, FlowStep, drive, make_executor
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.errors import ConfigurationError
 from onewrite.operate.doctor.facts import Module, ModuleStore, Unread
-from onewrite.operate.report import aws_error, brief
+from onewrite.operate.report import format_error, read_aws_error
 
 T = TypeVar("T")
 
@@ -56,14 +56,14 @@ class Asking:
             except Exception as error:
                 if not self.is_failure(error):
                     raise
-                text = brief(error)[:_MAX_ERROR]
+                text = format_error(error)[:_MAX_ERROR]
                 return Unread(question.what, text, question.permission if self.is_refusal(error) else None)
 
         return drive(reader, answer)
 
 
 def refused_by_aws(error: Exception) -> bool:
-    return any(spelling in aws_error(error).get("Code", "") for spelling in _REFUSED_BY_AWS)
+    return any(spelling in read_aws_error(error).get("Code", "") for spelling in _REFUSED_BY_AWS)
 
 
 def refused_by_mongodb(error: Exception) -> bool:

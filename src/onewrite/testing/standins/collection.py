@@ -171,7 +171,7 @@ def _write_error(code: int, text: str) -> WriteError:
     return WriteError(text, code, {"index": 0, "code": code, "errmsg": text})
 
 
-def _after_stage(document: dict[str, Any], stage: Document, database: Any) -> dict[str, Any]:
+def _apply_stage(document: dict[str, Any], stage: Document, database: Any) -> dict[str, Any]:
     """Return the document after one stage of an update pipeline."""
     (result,) = process_pipeline([deepcopy(document)], database, [stage], None)
     for path, expression in (stage.get("$set") or stage.get("$addFields") or {}).items():
@@ -301,7 +301,7 @@ class StandInDatabase(Database):
     """A mongomock database whose collections are stand-ins."""
 
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> StandInCollection:
-        return _stand_in(super().get_collection(name, *args, **kwargs))
+        return _make_stand_in(super().get_collection(name, *args, **kwargs))
 
     def __getitem__(self, coll_name: str) -> StandInCollection:
         return self.get_collection(coll_name)
@@ -328,7 +328,7 @@ class StandInDatabase(Database):
         return self
 
 
-def _stand_in(plain: Any) -> StandInCollection:
+def _make_stand_in(plain: Any) -> StandInCollection:
     return StandInCollection(
         plain.database,
         plain.name,
@@ -358,7 +358,7 @@ class StandInCollection(_NoOpContext, Collection):
         return self.database.lock
 
     def with_options(self, *args: Any, **kwargs: Any) -> StandInCollection:
-        return _stand_in(super().with_options(*args, **kwargs))
+        return _make_stand_in(super().with_options(*args, **kwargs))
 
     def options(self) -> dict[str, Any]:
         """Return no options: mongomock lacks this method, and creates no collections with options."""
@@ -423,7 +423,7 @@ class StandInCollection(_NoOpContext, Collection):
         """Apply the stages one by one, because `_after_stage` corrects mongomock's result of each."""
         with _all_or_nothing(existing_document):
             for stage in pipeline:
-                document = _after_stage(existing_document, stage, self.database)
+                document = _apply_stage(existing_document, stage, self.database)
                 existing_document.clear()
                 existing_document.update(document)
 

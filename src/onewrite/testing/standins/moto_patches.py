@@ -46,7 +46,7 @@ _lock = threading.RLock()
 def patch_moto() -> Generator[None, None, None]:
     """Patch moto until the block ends."""
     with ExitStack() as stack:
-        for owner, name, patch in _patches():
+        for owner, name, patch in _list_patches():
             stack.enter_context(mock.patch.object(owner, name, _make_replacement(getattr(owner, name), patch)))
         yield
 
@@ -59,18 +59,18 @@ def _make_replacement(original: Original, patch: Patch) -> Callable[..., Any]:
     return patched_method
 
 
-def _patches() -> Iterator[tuple[Any, str, Patch]]:
-    yield DynamoHandler, "call_action", _atomic
-    yield DynamoHandler, "transact_write_items", partial(_once_per_token, {})
+def _list_patches() -> Iterator[tuple[Any, str, Patch]]:
+    yield DynamoHandler, "call_action", _call_atomically
+    yield DynamoHandler, "transact_write_items", partial(_transact_once, {})
     yield DynamoDBBackend, "get_keys_value", _refuse_wrong_keys
-    yield DynamoDBBackend, "update_item", _all_or_nothing
+    yield DynamoDBBackend, "update_item", _update_all_or_nothing
     yield DynamoType, "__setitem__", _refuse_scalars
-    yield FuncSize, "expr", _size
+    yield FuncSize, "expr", _measure_size
     for comparison in (OpEqual, OpLessThan, OpLessThanOrEqual, OpGreaterThan, OpGreaterThanOrEqual):
         yield comparison, "expr", _compare
 
 
-def _atomic(original: Original, handler: Any) -> Any:
+def _call_atomically(original: Original, handler: Any) -> Any:
     _refuse_differences(handler._get_action(), handler.params)
     handler.response_headers.pop("date", None)  # see the module's docstring
     # moto adds numbers in the thread's decimal context, which would round them. This context refuses to round.
@@ -110,13 +110,13 @@ DIFFERENCES: Mapping[str, Callable[[str, Request], bool]] = {
 
 
 def _refuse_differences(action: str, body: Request) -> None:
-    for request in _requests(body):
+    for request in _list_requests(body):
         for difference, is_asked_for in DIFFERENCES.items():
             if is_asked_for(action, request):
                 raise UnsupportedByStandIn(f"moto {difference}, and DynamoDB doesn't. {_REMEDY}.")
 
 
-def _requests(body: Mapping[str, Any]) -> Iterator[Request]:
+def _list_requests(body: Mapping[str, Any]) -> Iterator[Request]:
     """Yield the request itself, and each request in a transaction or a batch of reads."""
     yield body
     for action in body.get("TransactItems") or ():
@@ -138,7 +138,7 @@ def _refuse_wrong_keys(original: Original, backend: Any, table: Any, keys: Mappi
 # --- writes -----------------------------------------------------------------------------------------------------------
 
 
-def _once_per_token(actions_by_token: dict[str, Any], original: Original, handler: Any) -> Any:
+def _transact_once(actions_by_token: dict[str, Any], original: Original, handler: Any) -> Any:
     """Do a transaction once per token. DynamoDB remembers a token for ten minutes, moto's patch until the last table is closed."""
     token, actions = handler.body.get("ClientRequestToken"), handler.body["TransactItems"]
     if token in actions_by_token:
@@ -152,7 +152,7 @@ def _once_per_token(actions_by_token: dict[str, Any], original: Original, handle
     return answer
 
 
-def _all_or_nothing(
+def _update_all_or_nothing(
     original: Original, backend: Any, table_name: str, key: Any, update_expression: str, *args: Any, **kwargs: Any
 ) -> Any:
     before = deepcopy(backend.get_item(table_name, key))
@@ -198,7 +198,7 @@ def _compare(original: Original, comparison: Any, item: Any) -> bool:
     return bool(len(kinds) == 1 and None not in kinds and original(comparison, item))
 
 
-def _size(original: Original, function: Any, item: Any) -> int | None:
+def _measure_size(original: Original, function: Any, item: Any) -> int | None:
     """Return the size, or None for a value without one."""
     try:
         return cast("int", original(function, item))

@@ -63,7 +63,9 @@ _LEFT_IN = {"BatchWriteItem": "UnprocessedItems", "BatchGetItem": "UnprocessedKe
 def is_batch(request: Request) -> bool:
     """Whether DynamoDB can leave part of the request unprocessed. It rejects a malformed batch instead."""
     return (
-        request.method in _LEFT_IN and bool(request.tables) and all(map(_parts, request.arguments["RequestItems"].values()))
+        request.method in _LEFT_IN
+        and bool(request.tables)
+        and all(map(_list_parts, request.arguments["RequestItems"].values()))
     )
 
 
@@ -72,19 +74,19 @@ def without_one(request: Request, *, first: bool = False) -> tuple[Request | Non
     tables = dict(request.arguments["RequestItems"])
     table = next(iter(tables)) if first else [*tables][-1]
     batch = tables[table]
-    left, *others = _parts(batch) if first else reversed(_parts(batch))
-    tables |= {table: _with_parts(batch, others if first else others[::-1])}
-    items = {name: parts for name, parts in tables.items() if _parts(parts)}
+    left, *others = _list_parts(batch) if first else reversed(_list_parts(batch))
+    tables |= {table: _replace_parts(batch, others if first else others[::-1])}
+    items = {name: parts for name, parts in tables.items() if _list_parts(parts)}
     rest = replace(request, arguments={**request.arguments, "RequestItems": items}) if items else None
-    return rest, {table: _with_parts(batch, [left])}
+    return rest, {table: _replace_parts(batch, [left])}
 
 
-def _parts(batch: Any) -> Sequence[Any]:
+def _list_parts(batch: Any) -> Sequence[Any]:
     """Return the writes or keys of one table in a batch. A read's keys are stored next to its options."""
     return cast("Sequence[Any]", batch["Keys"] if isinstance(batch, Mapping) else batch)
 
 
-def _with_parts(batch: Any, parts: Sequence[Any]) -> Any:
+def _replace_parts(batch: Any, parts: Sequence[Any]) -> Any:
     return {**cast("Mapping[str, Any]", batch), "Keys": parts} if isinstance(batch, Mapping) else parts
 
 
@@ -185,12 +187,12 @@ class _AsyncApiCall(_ApiCall):
 
 def make_request(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
     """Return an API call as a request. `key_names` contains the key attributes of each table."""
-    entities = _entities(method, arguments)
+    entities = _list_entities(method, arguments)
     keys = [
         _key(table, (key_names.get(table) or ()) if is_whole else values, values)
         for table, values, is_whole in entities or ()
     ]
-    whole_table = [_table(arguments["TableName"])] if entities is None and "TableName" in arguments else []
+    whole_table = [_read_table_name(arguments["TableName"])] if entities is None and "TableName" in arguments else []
     tables = dict.fromkeys([*whole_table, *[table for table, _, _ in entities or ()]])
     entity_keys = None if entities is None or None in keys else cast("tuple[Key, ...]", tuple(keys))
     return Request(store, method, arguments, entity_keys, writes=not _only_reads(method, arguments), tables=tuple(tables))
@@ -207,7 +209,7 @@ def _only_reads(method: str, arguments: Item) -> bool:
     return method.startswith(_READS)
 
 
-def _table(name: object) -> str:
+def _read_table_name(name: object) -> str:
     """Return the name of a table, given its name or ARN."""
     return str(name).rpartition(":table/")[2]
 
@@ -215,31 +217,31 @@ def _table(name: object) -> str:
 _Entity: TypeAlias = tuple[str, Item, bool]  # its table, and its key or the whole item
 
 
-def _entities(method: str, arguments: Item) -> list[_Entity] | None:
+def _list_entities(method: str, arguments: Item) -> list[_Entity] | None:
     """Return the entities that a call names, or None if it may touch any entity."""
     try:
         if method in _ITEM_METHODS:
-            return [_entity(arguments)]
+            return [_read_entity(arguments)]
         if method in ("TransactWriteItems", "TransactGetItems"):
             actions = [action for item in arguments["TransactItems"] for action in item.values()]
-            return [_entity(action) for action in actions]
+            return [_read_entity(action) for action in actions]
         if method == "BatchWriteItem":
-            changes = [(table, change) for table, write in _parts_by_table(arguments) for change in write.values()]
-            return [_entity({"TableName": table, **change}) for table, change in changes]
+            changes = [(table, change) for table, write in _list_parts_by_table(arguments) for change in write.values()]
+            return [_read_entity({"TableName": table, **change}) for table, change in changes]
         if method == "BatchGetItem":
-            return [(_table(table), key, False) for table, key in _parts_by_table(arguments)]
+            return [(_read_table_name(table), key, False) for table, key in _list_parts_by_table(arguments)]
     except (KeyError, TypeError, AttributeError):
         pass  # a malformed request, which botocore will refuse
     return None
 
 
-def _entity(action: Item) -> _Entity:
-    return _table(action["TableName"]), action["Key" if "Key" in action else "Item"], "Key" not in action
+def _read_entity(action: Item) -> _Entity:
+    return _read_table_name(action["TableName"]), action["Key" if "Key" in action else "Item"], "Key" not in action
 
 
-def _parts_by_table(batch: Item) -> Iterator[tuple[str, Any]]:
+def _list_parts_by_table(batch: Item) -> Iterator[tuple[str, Any]]:
     for table, parts in batch["RequestItems"].items():
-        for part in _parts(parts):
+        for part in _list_parts(parts):
             yield table, part
 
 
@@ -276,11 +278,11 @@ _NAMES = (
 
 def make_service_request(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
     """Return an API call as a request. Queues, topics, and buckets take the place of tables, and have no keys."""
-    targets = dict.fromkeys(_last_part(arguments[name]) for name in _NAMES if isinstance(arguments.get(name), str))
+    targets = dict.fromkeys(_read_last_part(arguments[name]) for name in _NAMES if isinstance(arguments.get(name), str))
     return Request(store, method, arguments, keys=None, writes=not method.startswith(_SERVICE_READS), tables=tuple(targets))
 
 
-def _last_part(name: str) -> str:
+def _read_last_part(name: str) -> str:
     """Return the name at the end of an ARN or a URL."""
     last = name.rstrip("/").rpartition("/")[2]
     return last.rpartition(":")[2] if name.startswith("arn:") else last

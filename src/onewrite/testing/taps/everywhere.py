@@ -90,7 +90,7 @@ def heard_by(listener: Listener | None) -> Generator[None, None, None]:
         current_listener.reset(token)
 
 
-def _listener() -> Listener | None:
+def _find_listener() -> Listener | None:
     listener = current_listener.get()
     return None if listener is None or listener.closed else listener
 
@@ -165,14 +165,14 @@ def _tap_module(module: str) -> list[tuple[Any, str, Any]]:
     if module == "botocore.client":
         send_lean_requests_by_tapped_clients()
     originals: list[tuple[Any, str, Any]] = []
-    for owner, name, wrapper in [*_patches(module)]:
+    for owner, name, wrapper in [*_list_patches(module)]:
         original: Any = cast("dict[str, Any]", vars(owner))[name]
         setattr(owner, name, wrapper(original))
         originals.append((owner, name, original))
     return originals
 
 
-def _patches(module: str) -> Iterator[Patch]:
+def _list_patches(module: str) -> Iterator[Patch]:
     for home, owner_name, function, wrapper in _PATCHES:
         if home == module:
             yield (getattr(sys.modules[module], owner_name) if owner_name else sys.modules[module]), function, wrapper
@@ -188,7 +188,7 @@ def _hear_method(name: str, original: Function) -> Function:
 
     @wraps(original)
     def method(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        listener = _listener()
+        listener = _find_listener()
         return original(owner, *args, **kwargs) if listener is None else listener.call(owner, name, args, kwargs)
 
     @wraps(original)
@@ -201,7 +201,7 @@ def _hear_method(name: str, original: Function) -> Function:
 def _hear_thread(original: Function) -> Function:
     @wraps(original)
     def start(thread: Any) -> None:
-        listener = _listener()
+        listener = _find_listener()
         if listener is not None:
             thread.run = partial(_run_heard, listener, thread.run)
         original(thread)
@@ -213,7 +213,7 @@ def _hear_pool(original: Function) -> Function:
     @wraps(original)
     def submit(pool: Any, function: Function, /, *args: Any, **kwargs: Any) -> Any:
         # A pool thread can outlive the code that started it, so use the listener of the code that submitted the function.
-        return original(pool, partial(_run_heard, _listener(), function), *args, **kwargs)
+        return original(pool, partial(_run_heard, _find_listener(), function), *args, **kwargs)
 
     return submit
 
@@ -221,7 +221,7 @@ def _hear_pool(original: Function) -> Function:
 def _hear_loop(original: Function) -> Function:
     @wraps(original)
     def run_forever(loop: Any) -> None:
-        listener = _listener()
+        listener = _find_listener()
         if listener is None:
             original(loop)
         else:
@@ -236,7 +236,9 @@ def _renew_context(original: Function) -> Function:
 
     @wraps(original)
     def run(runner: Any, coro: Any, *, context: Context | None = None) -> Any:
-        return original(runner, coro, context=copy_context() if context is None and _listener() is not None else context)
+        return original(
+            runner, coro, context=copy_context() if context is None and _find_listener() is not None else context
+        )
 
     return run
 
@@ -246,7 +248,7 @@ def _skip_sleep(original: Function) -> Function:
 
     @wraps(original)
     def sleep(seconds: float) -> None:
-        listener = _listener()
+        listener = _find_listener()
         if listener is None or not listener.pass_time(seconds):
             original(seconds)
 
@@ -258,7 +260,7 @@ def _note_hash(original: Function) -> Function:
 
     @wraps(original)
     def hash_of(value: object, /) -> Any:
-        listener = _listener()
+        listener = _find_listener()
         members = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
         if listener is not None and any(isinstance(member, str | bytes) for member in members):
             here = cast("FrameType", inspect.currentframe())
@@ -274,7 +276,7 @@ def _order_tasks(original: Function) -> Function:
 
     @wraps(original)
     def as_completed(awaitables: Any, **options: Any) -> Any:
-        if _listener() is not None and not inspect.isawaitable(awaitables):
+        if _find_listener() is not None and not inspect.isawaitable(awaitables):
             from asyncio import ensure_future
 
             awaitables = [ensure_future(awaitable) for awaitable in dict.fromkeys(awaitables)]
@@ -297,7 +299,7 @@ def _note_result(original: Function) -> Function:
 
 
 def _note(result: Any) -> Any:
-    listener = _listener()
+    listener = _find_listener()
     if listener is not None:
         listener.note(result)
     return result
@@ -310,7 +312,7 @@ async def _note_awaited(result: Any) -> Any:
 def _note_step(original: Function) -> Function:
     @wraps(original)
     def request_step(name: str, *args: Any, **options: Any) -> Any:
-        listener = _listener()
+        listener = _find_listener()
         if listener is not None:
             listener.note_step(name)
         return original(name, *args, **options)
@@ -323,7 +325,7 @@ def _note_failures(original: Function) -> Function:
 
     @wraps(original)
     def log_batch(handler: str, source: Any, report: Any, as_failure: Function) -> None:
-        listener = _listener()
+        listener = _find_listener()
         if listener is not None:
             for result in report.failed:
                 if result.error is not None:

@@ -78,11 +78,11 @@ class Faults:
 
     def before(self, where: Where, *, optional: bool = False) -> None:
         """Kill the process before it sends the request."""
-        self._plan(_PlannedFault("before", where, "never", _crash, optional))
+        self._plan(_PlannedFault("before", where, "never", _make_crash, optional))
 
     def after(self, where: Where, *, optional: bool = False) -> None:
         """Kill the process after the request took effect, but before the response arrives."""
-        self._plan(_PlannedFault("after", where, "once", _crash, optional))
+        self._plan(_PlannedFault("after", where, "once", _make_crash, optional))
 
     def lose_answer(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
         """Close the connection after the request took effect, but before the response arrives.
@@ -130,7 +130,7 @@ class Faults:
 
     def _plan(self, plan: _PlannedFault) -> None:
         with self._lock:
-            _check(plan, len(self._requests))
+            _check_plan(plan, len(self._requests))
             self._plans.append(plan)
 
     def _meet(self, request: Request) -> _PlannedFault | None:
@@ -177,7 +177,7 @@ def _send_in_part(store: Store, request: Request) -> StoreCalls[Any]:
     return with_remainder(request, answer, remainder)
 
 
-def _crash(_store: Store, request: Request) -> BaseException:
+def _make_crash(_store: Store, request: Request) -> BaseException:
     return Crash(f"The process died at {request}.")
 
 
@@ -189,7 +189,7 @@ def _is_dying() -> bool:
     return error is not None
 
 
-def _check(plan: _PlannedFault, count: int) -> None:
+def _check_plan(plan: _PlannedFault, count: int) -> None:
     if callable(plan.where):
         return
     if type(plan.where) is not int or plan.where < 1:

@@ -463,7 +463,7 @@ def _misuse(text: str) -> NoReturn:
 
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     """Send a request. If pymongo returns a cursor, return a list of its documents."""
-    target = _target(collection, request)
+    target = _find_target(collection, request)
     method: Any = getattr(target, request.method)
     arguments = {name: value for name, value in request.arguments.items() if name != "then"}
     # mongomock has different names for some of the required arguments, so pass these by position.
@@ -472,22 +472,22 @@ def send(collection: Any, request: Request, *, awaited: bool) -> Any:
         answer = getattr(answer, option)(*args, **kwargs)
     if request.method not in CURSORS:
         return answer
-    return _documents(answer) if awaited else list(answer)
+    return _list_documents(answer) if awaited else list(answer)
 
 
-async def _documents(cursor: Any) -> list[Any]:
+async def _list_documents(cursor: Any) -> list[Any]:
     documents = await cursor if inspect.isawaitable(cursor) else cursor
     return [document async for document in documents] if hasattr(documents, "__aiter__") else list(documents)
 
 
-def _target(collection: Any, request: Request) -> Any:
+def _find_target(collection: Any, request: Request) -> Any:
     if request.method in DATABASE_REQUESTS:
         return collection.database
-    target = _collection_named(collection, request.tables[0])
+    target = _find_collection(collection, request.tables[0])
     return target.with_options(**request.options) if request.options else target
 
 
-def _collection_named(collection: Any, name: str) -> Any:
+def _find_collection(collection: Any, name: str) -> Any:
     """Return the collection of this name in the same database."""
     if name == collection.name:
         return collection
@@ -566,7 +566,7 @@ class _Tap:
                 result = answer.bulk_api_result
             except BulkWriteError as error:
                 result = cast("Mapping[str, Any]", error.details)
-            whole = _joined(whole, result, places)
+            whole = _join_results(whole, result, places)
             if whole["writeErrors"] and arguments.get("ordered", True):
                 break
         if whole["writeErrors"] or whole["writeConcernErrors"]:
@@ -589,12 +589,12 @@ class _Tap:
 
     def _options(self, collection: Any) -> dict[str, Any]:
         """Return the options in which the collection differs from the performer's collection with the same name."""
-        same_name = _collection_named(self._performer, collection.name)
+        same_name = _find_collection(self._performer, collection.name)
         options = {name: getattr(collection, name) for name in find_signature("with_options").parameters}
         return {name: value for name, value in options.items() if value != getattr(same_name, name)}
 
 
-def _joined(whole: Mapping[str, Any], part: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
+def _join_results(whole: Mapping[str, Any], part: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
     """Return the results of a bulk write, including its next run. `places` are the indexes of the run's operations in the bulk write."""
 
     def join(before: Any, value: Any) -> Any:

@@ -96,7 +96,7 @@ def make_request(
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
     writes = method in WRITES or any(name in _STORING for name, _ in walk(pipeline))
-    tables = (collection, *_other_collections(pipeline), *([arguments["new_name"]] if method == "rename" else []))
+    tables = (collection, *_find_other_collections(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
     return Request(store, method, arguments, keys, writes, tables=tuple(dict.fromkeys(tables)), options=options)
 
@@ -129,7 +129,7 @@ def is_about_server(command: object) -> bool:
     return str(name).lower() in _ABOUT_SERVER
 
 
-def _other_collections(pipeline: object) -> Iterator[str]:
+def _find_other_collections(pipeline: object) -> Iterator[str]:
     """Yield the other collections that a pipeline names at any depth."""
     for name, inner in walk(pipeline):
         if name in _NAMING_STAGES:

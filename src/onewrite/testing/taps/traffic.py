@@ -131,9 +131,9 @@ def is_single_write(request: Request) -> bool:
 def describe(request: Request, answer: object) -> str:
     """Describe the response to a request, or the exception that it raised."""
     if isinstance(answer, BaseException):
-        words = _failure(answer)
+        words = _describe_failure(answer)
     else:
-        words = _change(request, answer) if request.writes else _reading(answer)
+        words = _describe_change(request, answer) if request.writes else _describe_reading(answer)
     return f"guarded, {words}" if words in ("applied", "refused") and is_guarded(request) else words
 
 
@@ -158,28 +158,28 @@ def walk(value: object) -> Iterator[tuple[str, Any]]:
             yield from walk(inner)
 
 
-def _failure(error: BaseException) -> str:
+def _describe_failure(error: BaseException) -> str:
     response = cast("Mapping[str, Any]", getattr(error, "response", None) or {})
-    code = str(response.get("Error", {}).get("Code") or _name(error))
+    code = str(response.get("Error", {}).get("Code") or _name_error(error))
     reasons = [str(reason.get("Code")) for reason in response.get("CancellationReasons", ())]
     return "refused" if _REFUSALS.intersection([code, *reasons]) else f"error {code}"
 
 
-def _name(error: BaseException) -> str:
+def _name_error(error: BaseException) -> str:
     """Return the name of an error. Most of MongoDB's errors share a class, so their code has a name."""
     kind = type(error).__name__
     details = cast("Mapping[str, Any]", getattr(error, "details", None) or {})
     return str(details.get("codeName", kind)) if kind == "OperationFailure" else kind
 
 
-def _reading(answer: object) -> str:
+def _describe_reading(answer: object) -> str:
     is_missing = answer is None or (
         isinstance(answer, Mapping) and set(cast("Mapping[str, Any]", answer)) <= {"ResponseMetadata"}
     )
     return "read, nothing there" if is_missing else "read"
 
 
-def _change(request: Request, answer: object) -> str:
+def _describe_change(request: Request, answer: object) -> str:
     if request.method in _ENDS:
         return _ENDS[request.method]
     if answer is None and request.method.startswith("find_one_and_"):
