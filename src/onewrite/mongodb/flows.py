@@ -423,6 +423,7 @@ class CollectionAttempt(NamedTuple):
         """Send the write. If it matched nothing or failed, read the document, and return it with the failure as a refusal."""
         flows, write, request = self.flows, self.write, self.request
         entry, returns_document = write.entry, self.writer == "find_one_and_update"
+        # A quick check first: only these can need the indexes. The begin of a step has already checked them.
         if (flows.fields or type(entry.own.mark) is str or entry.also) and not isinstance(write.step, Finishes):
             yield from flows.check_collection(entry)
         if returns_document and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
@@ -439,7 +440,9 @@ class CollectionAttempt(NamedTuple):
                     return Landed(None if reply is None else flows.read_entity(reply))
             elif reply.raw_result["n"]:  # number of documents matched or created
                 watch, now = flows.watch, write.now
-                if not watch.since < now < watch.until and watch.start_comparison(now):
+                if not watch.since < now < watch.until and watch.start_comparison(
+                    now
+                ):  # compare the clock with the server's, now and then
                     time = reply.raw_result.get("operationTime")
                     if time:
                         watch.clock(now, time.time)

@@ -350,7 +350,7 @@ class WorkerThreads:
 
     def _finish(self, load: Load, results: Results) -> None:
         """Log and count the results of a load, and end it."""
-        with self._failing():
+        with self._failing():  # on its own, so that the load ends even if the log fails
             self._journal.log_results(load.members, results)
         with self._failing(), self._lock:
             now = self._clock()
