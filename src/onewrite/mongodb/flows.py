@@ -439,10 +439,8 @@ class CollectionAttempt(NamedTuple):
                 if reply is not None or self.upsert:  # with upsert, None can mean that the document is new
                     return Landed(None if reply is None else flows.read_entity(reply))
             elif reply.raw_result["n"]:  # number of documents matched or created
-                watch, now = flows.watch, write.now
-                if not watch.since < now < watch.until and watch.start_comparison(
-                    now
-                ):  # compare the clock with the server's, now and then
+                watch, now = flows.watch, write.now  # now and then, compare the clock with the server's
+                if not watch.since < now < watch.until and watch.start_comparison(now):
                     time = reply.raw_result.get("operationTime")
                     if time:
                         watch.clock(now, time.time)
