@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -487,3 +488,23 @@ def test_handler_that_imports_its_driver_is_run_again(monkeypatch: pytest.Monkey
         return handle
 
     assert_right(on_mongodb(lambda: emptied(STAND_IN), build))
+
+
+def test_concurrent_explorations_tap_each_module_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    taps, tapped, start = everywhere._Taps(), list[str](), threading.Barrier(4)
+
+    def tap_slowly(module: str) -> list[Any]:
+        tapped.append(module)
+        time.sleep(0.002)
+        return []
+
+    def extend(_: int) -> bool:
+        start.wait(timeout=10)
+        return taps.extend()
+
+    monkeypatch.setattr(everywhere, "_tap_module", tap_slowly)
+    with taps.on(), ThreadPoolExecutor(4) as pool:
+        taps._originals.clear()  # as if all drivers were imported only now
+        tapped.clear()
+        assert sum(pool.map(extend, range(4))) == 1
+    assert len(tapped) == len(set(tapped)) > 0

@@ -184,7 +184,7 @@ class Foreign(NamedTuple):
 class EntityLedger:
     """The contents of the ledger with this `attribute`. `label` is None for a caller's own set.
 
-    `text` is the content in the label's place, whoever wrote it.
+    `text` is the content in the label's place, whoever wrote it, or ABSENT.
     """
 
     attribute: str

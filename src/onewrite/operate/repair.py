@@ -119,7 +119,7 @@ def clear(
 
 
 def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Repair]) -> int:
-    """Show a change of an entity. With --yes, write it if the entity is unchanged."""
+    """Show a change of an entity. With --yes, write it if the entity is unchanged. Return the exit code."""
     store = open_store(options)
     image = read_entity(store, options["key"])
     repair = plan_repair(image)
@@ -161,7 +161,7 @@ def _shorten(value: Any, most: int = 5) -> Any:
 
 
 def _write(act: str, operator: str | None, store: EntityStore, image: EntityImage, repair: Repair) -> int:
-    """Write the change, and log what was done and who requested it."""
+    """Write the change, and log what was done and who requested it. Return FAILED if another writer was faster."""
     log_to_stderr()
     total = len(store.calls(image, repair.edit))
     changed = "; ".join(repair.changes)

@@ -150,7 +150,10 @@ _OF_ARRAYS = ("$push", "$addToSet", "$pull", "$pullAll", "$pop")
 
 
 def _check_paths(document: Document, update: Document) -> None:
-    """Raise MongoDB's errors for paths at which mongomock fails, writes nothing, or writes twice."""
+    """Raise MongoDB's errors for paths at which mongomock fails, writes nothing, or writes twice.
+
+    These are paths of which one contains the other, paths below a scalar, and array operators on another value.
+    """
     for one, other in combinations(sorted(path for fields in update.values() for path in fields), 2):
         if f"{other}.".startswith(f"{one}."):
             raise _write_error(40, f"Updating the path '{other}' would create a conflict at '{one}'")

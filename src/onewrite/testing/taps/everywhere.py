@@ -118,15 +118,14 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap the drivers that were imported since the last call, and return whether there were any."""
-        modules = dict.fromkeys([*(module for module, *_ in _PATCHES), *_CLASSES])
-        missing = [module for module in modules if module in sys.modules and module not in self._originals]
         if not self._users:
-            return False  # they would never be removed
-        if missing:
-            with self._lock:
-                for module in missing:
-                    self._originals[module] = _tap_module(module)
-        return bool(missing)
+            return False  # nothing would remove the taps
+        modules = dict.fromkeys([*(module for module, *_ in _PATCHES), *_CLASSES])
+        with self._lock:
+            untapped = [module for module in modules if module in sys.modules and module not in self._originals]
+            for module in untapped:
+                self._originals[module] = _tap_module(module)
+        return bool(untapped)
 
     def _take_off(self) -> None:
         for patches in self._originals.values():

@@ -148,6 +148,7 @@ class Faults:
         return (amake_calls if is_async(store) else make_calls)(self._perform(store, request))
 
     def _perform(self, store: Store, request: Request) -> StoreCalls[Any]:
+        """Send the request as its planned fault does it, if there is one, and return the response or raise the fault's error."""
         if _is_dying():
             raise Crash(f"The process is dead, and does not send {request}.")
         plan = self._meet(request)
@@ -170,6 +171,7 @@ class Faults:
 
 
 def _send_in_part(store: Store, request: Request) -> StoreCalls[Any]:
+    """Send a batch without its last write or key, and return that one as unprocessed."""
     rest, remainder = without_one(request)
     answer = None
     if rest is not None:
@@ -190,6 +192,7 @@ def _is_dying() -> bool:
 
 
 def _check_plan(plan: _PlannedFault, count: int) -> None:
+    """Raise `ConfigurationError` if the fault's position isn't one, or is among the `count` requests that have been sent."""
     if callable(plan.where):
         return
     if type(plan.where) is not int or plan.where < 1:

@@ -359,7 +359,8 @@ class Session:
         self._check_open()
         if not self.in_transaction:
             _misuse("No transaction started")
-        was_sent, self._state = self._state == "in progress", "aborted"
+        was_sent = self._state == "in progress"
+        self._state = "aborted"
         if was_sent and not self._is_lost:
             with suppress(OperationFailure, ConnectionFailure):  # pymongo hides these errors too
                 yield partial(self._gate, self._end_request(ABORT))
@@ -549,7 +550,7 @@ class _Tap:
         if len(runs) > 1:
             return (yield from self._bulk(collection, arguments, session, runs))
         answer = yield partial(self._send, session, collection, method, arguments)
-        return self._cursor(lambda _: answer) if method in CURSORS else answer
+        return self._cursor(lambda _: answer) if method in CURSORS else answer  # the answer has all documents already
 
     def _bulk(
         self, collection: Any, arguments: Mapping[str, Any], session: Any, runs: Sequence[Sequence[int]]
@@ -588,14 +589,17 @@ class _Tap:
         return self.gate(request) if session is None else session.perform(self.gate, request)
 
     def _options(self, collection: Any) -> dict[str, Any]:
-        """Return the options in which the collection differs from the performer's collection with the same name."""
+        """Return the options in which the collection differs from the performer's collection of the same name."""
         same_name = _find_collection(self._performer, collection.name)
         options = {name: getattr(collection, name) for name in find_signature("with_options").parameters}
         return {name: value for name, value in options.items() if value != getattr(same_name, name)}
 
 
 def _join_results(whole: Mapping[str, Any], part: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
-    """Return the results of a bulk write, including its next run. `places` are the indexes of the run's operations in the bulk write."""
+    """Return the results of a bulk write, including those of its next run: counts are added, and lists are joined.
+
+    `places` are the indexes of the run's operations in the bulk write.
+    """
 
     def join(before: Any, value: Any) -> Any:
         if not isinstance(value, list):

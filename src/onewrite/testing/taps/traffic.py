@@ -173,6 +173,7 @@ def _name_error(error: BaseException) -> str:
 
 
 def _describe_reading(answer: object) -> str:
+    # A GetItem of a missing item returns nothing but metadata.
     is_missing = answer is None or (
         isinstance(answer, Mapping) and set(cast("Mapping[str, Any]", answer)) <= {"ResponseMetadata"}
     )
@@ -180,6 +181,7 @@ def _describe_reading(answer: object) -> str:
 
 
 def _describe_change(request: Request, answer: object) -> str:
+    """Describe the response to a write: "refused" if it matched nothing, or "sent" if the server doesn't confirm it."""
     if request.method in _ENDS:
         return _ENDS[request.method]
     if answer is None and request.method.startswith("find_one_and_"):
