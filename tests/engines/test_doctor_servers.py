@@ -48,7 +48,7 @@ def test_documents_are_read_with_ledgers_and_ttl(collection: Documents) -> None:
 @pytest.mark.parametrize(
     ("command", "permission", "fact"),
     [
-        ("listIndexes", "listIndexes", "expiry index_keys refuses_ours"),
+        ("listIndexes", "listIndexes", "expiry index_keys"),
         ("aggregate", "find", "sample"),
     ],
 )
