@@ -320,7 +320,7 @@ def parse_mark(image: EntityImage, text: str, before: object) -> int | str:
 
 
 def _moves_forward(before: object, mark: int | str | None) -> bool:
-    """Return whether the ledger refuses more messages after the change. Both marks have the type that `as_mark` requires."""
+    """Return whether the ledger refuses more messages after the change. Both marks have the type that `parse_mark` requires."""
     return before is ABSENT or (mark is not None and cast("int", mark) > cast("int", before))
 
 

@@ -423,7 +423,7 @@ class StandInCollection(_NoOpContext, Collection):
             super()._apply_update_document(existing_document, spec, document, was_insert)
 
     def _apply_update_pipeline(self, existing_document: Any, pipeline: Any, session: Any) -> None:  # noqa: ARG002  # mongomock's signature
-        """Apply the stages one by one, because `_after_stage` corrects mongomock's result of each."""
+        """Apply the stages one by one, because `_apply_stage` corrects mongomock's result of each."""
         with _all_or_nothing(existing_document):
             for stage in pipeline:
                 document = _apply_stage(existing_document, stage, self.database)
