@@ -288,10 +288,8 @@ class Passes:
                     self._pass_over(progress, item)
                 case None:
                     progress.has_more = False
-                    if (
-                        progress.failure is not None and not lanes and not report.entities
-                    ):  # nothing to report but the failure
-                        raise progress.failure
+                    if progress.failure is not None and not lanes and not report.entities:
+                        raise progress.failure  # there is nothing else to report
                 case Search.CONTINUES:
                     pass
         return bool(lanes)

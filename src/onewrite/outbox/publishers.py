@@ -158,9 +158,8 @@ def _read_failed_entries(events: Sequence[Outgoing], response: Any) -> list[Outg
     """Return the events that EventBridge didn't accept. An accepted entry has an ID, and a failed one an error code."""
     entries: list[dict[str, Any]] = response.get("Entries", [])
     known_entries = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]
-    _check_known(
-        len(events), is_known=len(known_entries) == len(entries) == len(events)
-    )  # entries have the order of the events
+    # Entries don't name their events. They are in the events' order.
+    _check_known(len(events), is_known=len(known_entries) == len(entries) == len(events))
     return [
         _log_refusal(event, f"{entry['ErrorCode']}: {entry.get('ErrorMessage')}")
         for event, entry in zip(events, entries, strict=True)
