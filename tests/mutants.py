@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -76,6 +76,7 @@ ON_ENGINES = (
     *("--slow", "-k", "not moto and not mongomock"),
 )
 LONGEST = 15.0  # seconds of tests for each mutant, after which it has survived
+LONGEST_TEST = 30.0  # seconds, or the test is not used: some wait for what does not come from a process that was forked
 SPARE = 10.0  # seconds that a test may take longer than it did, on a busy machine, before it counts as one that hangs
 
 _SWAPPED: dict[type[ast.AST], Any] = {
@@ -259,6 +260,7 @@ class Trial:
         lines: dict[str, set[tuple[str, int]]] = {}
         took: dict[str, float] = {}
         files = {mutant.file for mutant in self._chosen}
+        signal.signal(signal.SIGALRM, _raise_timeout)
         for item in items:
             seen: set[tuple[str, int]] = set()
 
@@ -273,7 +275,9 @@ class Trial:
             begin = time.perf_counter()
             sys.settrace(note)
             threading.settrace(note)
+            signal.setitimer(signal.ITIMER_REAL, LONGEST_TEST)
             failed = _fails(item)
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
             sys.settrace(None)
             threading.settrace(cast("Any", None))
             if not failed:
@@ -317,6 +321,10 @@ def _first_seconds(items: Iterable[pytest.Item], took: Mapping[str, float]) -> l
             break
         chosen.append(item)
     return chosen
+
+
+def _raise_timeout(*_: object) -> NoReturn:
+    raise TimeoutError
 
 
 def _forget() -> None:
