@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
-from onewrite.testing.explorer.calls import WatchedLoop
+from onewrite.testing.explorer.calls import CallThreads, HandlerCall, WatchedLoop, current_call
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection
+from onewrite.testing.taps.traffic import Request
 
 M1 = Message("m1", body=10)
 Handle = Callable[[Any], Coroutine[Any, Any, Any]]
@@ -167,3 +169,45 @@ def test_unsupported_event_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         ConfigurationError, match=r"in an event loop of the kind asyncio.*, in which the explorer can't control"
     ):
         explore(lambda collection: lambda _: asyncio.run(put(collection, "a")), [M1], world, everything)
+
+
+def test_own_attributes_of_an_event_loop_are_used_and_restored() -> None:
+    numbers: list[int] = []
+
+    def run_in_executor(executor: Any, function: Any, *args: Any) -> Any:
+        numbers.append(len(numbers))
+        return asyncio.SelectorEventLoop.run_in_executor(loop, executor, function, *args)
+
+    def build(collection: Any) -> Callable[[Any], None]:
+        async def put_from_thread() -> None:
+            await put(collection, await loop.run_in_executor(None, str, "a"))
+
+        return lambda _: loop.run_until_complete(put_from_thread())
+
+    loop: Any = asyncio.SelectorEventLoop()
+    loop.time, loop.run_in_executor = lambda: -1.0, run_in_executor
+    with closing(loop):
+        assert explore(build, [M1], world, everything, faults=0, concurrency=1)
+        assert loop.time() == -1.0
+        assert loop.run_in_executor is run_in_executor
+        assert numbers
+
+
+@pytest.mark.parametrize("kind", [LookupError, ConfigurationError])
+def test_call_that_fails_to_begin_is_released(kind: type[Exception]) -> None:
+    def fail(*_: Any) -> None:
+        call = current_call.get()
+        assert call is not None
+        call.stop_exploring(kind())
+        call.ask(Request("t", "find", {}, keys=None, writes=False))
+
+    def begin(handle: Any) -> HandlerCall:
+        return threads.begin(handle, M1, "m1, delivery 1")
+
+    threads = CallThreads(30.0)
+    with pytest.raises(kind):
+        begin(fail)
+    call = begin(lambda *_: None)
+    assert not call.others_stand()
+    threads.release(call)
+    threads.close()

@@ -23,7 +23,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
@@ -112,10 +112,11 @@ class WatchedLoop:
     def running(self) -> Generator[None]:
         """Watch the loop while it runs."""
         loop, real = self.loop, self.loop._selector
-        makes_tasks = loop.get_task_factory() is None
+        has_no_factory = loop.get_task_factory() is None
+        own_attributes = vars(loop).copy()  # the user can have set `time` or `run_in_executor` on the loop itself
         loop._selector = _Selector(real, self._idle)
-        loop.time, loop.run_in_executor = lambda: self._now, self._run_in_executor
-        if makes_tasks:
+        loop.time, loop.run_in_executor = lambda: self._now, partial(self._run_in_executor, loop.run_in_executor)
+        if has_no_factory:
             loop.set_task_factory(self._task)
         self.is_running = True
         try:
@@ -123,8 +124,11 @@ class WatchedLoop:
         finally:
             self.is_running = False
             loop._selector = real
-            del loop.time, loop.run_in_executor
-            if makes_tasks:
+            for name in ("time", "run_in_executor"):
+                delattr(loop, name)
+                if name in own_attributes:
+                    setattr(loop, name, own_attributes[name])
+            if has_no_factory:
                 loop.set_task_factory(None)
             self.leftovers += [task for task in self.tasks() if task not in self.leftovers]
 
@@ -187,9 +191,9 @@ class WatchedLoop:
         self._tasks.append(task)
         return task
 
-    def _run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> Any:
-        kind = cast("type[Any]", type(self.loop))
-        future: Any = kind.run_in_executor(self.loop, executor, function, *args)
+    def _run_in_executor(self, original: Callable[..., Any], *args: Any) -> Any:
+        """Call the loop's original method, and count the function as running until its future is done."""
+        future = original(*args)
         self._in_threads += 1
         future.add_done_callback(self._has_returned)
         return future
@@ -710,7 +714,11 @@ class CallThreads:
         context.run(determine, name, lambda: call.now, self._use_name)
         context.run(current_listener.set, self._listener)
         thread.job = lambda: context.run(call.run, handler, message)
-        call.begin()
+        try:
+            call.begin()
+        except BaseException:  # the caller gets no call that it could release
+            self.release(call)
+            raise
         return call
 
     def release(self, call: HandlerCall) -> None:
@@ -719,7 +727,8 @@ class CallThreads:
         self._open.discard(call)
         if not call.has_ended:
             thread.timeout = _SECONDS_TO_DIE
-            with suppress(ConfigurationError):  # the call is released anyway, even if it doesn't end in that time
+            # The call is released anyway, even if it doesn't end in that time, or raises again what has stopped the exploration.
+            with suppress(Exception):
                 call.die()
             thread.timeout = self._timeout
         if not thread.is_lost:
