@@ -227,6 +227,20 @@ def test_second_write_to_an_item_is_reported() -> None:
     assert remark.text.startswith(f"{NEVER_HAPPENS}UpdateItem customers c1 is taken")
 
 
+def test_query_that_only_counts_gets_no_remark() -> None:
+    def build(table: Any) -> Handler:
+        def handle(_: Message) -> None:
+            query = {"KeyConditionExpression": "id = :id", "ExpressionAttributeValues": {":id": "c1"}}
+            table.query(**query, Select="COUNT")
+            table.put_item(Item={"id": "c1", "balance": 10})
+
+        return handle
+
+    with moto_tables() as make:
+        report = explored(build, [ORDER], world=lambda: make("customers", "id"), observe=lambda table: table.scan()["Items"])
+    assert (report.passes, kinds(report)) == (True, [])
+
+
 def in_parts(guarded: Any, message: Message) -> Any:
     guarded.update_one(message.part("balance"), C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
     return guarded.update_one(message.part("receipt"), C1, {"$set": {"receipt": message.id}})

@@ -368,7 +368,7 @@ def _is_nothing(request: Request, answer: Reply) -> bool:
     if request.method == "GetItem":
         return "Item" not in answer.value
     if request.method in ("Query", "Scan"):
-        return not answer.value["Items"]
+        return not answer.value["Count"]  # a query that only counts returns no Items
     return answer.value is None or answer.value in (0, [])
 
 
