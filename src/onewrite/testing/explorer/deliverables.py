@@ -146,6 +146,8 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Return the messages as deliverables. A message's name is its ID, or its number if it doesn't have an ID."""
     if not messages:
         raise ConfigurationError("messages=[]: expected at least one message.")
+    if isinstance(messages, str | Mapping) or not isinstance(cast("object", messages), Iterable):
+        raise ConfigurationError(f"messages={messages!r}: expected a list of messages. Put a single message into a list.")
     named_by_id = [_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)]
     deliverables = tuple(_name_by_source(named_by_id))
     for place, message in enumerate(messages):
