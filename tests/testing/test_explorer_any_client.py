@@ -137,7 +137,9 @@ def test_database_outside_the_world_is_refused(world: Any) -> None:
         except Exception:
             TABLE.update_item(**plain(message, guarded=True))
 
-    with pytest.raises(ConfigurationError, match=r"us-east-1.amazonaws.com:443 in us-east-1.*let world\(\) make a store"):
+    with pytest.raises(
+        ConfigurationError, match=r"us-east-1.amazonaws.com:443 in us-east-1.*Create a store there in world\(\)"
+    ):
         on(world, lambda _: handle)
 
 

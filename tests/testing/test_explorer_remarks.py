@@ -294,7 +294,7 @@ def test_unobserved_remark_explains_that_all_messages_are_refused() -> None:
         lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
     )
     (remark,) = explored(build, TWO[:1], world=lambda: filled(balance=5)).remarks
-    assert (remark.kind, "does world() put in what they need?" in remark.text) == ("unobserved", True)
+    assert (remark.kind, "check that world() creates the data that they need." in remark.text) == ("unobserved", True)
 
 
 def _compares_and_does_not_return(customers: Any) -> Any:

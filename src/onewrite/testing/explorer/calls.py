@@ -106,6 +106,7 @@ class WatchedLoop:
 
     @staticmethod
     def can_watch(loop: object) -> bool:
+        """Whether the loop has a selector that can be replaced. Loops of Windows's proactor and of uvloop don't."""
         return hasattr(getattr(loop, "_selector", None), "get_map")
 
     @contextmanager
@@ -113,28 +114,27 @@ class WatchedLoop:
         """Watch the loop while it runs."""
         loop, real = self.loop, self.loop._selector
         has_no_factory = loop.get_task_factory() is None
-        own_attributes = vars(loop).copy()  # the user can have set `time` or `run_in_executor` on the loop itself
+        # The user might have set `time` or `run_in_executor` on the loop itself, not only in its class.
+        own_attributes = {name: value for name, value in loop.__dict__.items() if name in ("time", "run_in_executor")}
         loop._selector = _Selector(real, self._idle)
         loop.time, loop.run_in_executor = lambda: self._now, partial(self._run_in_executor, loop.run_in_executor)
         if has_no_factory:
-            loop.set_task_factory(self._task)
+            loop.set_task_factory(self._make_task)
         self.is_running = True
         try:
             yield
         finally:
             self.is_running = False
             loop._selector = real
-            for name in ("time", "run_in_executor"):
-                delattr(loop, name)
-                if name in own_attributes:
-                    setattr(loop, name, own_attributes[name])
+            del loop.time, loop.run_in_executor
+            loop.__dict__.update(own_attributes)
             if has_no_factory:
                 loop.set_task_factory(None)
             self.leftovers += [task for task in self.tasks() if task not in self.leftovers]
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that haven't ended, sorted by path."""
-        if self.loop.get_task_factory() not in (None, self._task):
+        if self.loop.get_task_factory() not in (None, self._make_task):
             return sorted(asyncio.all_tasks(self.loop), key=format_path)
         self._tasks = [task for task in self._tasks if not task.done()]
         return sorted(self._tasks, key=format_path)
@@ -149,7 +149,7 @@ class WatchedLoop:
     def go_on(self) -> None:
         """Run the loop until nothing in it can continue."""
         for generator in self._open_generators():
-            self._task(self.loop, generator.aclose())
+            self._make_task(self.loop, generator.aclose())
         self._quiet = self.loop.create_future()
         self._timers = self._cancellations = 0
         try:
@@ -157,9 +157,6 @@ class WatchedLoop:
                 self.loop.run_until_complete(self._quiet)
         finally:
             self._quiet = None
-
-    def open_tasks(self) -> list[asyncio.Task[Any]]:
-        return [task for task in self.tasks() if not _is_a_drivers(task)]
 
     def clear(self) -> None:
         """Cancel the remaining tasks. Close the loop if some of them continue anyway."""
@@ -179,7 +176,8 @@ class WatchedLoop:
     def _open_generators(self) -> Iterator[Any]:
         return (generator for generator in list(getattr(self.loop, "_asyncgens", ())) if generator.ag_frame is not None)
 
-    def _task(self, loop: Any, coro: Any, **options: Any) -> Task:
+    def _make_task(self, loop: Any, coro: Any, **options: Any) -> Task:
+        """Return a new task, as the loop's task factory. Its path continues the path of the task that creates it."""
         parent = asyncio.current_task(loop)
         if isinstance(parent, Task):
             parent.children += 1
@@ -187,7 +185,7 @@ class WatchedLoop:
         else:
             self._orphans += 1
             path = (self._orphans,)
-        task = Task(path, _place(inspect.currentframe()), coro, loop=loop, **options)
+        task = Task(path, _find_place(inspect.currentframe()), coro, loop=loop, **options)
         self._tasks.append(task)
         return task
 
@@ -202,21 +200,25 @@ class WatchedLoop:
         self._in_threads -= 1
 
     def _idle(self, real: Any, timeout: float | None) -> Any:
-        """Pause the call if the loop has no events and nothing in it can continue. Return the selector's events."""
+        """Pause the call if the loop has no events and nothing in it can continue. Return the selector's events.
+
+        `timeout` is the time until the loop's next timer, or None if it has none.
+        """
         events = real.select(0)
         if events:
             return events
         if self._call.thread.is_lost:
-            raise Crash("Nobody waits for this call any more.")
-        if self._in_threads:
+            raise Crash("The explorer no longer waits for this call.")
+        if self._in_threads:  # a function in a thread returns on its own, in real time
             return self._select_events(real, timeout)
         if self._call.stand_still(timers=timeout is not None):
             self._timers = 0
             if timeout is not None and self._call.time_passes():
                 self._now += timeout
             return []
-        most = _MAX_TIMERS if self._quiet is None else _MAX_TIMERS_AT_THE_END
-        if timeout is not None and not self._call.is_dead and self._timers < most:
+        # No request is pending. The call continues by a timer, or ends.
+        max_timers = _MAX_TIMERS if self._quiet is None else _MAX_TIMERS_AT_THE_END
+        if timeout is not None and not self._call.is_dead and self._timers < max_timers:
             if len(real.get_map()) > 1:  # in addition to the socket by which threads wake the loop
                 return self._select_events(real, timeout)
             self._timers += 1
@@ -229,6 +231,7 @@ class WatchedLoop:
         if self._call.is_dead:
             self._cancel_tasks()
             return []
+        # The handler waits for something outside the explorer's control, such as its own socket.
         return self._select_events(real, timeout)
 
     def _cancel_tasks(self) -> None:
@@ -272,7 +275,7 @@ def place_in_words(place: Place) -> str:
     return f"{Path(file).name}:{line}"
 
 
-def _place(frame: FrameType | None) -> Place | None:
+def _find_place(frame: FrameType | None) -> Place | None:
     """Return the innermost place in the user's code on this frame's call stack, or None if the stack has none."""
     while frame is not None and not _is_the_users(frame.f_code.co_filename):
         frame = frame.f_back
@@ -293,6 +296,7 @@ def _is_the_users(file: str) -> bool:
 
 
 def _is_a_drivers(task: asyncio.Task[Any]) -> bool:
+    """Whether a database driver created the task for its own use, such as monitoring a connection."""
     frame: Any = getattr(task.get_coro(), "cr_frame", None)
     return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _DRIVERS
 
@@ -304,9 +308,9 @@ class BlockedError(ConfigurationError):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 _SECONDS_TO_DIE = 1.0  # if a killed call hasn't ended by then, it keeps its thread, and the explorer continues
-_SECONDS_UNTIL_A_LOOK = 0.25  # at the position of a running call, while other calls are paused
-_MAX_LOOKS_ALIKE = 5  # after the first: on a busy machine, a call that isn't waiting can stay at one position for a while
-_MAX_ALL_LOOKS_ALIKE = 10  # per exploration: a wait with a timeout ends, but would take that time in every schedule
+_SECONDS_UNTIL_CHECK = 0.25  # of the position of a running call, while other calls are paused
+_MAX_UNCHANGED = 5  # checks in a row: on a busy machine, a call that isn't waiting can stay at one position for a while
+_MAX_ALL_UNCHANGED = 10  # checks per exploration: a wait with a timeout ends, but would take that time in every schedule
 _MAX_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more stops suggest an endless loop
 
 
@@ -373,6 +377,7 @@ class _Waiter:
     cancelled: bool = False
 
     def give(self, answer: Reply) -> None:
+        """Pass the response to the task or the thread that waits for it."""
         self.task = None  # the task's exception refers to this object, so a reference to the task would be a cycle
         if self.future is None:
             self.answer = answer
@@ -446,7 +451,7 @@ class HandlerCall:
         """Respond to one of the pending requests, and run the call until it pauses again."""
         if self._is_over:
             del self._waiters[index]  # the request was cancelled, so no task waits for it
-            self._stand(timers=False)
+            self._record_stop(timers=False)
         else:
             self._latest_answer = index, answer
             self._run_on()
@@ -457,7 +462,7 @@ class HandlerCall:
         self.is_dead = True
         if self._is_over:
             self._waiters.clear()
-            self._stand(timers=False)
+            self._record_stop(timers=False)
         elif not self.thread.is_lost:
             self._run_on()
 
@@ -469,6 +474,7 @@ class HandlerCall:
     # --- called from the handler's thread ---
 
     def run(self, handler: HandlerFunction, message: Any) -> None:
+        """Call the handler, record its result or error, and finish the tasks that it left behind."""
         current_call.set(self)
         transaction_names.set(name_transactions(self.name))
         try:
@@ -487,15 +493,15 @@ class HandlerCall:
         self._is_over = True
         if self.is_dead:
             self._waiters.clear()
-        self._stand(timers=False)
+        self._record_stop(timers=False)
 
-    def _wait_for(self, answer: Any) -> Any:
-        """Return the handler's result. If it is awaitable, await it in a loop of this thread."""
-        if not inspect.isawaitable(answer):
-            return answer
+    def _wait_for(self, value: Any) -> Any:
+        """Return the value that the handler returned. If it is awaitable, await it in a loop of this thread."""
+        if not inspect.isawaitable(value):
+            return value
         loop = self.thread.loop()
         with self.running(loop):
-            return loop.run_until_complete(await_result(answer))
+            return loop.run_until_complete(await_result(value))
 
     def note_failure(self, error: BaseException) -> None:
         """Record the handler's own error and its line for the report."""
@@ -574,11 +580,11 @@ class HandlerCall:
             task = next(waiter.task for waiter in self._waiters if not waiter.cancelled)
             self._refuse(
                 ConfigurationError(
-                    f"{self.name} has failed and left behind {_description(task)}, which has sent {_MAX_STOPS_AFTER_THE_END} requests "
+                    f"{self.name} has failed and left behind {_describe_task(task)}, which has sent {_MAX_STOPS_AFTER_THE_END} requests "
                     "since then. Cancel the task when the handler fails, or create it in an asyncio.TaskGroup, which cancels it."
                 )
             )
-        self._stand(timers=timers)
+        self._record_stop(timers=timers)
         earlier_answer = self._next_earlier_answer()
         if earlier_answer is None:
             self.thread.return_turn()
@@ -610,7 +616,7 @@ class HandlerCall:
         self._earlier_answers = iter(())
         return None
 
-    def _stand(self, *, timers: bool) -> None:
+    def _record_stop(self, *, timers: bool) -> None:
         """Record where the call pauses. Sort new requests by task, so that their order doesn't depend on timing."""
         new = sorted(self._waiters[self._in_order :], key=lambda waiter: format_path(waiter.task))
         self._waiters[self._in_order :] = new
@@ -621,30 +627,31 @@ class HandlerCall:
 
     def _in_turn(self) -> tuple[int, ...]:
         """Return the indexes of the requests whose tasks are most closely related to the task that got the last response."""
-        if len(self._waiters) < 2:  # noqa: PLR2004  # there is nothing to choose
-            return (0,) if self._waiters and not self._waiters[0].cancelled else ()
-        near = [-1 if waiter.cancelled else _in_common(format_path(waiter.task), self._last) for waiter in self._waiters]
-        nearest = max(near, default=-1)
-        return tuple([place for place, distance in enumerate(near) if distance == nearest >= 0])
+        if len(self._waiters) == 1:  # the usual case, made fast
+            return () if self._waiters[0].cancelled else (0,)
+        able = [index for index, waiter in enumerate(self._waiters) if not waiter.cancelled]
+        counts = {index: _count_common_ancestors(format_path(self._waiters[index].task), self._last) for index in able}
+        most = max(counts.values(), default=0)
+        return tuple([index for index in able if counts[index] == most])
 
     # ------------------------------------------------------------ the end of the handler
 
     @property
     def _may_go_on(self) -> bool:
-        """Whether tasks that the handler left behind are allowed to continue.
+        """Whether tasks that the handler left behind are tolerated.
 
-        A handler that raises, or encounters an error, may leave tasks behind, because `gather` raises the first exception while
-        the other tasks continue. Otherwise, a leftover task means that the handler didn't await it.
+        A crash ends them. A handler that raises, or encounters an error, can leave tasks behind, because `gather` raises the first
+        exception while the other tasks continue. Otherwise, a leftover task means that the handler didn't await it.
         """
         # These errors come from writes that the handler didn't await, not from the handler itself.
         is_unseen = isinstance(self.result.error, UnfinishedWrite | asyncio.CancelledError)
-        return (self.result.error is not None and not is_unseen) or bool(self._errors)
+        return self.is_dead or (self.result.error is not None and not is_unseen) or bool(self._errors)
 
     def _end_loops(self) -> None:
         """Finish the handler's remaining tasks in its event loops, or refuse a handler that returned before its work was done."""
         for watch in self._loops:
             try:
-                if not (self.is_dead or self._may_go_on):
+                if not self._may_go_on:
                     for waiter in self._waiters:
                         if not waiter.cancelled:
                             self._refuse_left_behind(waiter.task, f"is about to send {waiter.request}")
@@ -654,8 +661,9 @@ class HandlerCall:
                 if not (self.is_dead or watch.loop.is_closed()) and watch.has_more:
                     watch.go_on()
                     # The remaining tasks wait for something that doesn't happen, such as another delivery.
-                    if (tasks := watch.open_tasks()) and not (self.is_dead or self._may_go_on):
-                        self._refuse_left_behind(tasks[0], "has not ended")
+                    open_tasks = [task for task in watch.tasks() if not _is_a_drivers(task)]
+                    if open_tasks and not self._may_go_on:
+                        self._refuse_left_behind(open_tasks[0], "has not ended")
             finally:
                 self.is_dead = self.is_dead or self._misuse is not None
                 if not watch.loop.is_closed():
@@ -665,7 +673,7 @@ class HandlerCall:
         """Refuse a handler that returned before its work was done. `state` describes the leftover task's state."""
         self._refuse(
             ConfigurationError(
-                f"{self.name} has returned and left behind {_description(task)}, which {state}. The message counts as done by then, so "
+                f"{self.name} has returned and left behind {_describe_task(task)}, which {state}. The message counts as done by then, so "
                 "unfinished work is lost if the process ends. Before the handler returns, await the task, or create it in an "
                 "asyncio.TaskGroup, and close async generators with contextlib.aclosing."
             )
@@ -693,7 +701,7 @@ class CallThreads:
         self._timeout = timeout
         self._listener = listener  # for requests of clients that the handler didn't get from the explorer
         self.names_used = False  # whether a guarded table has put a call's name into a request
-        self._looks_alike = itertools.count(1)
+        self._all_unchanged = itertools.count(1)
         self._idle: list[_CallThread] = []
         self._open: set[HandlerCall] = set()
 
@@ -707,7 +715,7 @@ class CallThreads:
         now: float = 0.0,
     ) -> HandlerCall:
         """Call the handler, and return when it needs an unknown response or has ended."""
-        thread = self._idle.pop() if self._idle else _CallThread(self._timeout, self._looks_alike)
+        thread = self._idle.pop() if self._idle else _CallThread(self._timeout, self._all_unchanged)
         call = HandlerCall(thread, name, answers, lambda: len(self._open) > 1, now=now)
         self._open.add(call)
         context = contextvars.copy_context()  # so that the handler sees the test's context variables
@@ -746,10 +754,10 @@ class CallThreads:
 class _CallThread:
     """A thread that takes turns with the explorer's thread, using two locks, which are much faster than queues."""
 
-    def __init__(self, timeout: float, looks_alike: Iterator[int]) -> None:
+    def __init__(self, timeout: float, all_unchanged: Iterator[int]) -> None:
         self.job: Callable[[], None] | None = None
         self.timeout = timeout
-        self._all_looks_alike = looks_alike  # counts the waits of all threads of the exploration
+        self._all_unchanged = all_unchanged  # counts the checks of all threads that found an unchanged position
         self._calls_turn, self._explorers_turn = threading.Lock(), threading.Lock()
         self._calls_turn.acquire()
         self._explorers_turn.acquire()
@@ -764,15 +772,16 @@ class _CallThread:
     def give_turn(self, name: str, *, others_stand: bool) -> None:
         """Run the job until it returns its turn. Raise if it waits for a lock while other calls are paused, or takes too long."""
         self._calls_turn.release()
-        waited, before, looks_alike = 0.0, None, 0
-        while not self._explorers_turn.acquire(timeout=min(_SECONDS_UNTIL_A_LOOK, self.timeout - waited)):
-            waited += _SECONDS_UNTIL_A_LOOK
-            before, earlier = self._place() if others_stand else None, before
-            is_alike = before is not None and before == earlier
-            looks_alike = looks_alike + 1 if is_alike else 0
-            waits_often = is_alike and next(self._all_looks_alike) > _MAX_ALL_LOOKS_ALIKE
-            self.is_lost = waited >= self.timeout or looks_alike == _MAX_LOOKS_ALIKE or waits_often
-            if waited < self.timeout and self.is_lost:
+        waited, position, unchanged_count = 0.0, None, 0
+        while not self._explorers_turn.acquire(timeout=min(_SECONDS_UNTIL_CHECK, self.timeout - waited)):
+            waited += _SECONDS_UNTIL_CHECK
+            earlier, position = position, self._read_position() if others_stand else None
+            is_unchanged = position is not None and position == earlier
+            unchanged_count = unchanged_count + 1 if is_unchanged else 0
+            waits_often = is_unchanged and next(self._all_unchanged) > _MAX_ALL_UNCHANGED
+            is_too_slow = waited >= self.timeout
+            self.is_lost = is_too_slow or unchanged_count == _MAX_UNCHANGED or waits_often
+            if self.is_lost and not is_too_slow:
                 raise BlockedError(
                     f"{name} waits for a lock or a queue forever: probably a paused delivery holds it. Two processes don't share locks, "
                     "so create them in build(store). If your service is one process whose deliveries never overlap, explore with "
@@ -784,7 +793,7 @@ class _CallThread:
                     "thread. If it's only slow, pass a longer timeout=."
                 )
 
-    def _place(self) -> object:
+    def _read_position(self) -> object:
         """Return the position of the job, which doesn't change while it waits."""
         frame = sys._current_frames().get(cast("int", self.ident))  # pyright: ignore[reportPrivateUsage]  # the only way to see the frame
         return None if frame is None else (id(frame), frame.f_lasti)
@@ -817,7 +826,7 @@ class _CallThread:
             self._loop.close()
 
 
-def _in_common(one: TaskPath, other: TaskPath) -> int:
+def _count_common_ancestors(one: TaskPath, other: TaskPath) -> int:
     """Return the number of common ancestors of two tasks, including the tasks themselves."""
     for length, (ours, others) in enumerate(zip(one, other, strict=False)):
         if ours != others:
@@ -840,7 +849,7 @@ async def await_result(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-def _description(task: asyncio.Task[Any] | None) -> str:
+def _describe_task(task: asyncio.Task[Any] | None) -> str:
     code: CodeType | None = getattr(None if task is None else task.get_coro(), "cr_code", None)
     if code is None:
         return "a callback, a timer or an async generator of its event loop"

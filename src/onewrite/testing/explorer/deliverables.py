@@ -10,7 +10,7 @@ import copy
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.aws_lambda.sources import DYNAMODB, KAFKA, KINESIS, SQS
@@ -103,9 +103,9 @@ class LambdaEvent:
         event = copy.deepcopy({**self.message, "Records": [self.records[place] for place in places]})
         received: list[Any] = event["Records"] if self.source is SQS else []
         for record in received:
-            count = field_at(record, "attributes", _RECEIVED)
-            if isinstance(count, str) and count.isdigit():
-                record["attributes"][_RECEIVED] = str(int(count) + redeliveries)
+            receive_count = field_at(record, "attributes", _RECEIVED)
+            if isinstance(receive_count, str) and receive_count.isdigit():
+                record["attributes"][_RECEIVED] = str(int(receive_count) + redeliveries)
             if redeliveries and "receiptHandle" in record:
                 record["receiptHandle"] = f"{record['receiptHandle']}/{redeliveries}"
         return event
@@ -144,10 +144,8 @@ Deliverable: TypeAlias = PlainMessage | LambdaEvent
 
 def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Return the messages as deliverables. A message's name is its ID, or its number if it doesn't have an ID."""
-    if not messages:
-        raise ConfigurationError("messages=[]: expected at least one message.")
-    if isinstance(messages, str | Mapping) or not isinstance(cast("object", messages), Iterable):
-        raise ConfigurationError(f"messages={messages!r}: expected a list of messages. Put a single message into a list.")
+    if isinstance(messages, str | Mapping) or not isinstance(cast("object", messages), Iterable) or not messages:
+        raise ConfigurationError(f"messages={messages!r}: expected at least one message, in a list.")
     named_by_id = [_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)]
     deliverables = tuple(_name_by_source(named_by_id))
     for place, message in enumerate(messages):
@@ -167,8 +165,9 @@ def _name_by_source(deliverables: Sequence[Deliverable]) -> Iterator[Deliverable
     """Yield the deliverables. Messages of different sources can have the same ID, so the source becomes a part of their names."""
     sources = [getattr(deliverable.message, "source", "") for deliverable in deliverables]
     for deliverable, source in zip(deliverables, sources, strict=True):
-        same_name = [other for each, other in zip(deliverables, sources, strict=True) if each.name == deliverable.name]
-        if isinstance(deliverable, PlainMessage) and len(same_name) > 1 and same_name.count(source) == 1:
+        same_name = [place for place, other in enumerate(deliverables) if other.name == deliverable.name]
+        is_only_one_of_source = [sources[place] for place in same_name].count(source) == 1
+        if isinstance(deliverable, PlainMessage) and len(same_name) > 1 and is_only_one_of_source:
             yield replace(deliverable, name=f"{deliverable.name} of {source or 'no source'}")
         else:
             yield deliverable
@@ -223,21 +222,22 @@ def read_outcomes(answer: object) -> Sequence[object]:
     return cast("Sequence[object]", answer) if isinstance(answer, list | tuple) else [answer]
 
 
-def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
+def has_unprocessed_message(outcomes: Iterable[Sequence[object]]) -> bool:
     """Whether a guarded store refused a message permanently. Pass the outcomes of each delivery, in order.
 
     The store did if it returned `Stale`, or if its last outcome for a message is `Deferred` or an unsettled `Missing`. In the
     last two cases, the handler settled the message anyway, so it was never redelivered.
     """
     missing_keys: set[object] = set()
-    for of_delivery in outcomes:
-        answers = [outcome for outcome in of_delivery if isinstance(outcome, Outcome)]
-        if any(isinstance(answer, Stale) for answer in answers):
+    for outcome in chain.from_iterable(outcomes):
+        if isinstance(outcome, Stale):
             return True
-        for answer in answers:
-            message_key = (answer.message.id, answer.message.source, answer.message.parts)
-            must_come = isinstance(answer, Deferred | Missing) and not answer.settled
-            (missing_keys.add if must_come else missing_keys.discard)(message_key)
+        if isinstance(outcome, Outcome):
+            message_key = (outcome.message.id, outcome.message.source, outcome.message.parts)
+            if isinstance(outcome, Deferred | Missing) and not outcome.settled:
+                missing_keys.add(message_key)
+            else:
+                missing_keys.discard(message_key)
     return bool(missing_keys)
 
 

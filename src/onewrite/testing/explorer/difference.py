@@ -89,7 +89,7 @@ def difference(delivery: str, before: Request | None, after: Request | None, *, 
         sending, silent = ("first", "second") if after is None else ("second", "first")
         description = f"it sent {before or after} in the {sending} run, and nothing in the {silent}"
     else:
-        path, *values = _first(dict(before.arguments), dict(after.arguments)) or ("its arguments", before, after)
+        path, *values = _find_difference(dict(before.arguments), dict(after.arguments)) or ("its arguments", before, after)
         if all(is_time(value, _FAR) for value in values):
             remedy = _CLOCK
         elif all(map(_is_random, values)) and not lasting:
@@ -110,16 +110,16 @@ def _field_at(path: str, request: Request) -> str:
         return path
     names = cast("Mapping[str, str]", request.arguments.get("ExpressionAttributeNames") or {})
     for expression in ("UpdateExpression", "ConditionExpression", "KeyConditionExpression", "FilterExpression"):
-        before, found, _ = str(request.arguments.get(expression, "")).partition(placeholder[1])
+        before, separator, _ = str(request.arguments.get(expression, "")).partition(placeholder[1])
         fields = [word for word in re.findall(r"(?<![:\w#.])#?[A-Za-z_][\w.#]*", before) if word not in _BEFORE_SECOND_VALUE]
-        if found and fields:
+        if separator and fields:  # the expression contains the placeholder
             return f"{names.get(fields[-1], fields[-1])} ({placeholder[1]})"
     return path
 
 
 def describe_state_difference(one: object, other: object) -> str:
     """Return how two states differ although the same requests led to them, and the remedy."""
-    path, *values = _first(one, other) or ("", one, other)
+    path, *values = _find_difference(one, other) or ("", one, other)
     location = f" at {path}" if path else ""
     return f"the same requests end in {values[0]!r}{location} in one run, and in {values[1]!r} in another. {_MADE_UP}"
 
@@ -164,7 +164,7 @@ def _leaves(value: object) -> Iterator[object]:
 
 
 def is_time(value: object, near: float = _NEAR) -> bool:
-    """Whether this is the present time in a common format."""
+    """Whether this is a time in a common format, less than `near` seconds from now."""
     now = time.time()
     # A value can resemble a time or a number without being valid, such as February 30.
     with suppress(ValueError, ArithmeticError):
@@ -182,6 +182,7 @@ def is_time(value: object, near: float = _NEAR) -> bool:
 
 
 def _is_random(value: object) -> bool:
+    """Whether this looks like a generated ID: a UUID, an ObjectId, bytes, or a string that contains a long random part."""
     if isinstance(value, str):
         return _RANDOM_IN_TEXT.search(value) is not None
     return isinstance(value, UUID | bytes) or type(value).__name__ in ("ObjectId", "Binary")
@@ -205,7 +206,7 @@ def _sort_lists(value: object) -> object:
     return value
 
 
-def _first(one: object, other: object, path: str = "") -> tuple[str, object, object] | None:
+def _find_difference(one: object, other: object, path: str = "") -> tuple[str, object, object] | None:
     """Return the path to the first difference, and both values, or None if the values are equal."""
     ours, others = _parts(one), _parts(other)
     if ours is None or others is None:
@@ -213,7 +214,7 @@ def _first(one: object, other: object, path: str = "") -> tuple[str, object, obj
     for name in dict.fromkeys([*ours, *others]):
         inner = f"{path}.{name}" if path else str(name)
         if name in ours and name in others:
-            inner_difference = _first(ours[name], others[name], inner)
+            inner_difference = _find_difference(ours[name], others[name], inner)
             if inner_difference is not None:
                 return inner_difference
         elif name != "_id":  # pymongo adds an _id to the handler's own document when it sends the document

@@ -230,25 +230,23 @@ def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
 
 def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     """Return a step in words, such as "UpdateItem customers c1: guarded, applied"."""
-    request, fault = step.taken_step.request, step.taken_step.step.fault
+    request, fault, ending = step.taken_step.request, step.taken_step.step.fault, _ending(step, part_titles)
     if request is None:
-        return f"{'begins' if fault is Fault.BEGUN else 'sends nothing'}{_ending(step, part_titles)}"
+        return f"{'begins' if fault is Fault.BEGUN else 'sends nothing'}{ending}"
     if step.taken_step.outage:
-        return f"{request}: fails again{_ending(step, part_titles)}"
+        return f"{request}: fails again{ending}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
     if fault.is_kept_back:
-        return f"{request}: {fault.words}{_ending(step, part_titles)}"
+        return f"{request}: {fault.words}{ending}"
     answers = [describe(request, answer.error or answer.value) for answer in step.answers]
     if step.taken_step.cancelled:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
     if fault is Fault.RACED:
-        return (
-            f"{request}: together with the previous write, so it finds no document: {answers[0]}{_ending(step, part_titles)}"
-        )
+        return f"{request}: together with the previous write, so it finds no document: {answers[0]}{ending}"
     if fault is Fault.RETRIED:
-        return f"{request}: {answers[0]}, the response is lost, sent again by the driver: {answers[1]}{_ending(step, part_titles)}"
-    return f"{request}: {answers[0]}{fault.words}{_ending(step, part_titles)}"
+        return f"{request}: {answers[0]}, the response is lost, sent again by the driver: {answers[1]}{ending}"
+    return f"{request}: {answers[0]}{fault.words}{ending}"
 
 
 def _shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:
@@ -277,14 +275,17 @@ def _values(step: TrialStep, changes: Changes) -> str:
 
 
 def _read(answer: Any) -> str:
+    """Return the values of the document or the item that a read returned. Other responses, such as a list, have none."""
     if not isinstance(answer, Mapping):
         return ""
-    found = cast("Entity", answer)
-    found = found.get("Item", {}) if "ResponseMetadata" in found else found
-    return _listing([f"{name}={_short(value)}" for name, value in _business(found).items()])
+    entity = cast("Entity", answer)
+    if "ResponseMetadata" in entity:  # a response of DynamoDB
+        entity = entity.get("Item", {})
+    return _listing([f"{name}={_short(value)}" for name, value in _business(entity).items()])
 
 
 def _changes(pairs: Sequence[tuple[Entity, Entity]], step: TrialStep) -> str:
+    """Return the changes of entities in words, each after the step of a guarded store that it began or finished."""
     words: list[str] = []
     for before, after in pairs:
         old, new = _business(before), _business(after)
@@ -321,6 +322,7 @@ def _business(entity: Entity) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
+    """Return a value as a short string. A typed value of a DynamoDB client is shown without its type."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, Mapping) and len(typed := cast("Mapping[str, Any]", value)) == 1:

@@ -79,7 +79,8 @@ class Arguments:
     def __post_init__(self) -> None:
         for name in ("build", "world", "observe", *(["invariant"] if self.invariant is not None else [])):
             # A collection is callable too, because it treats unknown attributes as collections inside it.
-            if not callable(argument := getattr(self, name)) or hasattr(argument, "find_one_and_update"):
+            argument = getattr(self, name)
+            if not callable(argument) or hasattr(argument, "find_one_and_update"):
                 raise ConfigurationError(f"{name}={argument!r}: expected a function.")
         if self.schedules is not None:
             check_count("schedules", self.schedules, 1)
@@ -164,18 +165,18 @@ def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
         with ThreadPoolExecutor(1) as pool:  # an exploration runs its own event loops
             exploration = pool.submit(context.run, _explore_with_taps, arguments, nodeid).result()
     if "PYTEST_CURRENT_TEST" in os.environ:
-        _of_this_test.append(exploration)
+        _explorations_of_test.append(exploration)
     return exploration
 
 
 explore = Explore(run)
-_of_this_test: list[Exploration] = []
+_explorations_of_test: list[Exploration] = []  # of the present test, so that pytest can report a finding that it hasn't read
 
 
 def take_unread() -> list[Exploration]:
     """Return this test's explorations with a finding that the test hasn't looked at, and forget all of them."""
-    unread = [exploration for exploration in _of_this_test if exploration.is_unread]
-    _of_this_test.clear()
+    unread = [exploration for exploration in _explorations_of_test if exploration.is_unread]
+    _explorations_of_test.clear()
     return unread
 
 
@@ -201,7 +202,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
             if search.schedule is None and arguments.replay is None and judge.may_share_memory:
                 judge.separate()
                 search = search.then(_search(judge, arguments))
-            exploration = _exploration(arguments, judge, search, start, nodeid)
+            exploration = _make_exploration(arguments, judge, search, start, nodeid)
             if exploration.passes:
                 subject.check()
             return exploration
@@ -232,7 +233,7 @@ def _search(judge: Judge, arguments: Arguments) -> _Search:
     """Search as fast as the handler allows: recall its behavior, run it and compare, or run it for every schedule."""
     while True:
         try:
-            return _first_finding(_source(judge, arguments), judge)
+            return _run_until_wrong(_choose_schedules(judge, arguments), judge)
         except MustRunError:
             judge.run_always()
         except NotRecallableError:
@@ -245,7 +246,7 @@ def _search(judge: Judge, arguments: Arguments) -> _Search:
             judge.take_turns()
 
 
-def _source(judge: Judge, arguments: Arguments) -> Schedules:
+def _choose_schedules(judge: Judge, arguments: Arguments) -> Schedules:
     if arguments.replay is not None:
         return OneSchedule(arguments.replay, judge)
     if arguments.at_random:
@@ -276,7 +277,7 @@ def _is_elsewhere(_: logging.LogRecord) -> bool:
     return not _is_exploring.get()
 
 
-def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: float, nodeid: str | None) -> Exploration:
+def _make_exploration(arguments: Arguments, judge: Judge, search: _Search, start: float, nodeid: str | None) -> Exploration:
     remarks = [] if search.remark is None else [Remark(NOTE, search.remark)]
     bounds = arguments.bounds
     if search.exhausted and search.schedules == 1 and not search.pruned and bounds.deliveries == 1 and not bounds.faults:
@@ -310,12 +311,12 @@ _UNTRIED = Remark(
 )
 
 
-def _first_finding(source: Schedules, judge: Judge) -> _Search:
-    """Run schedules until one ends wrongly."""
-    number, found = 0, None
-    for schedule in source:
+def _run_until_wrong(schedules: Schedules, judge: Judge) -> _Search:
+    """Run schedules until one ends wrongly. Return it in a shorter form, unless it is a replay."""
+    number, wrong = 0, None
+    for schedule in schedules:
         number += 1
         if schedule.finding is not None:
-            found = schedule if isinstance(source, OneSchedule) else shorten(judge, confirm(judge, schedule) or schedule)
+            wrong = schedule if isinstance(schedules, OneSchedule) else shorten(judge, confirm(judge, schedule) or schedule)
             break
-    return _Search(found, number, source.pruned, source.exhausted, source.remark)
+    return _Search(wrong, number, schedules.pruned, schedules.exhausted, schedules.remark)

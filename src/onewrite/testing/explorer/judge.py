@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name
 from onewrite.testing.explorer.calls import error_in_words, place_in_words
-from onewrite.testing.explorer.deliverables import leave_out_a_message
+from onewrite.testing.explorer.deliverables import has_unprocessed_message
 from onewrite.testing.explorer.difference import (
     describe_state_difference,
     difference,
@@ -65,7 +65,7 @@ def list_orders(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ..
     return extend(())
 
 
-# --- initialisation ---------------------------------------------------------------------------------------------------
+# --- initialization ---------------------------------------------------------------------------------------------------
 #
 # The requests that a handler sends only once per process, such as creating an index or looking up a queue's address. Pure.
 
@@ -75,7 +75,7 @@ _AWS_MADE = frozenset({"CreateTable", "CreateQueue", "CreateTopic", "CreateBucke
 _MONGODB = INDEXING | DESCRIBING | {"command"}
 
 
-def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> list[Request] | None:
+def find_initialization(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> list[Request] | None:
     """Return the initializing requests that only the first of two runs sent.
 
     Return None if the runs differ in any other way.
@@ -213,8 +213,8 @@ class Judge:
                 "not settled. Here, as with sqs_handler and the other decorators, the message is redelivered. A consumer of your own would "
                 "acknowledge it. Return the outcome, or raise.",
             )
-        if self._depends_on_tasks:
-            ends = " and ".join(map(repr, self._depends_on_tasks))
+        if ends_by_task_order := self._ends_by_task_order:
+            ends = " and ".join(map(repr, ends_by_task_order))
             yield Remark(
                 "tasks",
                 f"The end depends on which task of a delivery comes first, even without faults. All of these ends count as correct: {ends}. "
@@ -222,7 +222,7 @@ class Judge:
             )
 
     @property
-    def _depends_on_tasks(self) -> tuple[Any, ...]:
+    def _ends_by_task_order(self) -> tuple[Any, ...]:
         """Return two observations that differ only by the task order within a delivery, or () if the task order doesn't matter."""
         for order, reference in self._references.items():
             for other in self._task_references:
@@ -318,10 +318,10 @@ class Judge:
             return
         self.subject.recall = None
         before = self._reference(self._order) if self.subject.own_processes else self._references[self._order]
-        self._compare(before, self._reference(self._order))
+        self._note_first_difference(before, self._reference(self._order))
 
     @property
-    def requests(self) -> list[int]:
+    def request_counts(self) -> list[int]:
         """Return the number of requests that each message needs in undisturbed processing."""
         steps = self._references[self._order].taken_steps
         messages = range(len(self.subject.deliverables))
@@ -353,32 +353,34 @@ class Judge:
     def recalled_trial(self) -> TrialFromMemory:
         return TrialFromMemory(self.subject, self._effects)
 
-    def check(self, trial: Trial) -> WrongEnd | None:
+    def find_mistake(self, trial: Trial) -> WrongEnd | None:
         """Return the mistake in the present state, or None if it is correct or the schedule can't end here."""
         if not trial.progress.is_legal_end:
             return None
         end = self._observe_end(trial)
         if end.has_failed:
-            return self._finding(f"observe failed with {end.observed}", end.observed)
+            return self._make_finding(f"observe failed with {end.observed}", end.observed)
         if end.observed not in self.expected:
             order = trial.progress.settled_parts
             if not self._all_tried or (order not in self._references and self._is_possible(order)):
                 raise UndecidedError(order)
             hint = hint_on_states(end.observed, self.expected)
             reason = "processing each message once, one at a time, never ends like this"
-            return self._finding(reason if hint is None else f"{reason}. {hint}", end.observed)
-        return None if end.breach is None else self._finding(end.breach, end.observed)
+            return self._make_finding(reason if hint is None else f"{reason}. {hint}", end.observed)
+        return None if end.breach is None else self._make_finding(end.breach, end.observed)
 
     def conclude(self, trial: Trial) -> WrongEnd | None:
         """Finish the open deliveries, redeliver the unsettled messages, and check the final state."""
         for _ in trial.finish():
-            if (finding := self.check(trial)) is not None:
+            if (finding := self.find_mistake(trial)) is not None:
                 return finding
         if not trial.progress.is_legal_end:
             failure = trial.settle(self._order)
             if failure is None:
-                return self.check(trial)
-            return self._finding(f"{self._unsettled(trial)}: {failure}. {_OWN_LEASE}", self._observe_end(trial).observed)
+                return self.find_mistake(trial)
+            return self._make_finding(
+                f"{self._unsettled(trial)}: {failure}. {_OWN_LEASE}", self._observe_end(trial).observed
+            )
         return None
 
     def prepare(self) -> None:
@@ -386,12 +388,12 @@ class Judge:
         self._run_twice(self._order)
         self.try_more(self._order)
         if not self.expected:
-            self.try_more(self._order)
+            self.try_more(self._order)  # now that this order was tried, it tries all of them
         if not self.expected:
             failures = [reference.failure for reference in self._references.values() if reference.failure is not None]
             raise ConfigurationError(f"The handler fails even without faults: {failures[0]}. Fix that first.")
 
-    def differs(
+    def note_difference(
         self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, *, lasting: bool = False
     ) -> None:
         """Remember that this delivery sent a different request when the same schedule was run again.
@@ -402,8 +404,8 @@ class Judge:
         words = difference(format_delivery(self.subject.titles.messages, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
-    def _finding(self, reason: str, observed: Any) -> WrongEnd:
-        """Return the finding. Raise `UndecidedError` until all orders were tried, because a report shows every expected state."""
+    def _make_finding(self, reason: str, observed: Any) -> WrongEnd:
+        """Return a `WrongEnd`. Raise `UndecidedError` until all orders were tried, because a report shows every expected state."""
         if not self._all_tried:
             raise UndecidedError(self._order)
         return WrongEnd(reason, self.expected, observed)
@@ -412,7 +414,7 @@ class Judge:
         """Check whether undisturbed processing is the same each time."""
         one, other = self._two_alike(order)
         if not _are_alike(one, other):
-            self._compare(one, other, lasting=_are_alike(other, self._reference(order)))
+            self._note_first_difference(one, other, lasting=_are_alike(other, self._reference(order)))
             return
         messages = [deliverable.message for deliverable in self.subject.deliverables]
         requests = [step.request for step in other.taken_steps if step.request is not None]
@@ -420,22 +422,20 @@ class Judge:
             time.sleep(1 - time.time() % 1 + _CLOCKS_APART)
             later = self._reference(order)
             if not _are_alike(other, later):
-                self._compare(other, later)
+                self._note_first_difference(other, later)
                 return
         if one.observed == other.observed:
             self._check_new_world(order, other)
-            return
-        if not self.subject.always_anew:
-            self.subject.always_anew = True  # `observe` reads data outside the store, which `world` might reset
-        else:
+        elif self.subject.always_anew:
             self.nondeterministic = describe_state_difference(one.observed, other.observed)
-            return
-        self._run_twice(order)
+        else:
+            self.subject.always_anew = True  # `observe` reads data outside the store, which `world` might reset
+            self._run_twice(order)
 
     def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
         """Return two results of undisturbed processing, neither of which includes the process's initialization."""
         one, other = self._reference(order), self._reference(order, in_another_process=True)
-        only_first = initialisation(one.taken_steps, other.taken_steps)
+        only_first = find_initialization(one.taken_steps, other.taken_steps)
         if only_first:
             self.subject.begin_with(tuple(request for request in only_first if request.writes))
         if only_first or self.subject.tapped_late:
@@ -459,12 +459,12 @@ class Judge:
                 "reads in world(), such as a queue."
             )
 
-    def _compare(self, one: Reference, other: Reference, *, lasting: bool = False) -> None:
+    def _note_first_difference(self, one: Reference, other: Reference, *, lasting: bool = False) -> None:
         """Remember the first difference between the requests of two runs of one order."""
         pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken_steps, other.taken_steps)
         for before, after in pairs:
             if before is None or after is None or before.key != after.key:
-                self.differs((before or cast("TakenStep", after)).step.delivery, before, after, lasting=lasting)
+                self.note_difference((before or cast("TakenStep", after)).step.delivery, before, after, lasting=lasting)
                 break
 
     def try_more(self, order: tuple[int, ...]) -> None:
@@ -508,36 +508,27 @@ class Judge:
                 trial.take_over()
             failure = trial.settle(order)
             taken_steps = tuple(step.taken_step for step in trial.steps)
-            if failure is not None:
-                return Reference(
-                    order,
-                    taken_steps,
-                    observed=None,
-                    position=trial.position,
-                    incomplete=False,
-                    failure=f"{self._unsettled(trial)}: {failure}",
-                    widths=tuple(trial.widths),
-                )
-            incomplete = leave_out_a_message(step.outcomes for step in trial.steps)
-            try:
-                observation = self._observation()
-            except ConfigurationError:  # it says already what is wrong
-                raise
-            except Exception as error:
-                raise ConfigurationError(
-                    f"observe(store) fails after processing without faults: {error_in_words(error)}."
-                ) from error
             return Reference(
                 order,
                 taken_steps,
-                observed=observation,
+                observed=self._observe_undisturbed() if failure is None else None,
                 position=trial.position,
-                incomplete=incomplete,
-                failure=None,
+                incomplete=failure is None and has_unprocessed_message(step.outcomes for step in trial.steps),
+                failure=None if failure is None else f"{self._unsettled(trial)}: {failure}",
                 widths=tuple(trial.widths),
             )
         finally:
             trial.abandon()
+
+    def _observe_undisturbed(self) -> Any:
+        try:
+            return self._observation()
+        except ConfigurationError:  # its message states already what is wrong
+            raise
+        except Exception as error:
+            raise ConfigurationError(
+                f"observe(store) fails after processing without faults: {error_in_words(error)}."
+            ) from error
 
     def _unsettled(self, trial: Trial) -> str:
         names = [name for number, name in enumerate(self.subject.titles.messages) if not trial.progress.is_settled(number)]

@@ -29,7 +29,7 @@ from onewrite.testing.explorer.subject import Subject
 
 _MAX_PLACES = 200  # within courses: takes a second or two if the handler is slow
 _RANDOM_SEQUENCES = 20
-_ENDS_BEFORE_NEXT = 0.5  # the probability that a delivery continues before another one begins
+_CONTINUES_BEFORE_NEXT = 0.5  # the probability that a delivery continues before another one begins
 _LONGEST = 6  # sequence, in courses: all deliveries of three messages with the default bounds
 
 
@@ -51,7 +51,8 @@ class _Course(NamedTuple):
 def prove(subject: Subject, recall: Recall) -> None:
     """Raise `NotRecallableError` if the handler's behavior differs from the recorded behavior."""
     draw = Random("onewrite")
-    courses = [*_courses(recall)]
+    roots = recall.roots.values()
+    courses = [course for root in roots for course in _list_courses((root,), ((root.delivery.message, root.parts),))]
     by_kind = {course.kind: course for course in reversed(courses)}
     others = [course for course in courses if by_kind[course.kind] is not course]
     selection = [*by_kind.values(), *draw.sample(others, min(len(others), len(by_kind) // 2))]
@@ -77,11 +78,11 @@ def _prove_after_each_course(subject: Subject, recall: Recall, kinds: Sequence[_
             continue
         with _Process(subject, recall) as process:
             for other in draw.sample(others, len(others)):
-                under_way = process.begin(one)
+                paused = process.begin(one)
                 for _ in range(at):
-                    under_way.resume()
+                    paused.resume()
                 process.begin(other).resume_to_end()
-                under_way.resume_to_end()
+                paused.resume_to_end()
 
 
 def _prove_sequences(subject: Subject, recall: Recall, kinds: Sequence[_Course], draw: Random) -> None:
@@ -113,29 +114,28 @@ class _Process(ExitStack):
 
     def deliver_at_once(self, courses: Iterable[_Course], draw: Random) -> None:
         """Run these courses concurrently, up to the concurrency of the bounds."""
-        under_way: list[_UnderWay] = []
+        concurrency = self._subject.start.bounds.concurrency
+        running: list[_RunningCourse] = []
         for course in courses:
-            under_way.append(self.begin(course))
-            while under_way and (
-                len(under_way) == self._subject.start.bounds.concurrency or draw.random() < _ENDS_BEFORE_NEXT
-            ):
-                delivery = draw.choice(under_way)
-                if not delivery.resume():
-                    under_way.remove(delivery)
-        for delivery in under_way:
-            delivery.resume_to_end()
+            running.append(self.begin(course))
+            while running and (len(running) == concurrency or draw.random() < _CONTINUES_BEFORE_NEXT):
+                chosen = draw.choice(running)
+                if not chosen.resume():
+                    running.remove(chosen)
+        for rest in running:
+            rest.resume_to_end()
 
-    def begin(self, course: _Course) -> _UnderWay:
+    def begin(self, course: _Course) -> _RunningCourse:
         """Run a course up to its first request."""
         root = course.histories[0]
         invocation = self._subject.build() if self._subject.own_processes else self.invocation
         call = self._subject.call(invocation, root.delivery, root.parts)
-        under_way = _UnderWay(self._subject, self._recall, course, call)
-        self.callback(under_way.close)
-        return under_way
+        running = _RunningCourse(self._subject, self._recall, course, call)
+        self.callback(running.close)
+        return running
 
 
-class _UnderWay:
+class _RunningCourse:
     """A running course. Each time that it pauses, it is compared with the recorded behavior."""
 
     def __init__(self, subject: Subject, recall: Recall, course: _Course, call: HandlerCall) -> None:
@@ -178,13 +178,8 @@ class _UnderWay:
 # --- courses and their kinds ------------------------------------------------------------------------------------------
 
 
-def _courses(recall: Recall) -> Iterator[_Course]:
-    for root in recall.roots.values():
-        yield from _ends((root,), ((root.delivery.message, root.parts),))
-
-
-def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:
-    """Yield the courses that begin with these histories."""
+def _list_courses(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:
+    """Yield the courses that begin with these histories. `kind` describes the histories."""
     last = histories[-1]
     if last.does is not None and last.stop.has_ended:
         yield _Course(histories, (*kind, last.does))
@@ -194,7 +189,7 @@ def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterato
             error = history.answer.error
             shape = _shape(form) if error is None else _describe_error(error)
             branch = index, request.method, request.tables, shape, history.faulty
-            yield from _ends((*histories, history), (*kind, branch))
+            yield from _list_courses((*histories, history), (*kind, branch))
 
 
 def _describe_error(error: BaseException) -> Hashable:

@@ -56,6 +56,7 @@ def comparable(answer: Reply) -> Hashable:
 
 
 def _without_metadata(value: Any) -> Any:
+    """Return a DynamoDB response without its metadata, together with the number of retries. Return other values as they are."""
     if isinstance(value, tuple):
         return [_without_metadata(part) for part in cast("tuple[Any, ...]", value)]
     if isinstance(value, dict):
@@ -141,7 +142,7 @@ class Recall:
         """Record the call's behavior, or compare it with the recorded behavior."""
         if self._names_used() and not self._by_delivery:
             raise NotRecallableError
-        keys, does = self._behaviour(call.stop, call.result)
+        keys, does = self._describe_stop(call.stop, call.result)
         if history.does is None:
             history.does, history.keys = does, keys
             history.stop = call.stop._replace(
@@ -151,24 +152,24 @@ class Recall:
         elif history.does != does:
             raise NotRecallableError
 
-    def _behaviour(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
+    def _describe_stop(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
         """Return the keys of the pending requests, and a value that is equal for equal stops."""
         keys = tuple([self._make_key(entry.request) for entry in stop.pending])
         cancelled = tuple([place for place, entry in enumerate(stop.pending) if entry.cancelled])
-        return keys, (keys, cancelled, stop.in_turn, stop.timers, _end(result) if stop.has_returned else None)
+        return keys, (keys, cancelled, stop.in_turn, stop.timers, _describe_end(result) if stop.has_returned else None)
 
     def learn(self, history: History, call: HandlerCall) -> None:
         """Record the behavior of a call that received this history's responses.
 
         Raise `NotRecallableError` if it differs from the recorded behavior.
         """
-        earlier = until(history)[:-1]
+        earlier = list_histories(history)[:-1]
         new = call.stops[call.compared_count : -1]
         if len(call.stops) != len(earlier) + 1:
             raise NotRecallableError
         # The earlier stops of a call that continues have already been compared.
         for before, stop in zip(earlier[call.compared_count :], new, strict=True):
-            if before.does != self._behaviour(stop, call.result)[1]:
+            if before.does != self._describe_stop(stop, call.result)[1]:
                 raise NotRecallableError
         self.note(history, call)
         call.compared_count = len(earlier) + 1
@@ -224,7 +225,7 @@ class CallFromMemory:
 AnyCall: TypeAlias = HandlerCall | CallFromMemory
 
 
-def _end(result: Reply) -> Hashable:
+def _describe_end(result: Reply) -> Hashable:
     """Return a value that is equal for calls with the same end."""
     value: object = result.value
     kinds = ", ".join([type(outcome).__name__ for outcome in read_outcomes(value)])
@@ -239,12 +240,12 @@ def _check_known(history: History) -> History:
 
 def copy_replies(history: History) -> list[tuple[int, Reply]]:
     """Return copies of a delivery's responses, each with the request's index among the pending requests."""
-    return [(later.request_index, copy_reply(later.answer)) for later in until(history)[1:]]
+    return [(later.request_index, copy_reply(later.answer)) for later in list_histories(history)[1:]]
 
 
-def until(history: History) -> list[History]:
+def list_histories(last: History) -> list[History]:
     """Return all histories from the delivery's beginning to this one."""
-    return [*([] if history.before is None else until(history.before)), history]
+    return [last] if last.before is None else [*list_histories(last.before), last]
 
 
 def copy_reply(answer: Reply) -> Reply:

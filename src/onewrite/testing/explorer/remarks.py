@@ -77,10 +77,6 @@ class _PartResult:
     writes: list[Request] = field(default_factory=list[Request])
 
     @property
-    def has_only_creations(self) -> bool:
-        return all(map(_is_creation, self.writes))
-
-    @property
     def is_lost(self) -> bool:
         """Whether the part had no effect, permanently, because an entity didn't exist yet or already existed."""
         if self.has_changed or self.error is not None:
@@ -138,7 +134,7 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
                 "isn't intended, fix it, because a queue gives up a message after some failures."
             )
             yield Remark("raises", text)
-    yield from islice(_on_returns(subject, results), 1)
+    yield from _on_return(subject, results)
     for part, result in results.items():
         if result.unapplied_write is not None:
             text = (
@@ -153,7 +149,9 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], 
     for part in given_order:
         changing = [order_result for order_result in in_each_order if order_result.results[part].has_changed]
         losses = (order_result for order_result in in_each_order if _is_loss(part, order_result, changing, complete))
-        yield from islice((_on_early(subject, part, loss.results) for loss in losses if changing), 1)
+        loss = next(losses, None)
+        if changing and loss is not None:
+            yield _on_early(subject, part, loss.results)
     for place, part in enumerate(given_order):
         if not _has_effect(best_results[part]) and not _has_effect_elsewhere(part, first, in_each_order):
             yield Remark("idle", _on_idle(subject, part, given_order[:place], best_results[part]))
@@ -185,8 +183,8 @@ def remark_on_invariant(invariant: Callable[..., Any], *, has_asked: bool) -> It
         yield Remark("unchecked", "The invariant checks nothing: it always returns None, and reads none of the stores.")
 
 
-def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
-    """Yield remarks on the handler's return values for a `Message`. A handler without a guarded store can return any value."""
+def _on_return(subject: Subject, results: PartResults) -> Iterator[Remark]:
+    """Yield a remark on the first return value that the decorators refuse. A handler without a guarded store can return any value."""
     messages: list[Any] = [deliverable.message for deliverable in subject.deliverables for _ in deliverable.ids]
     for part, result in results.items():
         if isinstance(messages[part], Message) and any(isinstance(outcome, Outcome) for outcome in result.outcomes):
@@ -199,15 +197,20 @@ def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
                     "sequence of outcomes, or None."
                 )
                 yield Remark("returns", text)
+                return
 
 
 def _is_loss(
     part: int, order_result: _OrderResult, changing: Sequence[_OrderResult], complete: Sequence[_OrderResult]
 ) -> bool:
-    """Whether the part has no effect in this order, and never will. It has one in the orders of `changing`; in those of `complete`, all parts act."""
+    """Whether the part has no effect in this order, permanently, and the end of the order shows that its effect is missing.
+
+    `changing` has the orders in which the part has an effect, and `complete` those in which each part has one.
+    """
     result, end = order_result.results[part], order_result.end
+    # An upsert that forestalled the part's creation might have written everything that the part would have written.
     if result.is_lost and not (result.is_forestalled and end in [other.end for other in changing]):
-        return True  # a creation that an upsert forestalled isn't lost if the upsert has written everything that it would have written
+        return True
     # If the later message wins, all orders have the same end.
     return result.is_ignored and bool(complete) and end not in [other.end for other in complete]
 
@@ -225,7 +228,7 @@ def _has_effect_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequenc
     if any(isinstance(outcome, Duplicate) for outcome in loser.results[part].outcomes):
         return False
     others = ((order_result.results[part], order_result.end) for order_result in in_each_order)
-    return any(result.has_changed and result.has_only_creations and end != loser.end for result, end in others)
+    return any(result.has_changed and all(map(_is_creation, result.writes)) and end != loser.end for result, end in others)
 
 
 def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
@@ -235,19 +238,23 @@ def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
     earlier, later = (", ".join(_name(subject, other) for other in parts) for parts in (order[:place], order[place + 1 :]))
     if results[part].is_forestalled:
         is_applied = any(isinstance(outcome, Applied) for outcome in results[part].outcomes)
+        state = "is Applied and writes nothing but its mark" if is_applied else "is refused for good"
         text = (
-            f"{_name(subject, part)} {'is Applied and writes nothing but its mark' if is_applied else 'is refused for good'} if it "
-            f"comes after {earlier}, which creates its entity, so its other writes are lost. If that isn't intended, don't create the "
-            "entity by an upsert: the outcome is then Missing, and the message is redelivered."
+            f"{_name(subject, part)} {state} if it comes after {earlier}, which creates its entity, so its other writes are lost. If that "
+            "isn't intended, don't create the entity by an upsert: the outcome is then Missing, and the message is redelivered."
         )
     else:
         position = f"before {later}" if later else f"after {earlier}"
         does = "finds nothing and does nothing" if results[part].has_found_nothing else "does nothing"
-        text = f"{_name(subject, part)} {does} if it comes {position}, and is never redelivered. If that loses its effect, raise, or return the Missing of a guarded write: both cause a redelivery."
+        text = (
+            f"{_name(subject, part)} {does} if it comes {position}, and is never redelivered. If that loses its effect, raise, or return "
+            "the Missing of a guarded write: both cause a redelivery."
+        )
     return Remark("early", text)
 
 
 def _on_unobserved(subject: Subject, results: PartResults, observe: Callable[[], object]) -> str:
+    """Return the text of a remark on an `observe` whose value no message changes, with the most probable cause."""
     value = observe()
     writes = [write for result in results.values() for write in result.writes]
     look_requests = subject.look_requests
@@ -258,7 +265,7 @@ def _on_unobserved(subject: Subject, results: PartResults, observe: Callable[[],
         text += ". It reads none of the stores"
     refusals = [type(outcome).__name__ for result in results.values() for outcome in result.outcomes if result.has_reason]
     if refusals and all(result.has_reason for result in results.values()):
-        return f"{text}. Each message was {', '.join(dict.fromkeys(refusals))}: does world() put in what they need?"
+        return f"{text}. Each message was {', '.join(dict.fromkeys(refusals))}: check that world() creates the data that they need."
     if look_requests and writes:
         asks, write_list = (list_in_words(list(dict.fromkeys(map(str, requests)))) for requests in (look_requests, writes))
         text += f". It asks {asks}; the handler writes {write_list}"
@@ -270,6 +277,7 @@ def list_in_words(names: Sequence[str]) -> str:
 
 
 def _on_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -> str:
+    """Return the text of a remark on a part that changes nothing after these earlier parts."""
     names = ", ".join(_name(subject, other) for other in earlier)
     text = f"{_name(subject, part)} changes nothing when it's processed without faults{f' after {names}' if names else ''}"
     if any(isinstance(outcome, Duplicate) for outcome in result.outcomes):
@@ -300,11 +308,16 @@ def _process_all(subject: Subject, order: Order, observe: Callable[[], object]) 
 def _process(
     trial: Trial, part: int, result: _PartResult, look: Callable[[], tuple[Hashable, object]], upserted_keys: set[Key]
 ) -> None:
+    """Deliver the part once. Add the delivery's effects to the part's result, and the entities that it upserted to `upserted_keys`.
+
+    `look` returns the state of the stores, and the value of `observe`.
+    """
     before, first, keys_before = look(), len(trial.steps), trial.keys_held()
     owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
     answer: Reply = trial.deliver(owner, (part,))
     after, keys_after = look(), trial.keys_held()
-    requests = [step.taken_step.request for step in trial.steps[first:]]
+    steps = trial.steps[first:]
+    requests = [step.taken_step.request for step in steps]
     writes = [request for request in requests if request is not None and request.writes]
     result.writes += writes
     # A guarded creation of an existing entity only adds the message's mark.
@@ -315,29 +328,24 @@ def _process(
     result.error = result.error or answer.error
     result.outcomes += trial.steps[-1].outcomes
     result.returned = answer.value
-    result.unapplied_write = result.unapplied_write or _unapplied_write(trial.steps[first:])
+    result.unapplied_write = result.unapplied_write or _find_unapplied_write(steps)
     created_keys: set[Key] = set()
-    for step in trial.steps[first:]:
+    for step in steps:
         request = step.taken_step.request
         if request is None:
             continue
         keys = set(request.keys or ())
         if _is_creation(request):
             created_keys |= keys
+            is_rejected = any(isinstance(outcome, Rejected) for outcome in result.outcomes)
             # If the rejected write has a different key, a unique index refused it because of one of the upserted entities.
-            made_keys = (
-                upserted_keys
-                if not keys & keys_before and any(isinstance(outcome, Rejected) for outcome in result.outcomes)
-                else keys & upserted_keys
-            )
-            result.is_forestalled = result.is_forestalled or bool(made_keys)
-        else:
-            result.has_found_entity = result.has_found_entity or (bool(keys & keys_before) and not _is_for_a_relay(request))
+            rival_keys = upserted_keys if is_rejected and not keys & keys_before else keys & upserted_keys
+            result.is_forestalled = result.is_forestalled or bool(rival_keys)
+        elif not _is_for_a_relay(request):
             is_absent = bool(keys) and not keys & (keys_before | keys_after)
-            nothing = (
-                is_absent or (not request.writes and any(_is_nothing(request, answer) for answer in step.answers))
-            ) and not _is_for_a_relay(request)
-            result.has_found_nothing = result.has_found_nothing or nothing
+            has_read_nothing = not request.writes and any(_is_nothing(request, answer) for answer in step.answers)
+            result.has_found_entity = result.has_found_entity or bool(keys & keys_before)
+            result.has_found_nothing = result.has_found_nothing or is_absent or has_read_nothing
     upserted_keys |= keys_after - keys_before - created_keys
 
 
@@ -372,11 +380,8 @@ def _is_nothing(request: Request, answer: Reply) -> bool:
     return answer.value is None or answer.value in (0, [])
 
 
-def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
-    """Return a guarded write that was refused as a duplicate, because this delivery had already written to the same entity.
-
-    Return None if the delivery doesn't have such a write.
-    """
+def _find_unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
+    """Return a guarded write that was refused as a duplicate because this delivery had already written to the same entity, or None."""
     applied_keys: set[Hashable] = set()
     was_repeated = False
     for outcome in steps[-1].outcomes:
@@ -385,8 +390,10 @@ def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
         elif isinstance(outcome, Duplicate):
             message_key = outcome.message.source, outcome.message.id, outcome.message.parts
             was_repeated = was_repeated or message_key in applied_keys
+    if not was_repeated:
+        return None
     writes: list[Request] = []
-    for step in steps if was_repeated else ():
+    for step in steps:
         request = step.taken_step.request
         if request is not None and request.writes:
             has_guard = is_guarded(request) or request.method in _CREATIONS
@@ -397,6 +404,7 @@ def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
 
 
 def _may_share_an_entity(one: Request, other: Request) -> bool:
+    """Whether both requests can touch the same entity. The entities of some requests, such as a Scan, aren't known."""
     if one.tables and other.tables and not set(one.tables) & set(other.tables):
         return False
     if one.keys is None or other.keys is None:

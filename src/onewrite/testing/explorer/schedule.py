@@ -184,13 +184,13 @@ class Progress(NamedTuple):
     faults: int = 0
 
     @classmethod
-    def at_start(cls, bounds: Bounds, sources: Sequence[AbstractSet[object]], counts: Sequence[int] | None = None) -> Self:
+    def at_start(cls, bounds: Bounds, sources: Sequence[AbstractSet[object]], counts: Sequence[int]) -> Self:
         """Return the progress before the first step.
 
-        `sources` contains the sources of each message. `counts` contains the number of its parts, by default 1.
+        `sources` contains the sources of each message. `counts` contains the number of its parts.
         """
         numbers = count()
-        parts = tuple(tuple(islice(numbers, parts)) for parts in counts or [1] * len(sources))
+        parts = tuple(tuple(islice(numbers, parts)) for parts in counts)
         return cls(bounds, bounds.predecessors(sources), parts, (0,) * len(sources))
 
     def list_able(self) -> list[Delivery]:
@@ -266,7 +266,7 @@ class Progress(NamedTuple):
         return delivery.number > 0 or all(map(self.is_settled, self.predecessors[delivery.message]))
 
 
-def faults_for(request: Request | None) -> tuple[Fault, ...]:
+def faults_for(request: Request) -> tuple[Fault, ...]:
     """Return the faults that make a difference to this request at any point.
 
     A crash after a read, after a write that doesn't touch an entity, or after an uncommitted write leaves the same state as a
@@ -274,8 +274,6 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
     second response only if the driver retries the request without marking it as a retry. botocore does that; pymongo's retryable
     writes don't. pymongo hides the result of an abort.
     """
-    if request is None:
-        return ()
     if request.method == ABORT:
         return (Fault.CRASH_BEFORE,)
     if request.is_uncommitted:

@@ -41,8 +41,8 @@ def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
     trials = iter(range(_MAX_TRIALS))  # shared by all rounds, so it limits their sum
     # Whatever fails here, for example because the handler behaves differently this time, the found schedule must be reported.
     with suppress(Exception):
-        while (found := _simpler_one(judge, shorter, trials)) is not None:
-            shorter = found
+        while (simpler := _find_simpler(judge, shorter, trials)) is not None:
+            shorter = simpler
     with suppress(Exception):
         return confirm(judge, shorter) or schedule
     return schedule
@@ -61,7 +61,7 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
         for step in steps:
             if trial.progress.can_take(step):
                 trial.take(step)
-                if (finding := judge.check(trial)) is not None:
+                if (finding := judge.find_mistake(trial)) is not None:
                     return JudgedSchedule(tuple(trial.steps), finding)
         finding = judge.conclude(trial)  # which takes more steps
         return JudgedSchedule(tuple(trial.steps), finding)
@@ -69,16 +69,16 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
     return judge.run(body, judge.recalled_trial if recalled else judge.trial)
 
 
-def _simpler_one(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) -> JudgedSchedule | None:
+def _find_simpler(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) -> JudgedSchedule | None:
     """Return the first simpler schedule that also ends wrongly and is easier to read."""
-    for _, steps in zip(trials, _simpler(schedule.steps), strict=False):
+    for _, steps in zip(trials, _list_simpler(schedule.steps), strict=False):
         simpler = run_again(judge, _renumber(steps), recalled=judge.is_recalling)
         if simpler.finding is not None and _cost(simpler) < _cost(schedule):
             return simpler
     return None
 
 
-def _simpler(steps: Steps) -> Iterator[Steps]:
+def _list_simpler(steps: Steps) -> Iterator[Steps]:
     """Yield simpler variants of these steps.
 
     Each is empty, a beginning with any fault at its last step, two alternating deliveries of one message, or the steps without
@@ -106,17 +106,17 @@ def _simpler(steps: Steps) -> Iterator[Steps]:
 
 def _renumber(steps: Steps) -> Steps:
     """Return the steps, with the deliveries of each message numbered by their start."""
-    numbers: dict[int, dict[int, int]] = {}
-    result: list[ScheduleStep] = []
+    new_numbers: dict[int, dict[int, int]] = {}  # by message, and by the delivery's number before
+    renumbered: list[ScheduleStep] = []
     for step in steps:
         message, number = step.delivery
-        own_numbers = numbers.setdefault(message, {})
-        result.append(step._replace(delivery=Delivery(message, own_numbers.setdefault(number, len(own_numbers)))))
-    return tuple(result)
+        own_numbers = new_numbers.setdefault(message, {})
+        renumbered.append(step._replace(delivery=Delivery(message, own_numbers.setdefault(number, len(own_numbers)))))
+    return tuple(renumbered)
 
 
 def _cost(schedule: JudgedSchedule) -> tuple[int, ...]:
-    """Return how hard a schedule is to read. Compare the steps beyond `_FEW_STEPS` first, then the faults, then all steps."""
+    """Return how hard a schedule is to read. The steps beyond `_FEW_STEPS` count first, then the faults, then all steps."""
     steps = schedule.steps
     faults = sum(bool(step.fault) for step in steps)
     turns = sum(one.delivery != other.delivery for one, other in pairwise(steps))
@@ -188,22 +188,22 @@ class EverySchedule:
         if self._judge.is_recording:
             checks += _repeat(self._judge)
             checks += _draw(self._judge, 0, _MIN_DRAWN)
-        right = True
-        most = self._schedules or (_MAX_RECALLED if self._is_recalling else _MAX_RUN)
+        all_end_correctly = True
+        max_schedules = self._schedules or (_MAX_RECALLED if self._is_recalling else _MAX_RUN)
         for number in count(1):
             schedule = self._judge.run(self._run, self._start)
-            right = right and schedule.finding is None
+            all_end_correctly = all_end_correctly and schedule.finding is None
             yield schedule
             if not self._go_back():
                 break
-            if number == most:
+            if number == max_schedules:
                 return
-        if right and self._judge.is_recording:
+        if all_end_correctly and self._judge.is_recording:
             # The more runs the search skipped, the more schedules are drawn.
-            many = len(self._places) // _PLACES_FOR_A_DRAWN_ONE
-            checks += _draw(self._judge, _MIN_DRAWN, min(many, _MAX_DRAWN))
+            drawn_count = min(len(self._places) // _PLACES_FOR_A_DRAWN_ONE, _MAX_DRAWN)
+            checks += _draw(self._judge, _MIN_DRAWN, drawn_count)
             self._judge.prove()
-        if right:
+        if all_end_correctly:
             yield from (schedule for schedule in checks if schedule.finding is not None)
         self.exhausted = True
 
@@ -215,6 +215,7 @@ class EverySchedule:
 
     def _run(self, trial: Trial) -> JudgedSchedule:
         """Take the remaining steps of the path, and then further steps until none is possible or none can lead to a new place."""
+        # A recalled trial is already at the path's last node. Another trial begins at the start.
         if not all(self._follow(node, trial) for node in (self._path[-1:] if self._is_recalling else self._path)):
             return JudgedSchedule(tuple(trial.steps), self._judge.conclude(trial))
         while True:
@@ -222,21 +223,20 @@ class EverySchedule:
             if place in self._places:  # its end, if possible here, has already been checked
                 self.pruned += 1
                 return _PRUNED_SCHEDULE
-            finding = self._judge.check(trial)
-            node = self._node(trial)
-            if not node.todo:
+            finding = self._judge.find_mistake(trial)
+            node = self._make_node(trial)
+            if node.todo:
+                self._path.append(node)
+            else:
                 finding = finding or self._judge.conclude(trial)
             if place is not None:
                 self._places.add(place)
-            if not node.todo:
-                return JudgedSchedule(tuple(trial.steps), finding)
-            self._path.append(node)
-            if finding is not None:  # the next steps belong to other schedules
+            if finding is not None or not node.todo:  # after a finding, the next steps belong to other schedules
                 return JudgedSchedule(tuple(trial.steps), finding)
             node.step = node.todo.pop()
             self._follow(node, trial)
 
-    def _node(self, trial: Trial) -> _Node:
+    def _make_node(self, trial: Trial) -> _Node:
         """Return a node for the place that the last step reached."""
         todo = [step for delivery in reversed(trial.list_able()) for step in reversed(trial.beginnings(delivery))]
         return _Node(trial.progress, todo, trial.fork() if isinstance(trial, TrialFromMemory) else None)
@@ -259,7 +259,7 @@ class EverySchedule:
             node.taken_steps[step] = taken_step
             node.add_alternatives(taken_step)
         elif before is None or taken_step is None or before.key != taken_step.key:
-            self._judge.differs(step.delivery, before, taken_step)
+            self._judge.note_difference(step.delivery, before, taken_step)
         return taken_step is not None
 
 
@@ -269,14 +269,14 @@ def _repeat(judge: Judge) -> Iterator[JudgedSchedule]:
     If the handler keeps data in memory, it behaves differently in one of these runs although it receives the same responses, or
     `observe` returns a different value for the same store state.
     """
-    for message, many in enumerate(judge.requests):
+    for message, request_count in enumerate(judge.request_counts):
         first_step, second_step = ScheduleStep(Delivery(message, 0)), ScheduleStep(Delivery(message, 1))
-        yield run_again(judge, (*(first_step,) * many, *(second_step,) * many))
-        yield run_again(judge, (first_step, *(second_step,) * many))
-        for other, length in enumerate(judge.requests):
+        yield run_again(judge, (*(first_step,) * request_count, *(second_step,) * request_count))
+        yield run_again(judge, (first_step, *(second_step,) * request_count))
+        for other, other_count in enumerate(judge.request_counts):
             if other != message:
-                yield run_again(judge, (first_step, *(ScheduleStep(Delivery(other, 0)),) * length))
-        for before in range(many):
+                yield run_again(judge, (first_step, *(ScheduleStep(Delivery(other, 0)),) * other_count))
+        for before in range(request_count):
             for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST):
                 yield run_again(judge, (*(first_step,) * before, first_step._replace(fault=fault)))
 
@@ -287,11 +287,12 @@ def _overlap(judge: Judge) -> Iterator[JudgedSchedule]:
     In the search, a delivery begins with its first request. An earlier beginning makes a difference only if the handler stores data
     in memory before that request. Two deliveries of one message are run first, because another message might wait for a lock.
     """
-    messages = range(len(judge.requests))
+    counts = judge.request_counts
+    messages = range(len(counts))
     for message, other in sorted(product(messages, messages), key=lambda pair: pair[0] != pair[1]):
         first, second = Delivery(message, 0), Delivery(other, int(other == message))
         for fault in (Fault.NONE, Fault.CRASH_BEFORE, Fault.THROTTLED):
-            between = (ScheduleStep(second),) * judge.requests[other]
+            between = (ScheduleStep(second),) * counts[other]
             yield run_again(judge, (ScheduleStep(first, Fault.BEGUN), *between, ScheduleStep(first, fault)))
 
 
@@ -300,9 +301,9 @@ def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
 
     If the handler reacts differently to the variant than to the fault itself, the search follows the variant too.
     """
-    for message, many in enumerate(judge.requests):
+    for message, request_count in enumerate(judge.request_counts):
         step = ScheduleStep(Delivery(message, 0))
-        for place in range(many):
+        for place in range(request_count):
             for fault in VARIANTS:
                 first = run_again(judge, (*(step,) * place, step._replace(fault=fault)))
                 request = first.trial_steps[place].taken_step.request if len(first.steps) > place else None
@@ -335,7 +336,7 @@ class RandomSchedules:
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
         judge = self._judge
-        steps = sum(judge.requests) * judge.subject.bounds.deliveries
+        steps = sum(judge.request_counts) * judge.subject.bounds.deliveries
         if judge.is_recording:
             yield from [schedule for schedule in _repeat(judge) if schedule.finding is not None]
         for number in range(self._schedules):
@@ -355,6 +356,7 @@ class _Priorities:
         self._numbers = count()
 
     def choose(self, able: Sequence[Delivery]) -> Delivery:
+        """Return the delivery with the highest priority. If its priority drops at this step, choose again."""
         for delivery in able:
             if delivery not in self._priorities:
                 self._priorities[delivery] = self._draw.random()
@@ -374,6 +376,8 @@ def _draw(judge: Judge, start: int, stop: int) -> list[JudgedSchedule]:
 def _run_random(
     judge: Judge, seed: str, begin: Callable[[], Trial], priorities: _Priorities | None = None
 ) -> JudgedSchedule:
+    """Run one schedule, whose steps are drawn from this seed, to its end or to the first mistake."""
+
     def body(trial: Trial) -> JudgedSchedule:
         draw, draw_index = Random(seed), Random(f"{seed}/which")
         finding: WrongEnd | None = None
@@ -383,7 +387,7 @@ def _run_random(
             company = draw_index.choice(trial.beginnings(delivery)).company
             step = ScheduleStep(delivery, fault, draw_index.randrange(_MANY_REQUESTS), company)
             trial.take(step if trial.progress.can_take(step) else step._replace(fault=Fault.NONE))
-            finding = judge.check(trial)
+            finding = judge.find_mistake(trial)
         return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))
 
     return judge.run(body, begin)

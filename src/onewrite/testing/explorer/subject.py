@@ -73,12 +73,12 @@ class Invocation:
         batch_handler = find_handler(handler)
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
 
-    def of(self, deliverable: Deliverable, delivery: Delivery) -> HandlerFunction:
+    def make_function(self, deliverable: Deliverable, delivery: Delivery) -> HandlerFunction:
         """Return the function to call with the message or the event. It raises if Lambda would count the invocation as failed."""
         is_event = isinstance(deliverable, LambdaEvent)
         # Lambda always passes a context. In other handlers, the second parameter can be an unrelated one with a default.
-        with_context = _can_bind(self._handler, _A_MESSAGE, _A_CONTEXT)
-        with_context = with_context and (is_event or not _can_bind(self._handler, _A_MESSAGE))
+        needs_context = is_event or not _can_bind(self._handler, _A_MESSAGE)
+        with_context = needs_context and _can_bind(self._handler, _A_MESSAGE, _A_CONTEXT)
         request_id = f"00000000-0000-4000-8000-{delivery.message:06}{delivery.number:06}"
         context = [replace(lambda_context(), aws_request_id=request_id)] if with_context else []
         # For Kafka, Lambda reads the response in provisioned mode only. A decorated handler knows whether it is read.
@@ -113,6 +113,7 @@ class Invocation:
 
 
 def _can_bind(handler: Handler, *arguments: object) -> bool:
+    """Whether the handler's signature accepts this number of positional arguments."""
     try:
         # A decorated function shows the original function's signature. A callable object has its own signature.
         signature = inspect.signature(handler, follow_wrapped=inspect.isroutine(handler))
@@ -125,7 +126,7 @@ def _can_bind(handler: Handler, *arguments: object) -> bool:
 def _check_answer(answer: Any, *, is_read: bool) -> Any:
     """Return the handler's response, or None if Lambda doesn't read it. Raise if Lambda can't convert it to JSON."""
     try:
-        json.dumps(answer, default=_number)
+        json.dumps(answer, default=_convert_to_float)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"Lambda can't convert the handler's result to JSON: {error}. Return None, or a dict with batchItemFailures."
@@ -133,7 +134,7 @@ def _check_answer(answer: Any, *, is_read: bool) -> Any:
     return answer if is_read else None
 
 
-def _number(value: object) -> float:
+def _convert_to_float(value: object) -> float:
     """Convert a Decimal, the only type beyond JSON's own that Lambda's runtime accepts. Raise for other types."""
     if isinstance(value, Decimal):
         return float(value)
@@ -367,7 +368,7 @@ class Subject:
         message = deliverable.copy_parts(tuple(part - first for part in parts), delivery.number)
         now = self._epoch + delivery.number * self._redelivered_after.total_seconds() * self.is_clock_moving
         return self.threads.begin(
-            invocation.of(deliverable, delivery), message, format_delivery(self.names, delivery), answers, now=now
+            invocation.make_function(deliverable, delivery), message, format_delivery(self.names, delivery), answers, now=now
         )
 
     def check(self) -> None:
@@ -461,7 +462,8 @@ class Subject:
             faults = (Fault.CONFLICT,)
         if may_be_stale(self.machine.databases.stores[request.store], request):
             self.reads_may_be_stale = True
-            faults = (*faults, Fault.STALE) if self._stale_answer(request) is not None else faults
+            if self._stale_answer(request) is not None:
+                faults = (*faults, Fault.STALE)
         return faults
 
     def _stale_answer(self, request: Request) -> Reply | None:
@@ -522,9 +524,9 @@ class Subject:
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
             self.look_requests.append(request)
-            # A request that only reads a table's structure, such as its indexes, has the same response in every process.
-            asks_for_data = self.machine.databases.list_places(request) and not reads_structure(request)
-            self.has_recovery = self.has_recovery or bool(not self._is_looking and asks_for_data)
+            # In `build`, a request that only reads a table's structure, such as its indexes, has the same response in every process.
+            if not self._is_looking and self.machine.databases.list_places(request) and not reads_structure(request):
+                self.has_recovery = True
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
             self.refuse(

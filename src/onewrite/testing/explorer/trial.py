@@ -37,6 +37,7 @@ from onewrite.testing.taps.traffic import Key, Request
 # --- trials -----------------------------------------------------------------------------------------------------------
 
 _LATER = Delivery(0, 1)  # any delivery that isn't its message's first
+_EVENTS = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}  # that a pending request gets instead of a response
 
 ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
@@ -115,37 +116,40 @@ class Trial:
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         """Return the taken step, and the machine's position after it."""
         self.go_here()
-        begins = step.delivery not in self._calls
-        if begins:
+        is_beginning = step.delivery not in self._calls
+        if is_beginning:
             self._forget_tokens(step.delivery)
             self._begin(step.delivery, self._brought(step))
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
         stop = call.stop
-        if not stop.pending or (begins and step.fault is Fault.BEGUN):  # it ended immediately, or doesn't send anything yet
+        # The delivery ended immediately, or doesn't send anything yet.
+        if not stop.pending or (is_beginning and step.fault is Fault.BEGUN):
             self._end_transactions(step.delivery, call)
             fault = Fault.BEGUN if stop.pending else Fault.NONE
             step = ScheduleStep(step.delivery, fault, company=step.company)
             taken_step = TakenStep(step, request=None, key=None, has_ended=call.has_ended)
             return self._trial_step(taken_step, call, answers=()), self._subject.machine.position
-        index = step.request_index % len(stop.pending)
+        index = step.request_index % len(stop.pending)  # a random schedule draws any number
         request, cancelled = stop.pending[index]
         request = self._subject.with_entities(request)
-        outage = self._outage(step.delivery, request)
+        outage = self._repeat_outage(step.delivery, request)
         faults = () if outage else self._faults(stop, index, request)
         variants = [variant for fault in faults for variant in list_variants(fault, request)]
-        before = None if outage or cancelled else self._may_race(step.delivery, request)
-        faults = *faults, *([] if before is None else [Fault.RACED])
+        race_state = None if outage or cancelled else self._find_race_state(step.delivery, request)
+        if race_state is not None:
+            faults = (*faults, Fault.RACED)
         # Any other fault would make no difference to this request.
         fault = step.fault if step.fault in (*faults, *variants) else Fault.NONE
         step = step._replace(fault=fault, request_index=index)
+        # A search follows only the variants to which the handler has reacted differently.
         faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
         if step.fault.is_lasting:
             self._outages[step.delivery] = _Outage(step.fault, _identity(request))
         history = self._histories.get(step.delivery)
         key = self._subject.key(request) if history is None else history.keys[index]
         self._states = [self._subject.machine.present]
-        answers = self._perform(call, request, key, step._replace(fault=outage or step.fault), before)
+        answers = self._perform(call, request, key, step._replace(fault=outage or step.fault), race_state)
         if TOKEN in request.arguments:
             self._tokens.setdefault(step.delivery.message, set()).add(str(request.arguments[TOKEN]))
         self._end_transactions(step.delivery, call)
@@ -169,23 +173,23 @@ class Trial:
         companies = self._companies(step.delivery.message)
         return companies[step.company % len(companies)]
 
-    def _state_to_race(self, delivery: Delivery) -> WorldState | None:
+    def _find_state_before_creation(self, delivery: Delivery) -> WorldState | None:
         """Return the state before the last step, if that step added a MongoDB document and could overlap with this delivery."""
         creation = self._creation
         if creation is None or delivery == creation.delivery:
             return None
         return creation.state if creation.progress.may_overlap(delivery, creation.delivery) else None
 
-    def _may_race(self, delivery: Delivery, request: Request) -> WorldState | None:
+    def _find_race_state(self, delivery: Delivery, request: Request) -> WorldState | None:
         """Return the state before the last step, if this request could have read it and would then have a different effect."""
         if not may_find_nothing(request):
             return None
         self._subject.has_upserts = True
-        before = self._state_to_race(delivery)
+        before = self._find_state_before_creation(delivery)
         return None if before is None or not self._subject.may_race(before, request) else before
 
-    def _outage(self, delivery: Delivery, request: Request) -> Fault:
-        """Return the lasting fault that affects this request again, or `Fault.NONE`."""
+    def _repeat_outage(self, delivery: Delivery, request: Request) -> Fault:
+        """Return the lasting fault that affects this request again, and count it. Return `Fault.NONE` if there is none."""
         outage = self._outages.get(delivery)
         if outage is None or outage.request != _identity(request) or outage.times == MAX_OUTAGE:
             return Fault.NONE
@@ -221,14 +225,13 @@ class Trial:
     @property
     def state(self) -> Hashable:
         """Return the contents of the store, and its open transactions."""
-        transactions = self._subject.machine.transactions.form
-        return self._store_form if transactions is None else (self._store_form, transactions)
+        return self._store_form, self._subject.machine.transactions.form
 
     @property
     def _store_form(self) -> Hashable:
         """Return the contents of the store, and its earlier contents if a stale read can still show them."""
-        shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.faults
-        return self.position if shows else self.position[0]
+        can_be_stale = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.faults
+        return self.position if can_be_stale else self.position[0]
 
     @property
     def place(self) -> Hashable:
@@ -245,9 +248,10 @@ class Trial:
         settled, creation = frozenset(progress.settled_parts), None
         if self._creation is not None:
             creator = self._histories.get(self._creation.delivery)
+            creator_number = None if creator is None else creator.number
             new_may_race = self._creation.progress.may_overlap(_LATER, self._creation.delivery)
             is_settling = len(self._creation.progress.settled_parts) < len(settled)
-            creation = self._creation.state, creator and creator.number, new_may_race, is_settling
+            creation = self._creation.state, creator_number, new_may_race, is_settling
         return self.state, tuple(numbers), tokens, progress.start_counts, progress.faults, settled, outages, creation
 
     def finish(self) -> Iterator[TakenStep]:
@@ -279,7 +283,7 @@ class Trial:
             missing = [part for part in order if part not in self.progress.settled_parts]
             if not missing:
                 return None
-            for message, parts in self._batches(missing):
+            for message, parts in self._list_batches(missing):
                 error = self.deliver(message, parts).error
                 failures = self.steps[-1].failures
                 if failures:
@@ -310,15 +314,16 @@ class Trial:
             self._release(call)
         self._calls.clear()
 
-    def _batches(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def _list_batches(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield the messages of these parts, each with the parts of one delivery."""
         owners = {part: message for message, own in enumerate(self.progress.parts) for part in own}
         first = 0
         for place in range(1, len(parts) + 1):
             before = parts[place - 1]
             message = owners[before]
-            alone = self.progress.start_counts[message] and self._subject.deliverables[message].can_come_apart
-            if alone or place == len(parts) or owners[parts[place]] != message or parts[place] < before:
+            comes_alone = self.progress.start_counts[message] and self._subject.deliverables[message].can_come_apart
+            # A delivery also ends before a part of another message, and before one that the event has earlier.
+            if comes_alone or place == len(parts) or owners[parts[place]] != message or parts[place] < before:
                 yield message, tuple(parts[first:place])
                 first = place
 
@@ -413,7 +418,8 @@ class Trial:
         first = self.progress.parts[delivery.message][0]
         failed_places = deliverable.failures(call.result.value, tuple(part - first for part in parts))
         settled_parts = tuple(part for part in parts if part - first not in failed_places)
-        return settled_parts, tuple(first + place for place in failed_places) if isinstance(deliverable, LambdaEvent) else ()
+        repeated_parts = tuple(first + place for place in failed_places) if isinstance(deliverable, LambdaEvent) else ()
+        return settled_parts, repeated_parts
 
     def _faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
         """Return the faults that can affect this request."""
@@ -421,34 +427,36 @@ class Trial:
             return (Fault.NEVER_SENT,)
         if self.progress.faults == self._subject.bounds.faults:
             return ()
-        is_first = not any(not entry.cancelled for entry in stop.pending[:index])
+        is_first = all(entry.cancelled for entry in stop.pending[:index])
         slow = (Fault.SLOW,) if stop.timers and is_first else ()
         return *faults_for(request), *self._subject.faults_for(request), *slow
 
     def _perform(
-        self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep, before: WorldState | None
+        self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep, race_state: WorldState | None
     ) -> tuple[Reply, ...]:
         """Perform the request under the step's fault, and resume the call. Return the store's responses.
 
-        `before` is the state in which a raced upsert looked for its document.
+        `race_state` is the state in which a raced upsert looked for its document.
         """
         delivery, fault, index, _ = step
         if fault.is_crash and fault.is_kept_back:
             call.die()
             return ()
         if fault.is_kept_back:
-            instead = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}.get(fault)
-            self._resume(call, delivery, instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
+            is_event = fault in _EVENTS
+            reply = _EVENTS[fault] if is_event else Reply(error=self._subject.failure(fault, request), faulty=True)
+            self._resume(call, delivery, reply, index)
             return ()
         self._subject.has_written = self._subject.has_written or request.writes
-        if fault is Fault.RACED and before is not None:
-            answer = self._subject.race(before, request)
+        if fault is Fault.RACED and race_state is not None:
+            answer = self._subject.race(race_state, request)
         else:
             answer = self._subject.perform_under(fault, request, key)
         self._states.append(self._subject.machine.present)
         if fault is Fault.RETRIED:
-            is_known = request.method in TAKES_TOKEN and answer.error is None
-            second_answer = _second_answer(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
+            # DynamoDB recognizes a repeated transaction by its token, and responds as to the first.
+            is_recognized = request.method in TAKES_TOKEN and answer.error is None
+            second_answer = _note_retry(copy.deepcopy(answer) if is_recognized else self._subject.perform(request, key))
             self._states.append(self._subject.machine.present)
             self._resume(call, delivery, second_answer._replace(faulty=True), index)
             return answer, second_answer
@@ -475,7 +483,7 @@ def _why_never_done(last: TrialStep) -> str:
     text = f". The guarded store's last outcome was {type(last_outcome).__name__}"
     if isinstance(last_outcome, Uncertain):
         return (
-            f"{text}: nobody knows whether the effect happened, so only an operator can settle the message. If you mean that, explore with "
+            f"{text}: no one knows whether the effect happened, so only an operator can settle the message. If you mean that, explore with "
             "faults=0. Otherwise, pass the safe_for= of a provider that knows its keys"
         )
     if isinstance(last_outcome, Busy):
@@ -487,8 +495,8 @@ def _why_never_done(last: TrialStep) -> str:
     return text
 
 
-def _second_answer(answer: Reply) -> Reply:
-    """Return the second response as botocore returns it, with the number of retries in its metadata."""
+def _note_retry(answer: Reply) -> Reply:
+    """Add the number of retries to a second response's metadata, as botocore does. Return the response."""
     response: Any = answer.value if answer.error is None else getattr(answer.error, "response", None)
     if isinstance(response, dict):
         response = cast("dict[str, Any]", response)
@@ -541,7 +549,7 @@ class TrialFromMemory(Trial):
 
     @property
     def state(self) -> Hashable:
-        return self._store_form  # handlers that begin a transaction aren't recalled
+        return self._store_form, frozenset[Hashable]()  # handlers that begin a transaction aren't recalled
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         delivery, fault, index, company = step
@@ -551,11 +559,11 @@ class TrialFromMemory(Trial):
         index %= max(len(history.stop.pending), 1)
         step = step._replace(request_index=index)
         outage = self._outages.get(delivery)
-        race = self._state_to_race(delivery)
+        race = self._find_state_before_creation(delivery)
         key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults, outage, race, company
         effect = self._effects.get(key)
         if effect is None:
-            effect = self._effects[key] = self._effect(step, history)
+            effect = self._effects[key] = self._find_effect(step, history)
         if effect.history is None:
             self._histories.pop(delivery, None)
         else:
@@ -568,7 +576,8 @@ class TrialFromMemory(Trial):
         taken_step = taken_step._replace(step=taken_step.step._replace(delivery=delivery))
         return replace(effect.trial_step, taken_step=taken_step), effect.position
 
-    def _effect(self, step: ScheduleStep, history: History) -> _Effect:
+    def _find_effect(self, step: ScheduleStep, history: History) -> _Effect:
+        """Return the effect of a step that isn't known yet. Run the handler if its behavior isn't recorded yet."""
         before = self._outages.copy()
         try:
             self._calls = {step.delivery: CallFromMemory(self._recall, history)}
@@ -582,7 +591,7 @@ class TrialFromMemory(Trial):
             return _Effect(trial_step, position, None if call is None else call.history, outage)
         # Run the handler outside the `except` block, so that its errors don't get `unknown` as their context.
         self._learn(step.delivery, missing)
-        return self._effect(step, history)
+        return self._find_effect(step, history)
 
     def _learn(self, delivery: Delivery, history: History) -> None:
         """Run the handler with these responses, and record its behavior."""

@@ -66,9 +66,10 @@ def check_same(before: Mapping[Place, Contents], after: Mapping[Place, Contents]
 
 
 def _in_words(contents: Contents) -> str:
-    for entity in contents.entities.values():
-        return f"{dict(entity)!r}" + " and more" * (len(contents.entities) > 1)
-    return "nothing"
+    if not contents.entities:
+        return "nothing"
+    first, *others = contents.entities.values()
+    return f"{dict(first)!r}{' and more' if others else ''}"
 
 
 # --- databases --------------------------------------------------------------------------------------------------------
@@ -172,9 +173,9 @@ class Databases:
                 return name
         locations = "; ".join(dict.fromkeys(map(str, self._locations.values())))
         raise ConfigurationError(
-            f"A request was sent to {target}, and no store that world() made is there (world() made stores at {locations}). The explorer "
-            "deletes and puts back what tables hold, so it works on no database that the test has not given it: let world() "
-            "make a store there too, or let the handler use the stores of the world."
+            f"A request was sent to {target}, but no store that world() made is there (world() made stores at {locations}). The explorer "
+            "deletes and restores the contents of tables, so it uses only databases of the test. Create a store there in world() too, "
+            "or pass the stores of build(store) to the handler."
         )
 
     def _adopt_service(self, client: Any) -> str:

@@ -126,17 +126,18 @@ def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> N
 
 def list_ids(arguments: Mapping[str, Any]) -> list[Any]:
     """Return the `_id` of each document that a request inserts, in the order of the documents."""
-    return [document.get("_id") for document in _inserted(arguments)]
+    return [document.get("_id") for document in _list_inserted(arguments)]
 
 
 def fill_in_ids(arguments: Mapping[str, Any], ids: Sequence[Any]) -> None:
     """Add the `_id` to the handler's documents that pymongo adds when it sends them."""
-    for document, document_id in zip(_inserted(arguments), ids, strict=True):
+    for document, document_id in zip(_list_inserted(arguments), ids, strict=True):
         if document_id is not None:
             document.setdefault("_id", document_id)
 
 
-def _inserted(arguments: Mapping[str, Any]) -> list[MutableMapping[str, Any]]:
+def _list_inserted(arguments: Mapping[str, Any]) -> list[MutableMapping[str, Any]]:
+    """Return the documents that the request inserts: pymongo's insert operations have a `_doc`, and no `_filter` as updates have."""
     operations = arguments.get("requests", ())
     documents = [arguments.get("document"), *arguments.get("documents", ())]
     documents += [getattr(operation, "_doc", None) for operation in operations if not hasattr(operation, "_filter")]
@@ -224,9 +225,7 @@ class Transactions:
 
     @property
     def form(self) -> Hashable:
-        """Return one value for equal open transactions, or None if there are none."""
-        if not self._open:
-            return None
+        """Return a value that is equal for equal open transactions."""
         return frozenset(
             (name, transaction.snapshot, transaction.view, transaction.marks) for name, transaction in self._open.items()
         )
@@ -249,8 +248,9 @@ class Transactions:
     # ------------------------------------------------------------ operations
 
     def _operation(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
-        if (stores := request.method == "aggregate" and request.writes) or request.method in UNFIT_FOR_TRANSACTIONS:
-            operation = "An aggregate that stores its result" if stores else request.method
+        is_storing = request.method == "aggregate" and request.writes
+        if is_storing or request.method in UNFIT_FOR_TRANSACTIONS:
+            operation = "An aggregate that stores its result" if is_storing else request.method
             raise ConfigurationError(
                 f"{operation} can't be part of a transaction, because MongoDB refuses it there (OperationNotSupportedInTransaction). Call "
                 "it outside the transaction."
@@ -263,7 +263,7 @@ class Transactions:
             if is_answer(after.error):
                 del self._open[transaction]
             raise after.error
-        marks = yield from self._marks(before.view, after.state, after.state.contents)
+        marks = yield from self._find_marks(before.view, after.state, after.state.contents)
         yield from self._abort_if_in_conflict(marks, transaction, before)
         self._open[transaction] = OpenTransaction(before.snapshot, after.state, before.marks | marks)
         return after.value
@@ -276,7 +276,7 @@ class Transactions:
 
     def _abort_if_in_conflict(self, marks: Marks, transaction: TransactionKey, before: OpenTransaction) -> StoreCalls[None]:
         """Abort the transaction if another write has changed one of its documents since its snapshot."""
-        newer_marks = yield from self._marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
+        newer_marks = yield from self._find_marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
         if newer_marks & marks:
             del self._open[transaction]
             raise server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
@@ -297,19 +297,19 @@ class Transactions:
 
     # ------------------------------------------------------------ what was written
 
-    def _marks(self, before: WorldState, after: WorldState, places: Iterable[Place]) -> StoreCalls[Marks]:
-        """Return the written documents between two states, in these tables."""
+    def _find_marks(self, before: WorldState, after: WorldState, places: Iterable[Place]) -> StoreCalls[Marks]:
+        """Return the marks of the documents in these tables that were written between two states."""
         marks: set[WriteMark] = set()
         for place in places if before is not after else ():
             one, other = self._machine.contents_at(before, place), self._machine.contents_at(after, place)
             if one.digest == other.digest:
                 continue
-            has_unique_index = bool((yield from self.unique_indexes(place, after)))
+            has_unique_index = bool((yield from self.find_unique_indexes(place, after)))
             keys = [*other.differing_keys(one), *([None] if has_unique_index else [])]
             marks.update(WriteMark(place, key) for key in keys)
         return frozenset(marks)
 
-    def unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[list[FieldNames]]:
+    def find_unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[list[FieldNames]]:
         """Return the fields of each unique index of a collection."""
         key = place, tuple(map(id, state.structure))
         if key not in self._unique:
@@ -354,8 +354,7 @@ class Machine:
     @property
     def state(self) -> Hashable:
         """Return the current state with the open transactions. Two are equal if the stores contain the same data."""
-        transactions = self.transactions.form
-        return self.present if transactions is None else (self.present, transactions)
+        return self.present, self.transactions.form
 
     def stores(self, gate: Gate) -> Any:
         """Return the stores of `world` behind a gate. They remain usable if the machine creates a new world."""
@@ -416,12 +415,12 @@ class Machine:
         (place,) = self.databases.list_places(request)
         now = yield from self.at(self.present, copy_request(request))
         then = yield from self.at(before, copy_request(request))
-        if now.error is None and self._added(self.present, now.state, place):
+        if now.error is None and self._find_added(self.present, now.state, place):
             return False
-        fields = yield from self.transactions.unique_indexes(place, before)
+        fields = yield from self.transactions.find_unique_indexes(place, before)
         # The server itself retries such an upsert.
         is_retried = any(has_only_equalities(request.arguments["filter"], names) for names in fields)
-        return bool(self._added(before, then.state, place)) and not is_retried
+        return bool(self._find_added(before, then.state, place)) and not is_retried
 
     def race(self, before: WorldState, request: Request) -> StoreCalls[Any]:
         """Insert the document that an upsert inserts at an earlier state. A unique index can refuse it."""
@@ -432,7 +431,7 @@ class Machine:
         with self.looking_at(before):  # not from memory, because the driver adds a new _id to each document
             result = yield from self._perform(copy_request(request), None)
             (place,) = self.databases.list_places(request)
-            (document,) = self._added(before, self.present, place)
+            (document,) = self._find_added(before, self.present, place)
         arguments = {"document": copy.deepcopy(dict(document))}
         insertion = mongodb.make_request(request.store, place[1], "insert_one", arguments, request.options)
         try:
@@ -446,9 +445,10 @@ class Machine:
             raise result
         return result
 
-    def _added(self, before: WorldState, after: WorldState, place: Place) -> list[Entity]:
-        old, new = self.contents_at(before, place).forms, self.contents_at(after, place)
-        return [entity for name, entity in new.entities.items() if name not in old]
+    def _find_added(self, before: WorldState, after: WorldState, place: Place) -> list[Entity]:
+        """Return the entities of a table that exist after, but not before."""
+        old, new = self.contents_at(before, place).entities, self.contents_at(after, place).entities
+        return [entity for key, entity in new.items() if key not in old]
 
     def changes(self, before: WorldState, request: Request, after: WorldState) -> list[tuple[Entity, Entity]]:
         """Return the entities that differ between two states, before and after. An entity that doesn't exist is empty."""
@@ -504,6 +504,7 @@ class Machine:
     # ------------------------------------------------------------ what the transactions need
 
     def go_on_to(self, state: WorldState) -> None:
+        """Go to the next state, and remember the current one as an earlier one."""
         if state is not self.present:
             self.earlier = (*self.earlier, self.present)
             self.present = state
