@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ class Orders:
         self.guarded = GuardedCollection(self.collection, SeenIds())
         awaited: Any = AsyncStandInCollection(self.collection)
         self.awaited = AsyncGuardedCollection(awaited, SeenIds())
+        self.pool = ThreadPoolExecutor(1)
+        self.pool.submit(int).result()  # it has its thread since before the record comes
 
     def place(self, message: Message) -> None:
         self.guarded.insert_one(message, {**ENTITY, "paid": 0})
@@ -54,62 +57,41 @@ def orders() -> Orders:
 # --- each kind of function ----------------------------------------------------------------------------------------------
 
 
-def blocking(orders: Orders) -> Any:
-    def handle(message: Message) -> None:
-        orders.pay(message)
-
-    return handle
+def blocking(orders: Orders, message: Message) -> None:
+    orders.pay(message)
 
 
-def empty_list(orders: Orders) -> Any:
-    def handle(message: Message) -> list[Outcome]:
-        orders.pay(message)
-        return []
-
-    return handle
+def empty_list(orders: Orders, message: Message) -> list[Outcome]:
+    orders.pay(message)
+    return []
 
 
-def old_thread(orders: Orders) -> Any:
-    """The pool has its thread since before the record came."""
-    pool = ThreadPoolExecutor(1)
-    pool.submit(int).result()
-
-    def handle(message: Message) -> None:
-        pool.submit(orders.pay, message).result()
-
-    return handle
+def old_thread(orders: Orders, message: Message) -> None:
+    orders.pool.submit(orders.pay, message).result()
 
 
-def gathering(orders: Orders) -> Any:
-    async def handle(message: Message) -> None:
-        await asyncio.gather(orders.apay(message), asyncio.to_thread(orders.pay, message.part("b")))
-
-    return handle
+async def gathering(orders: Orders, message: Message) -> None:
+    await asyncio.gather(orders.apay(message), asyncio.to_thread(orders.pay, message.part("b")))
 
 
-def part(orders: Orders) -> Any:
-    def handle(message: Message) -> None:
-        orders.pay(message.part("payment"))
-
-    return handle
+def part(orders: Orders, message: Message) -> None:
+    orders.pay(message.part("payment"))
 
 
-def folded(orders: Orders) -> Any:
-    def handle(message: Message) -> None:
-        orders.guarded.fold([message], lambda _: {"filter": ENTITY, "update": PAY})
-
-    return handle
+def folded(orders: Orders, message: Message) -> None:
+    orders.guarded.fold([message], lambda _: {"filter": ENTITY, "update": PAY})
 
 
 FUNCTIONS = [blocking, empty_list, old_thread, gathering, part, folded]
+functions = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 
 
-@pytest.mark.parametrize("make", FUNCTIONS, ids=lambda make: make.__name__)
+@functions
 @pytest.mark.parametrize("workers", [1, 3])
 def test_unreturned_missing_fails_its_record(
-    make: Callable[[Orders], Any], workers: int, orders: Orders, caplog: pytest.LogCaptureFixture
+    function: Callable[..., Any], workers: int, orders: Orders, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = sqs_handler(by_name, max_workers=workers)(make(orders))
+    handler = sqs_handler(by_name, max_workers=workers)(partial(function, orders))
     report = handler.run(sqs(["m1", "m2"]))
     assert identifiers(report.response) == ["id-m1", "id-m2"]
     assert {kind for result in report.results for kind, _ in list_kinds(result.reported)} == {"Missing"}
@@ -118,10 +100,10 @@ def test_unreturned_missing_fails_its_record(
     assert line.count("test_batch_unreturned.py:") == 2
 
 
-@pytest.mark.parametrize("make", FUNCTIONS, ids=lambda make: make.__name__)
-def test_none_settles_a_record_whose_writes_are_settled(make: Callable[[Orders], Any], orders: Orders) -> None:
+@functions
+def test_none_settles_a_record_whose_writes_are_settled(function: Callable[..., Any], orders: Orders) -> None:
     orders.place(Message("place"))
-    handler = sqs_handler(by_name, max_workers=3)(make(orders))
+    handler = sqs_handler(by_name, max_workers=3)(partial(function, orders))
     assert handler(sqs(["m1", "m2", "m1"]), None) == {"batchItemFailures": []}
 
 

@@ -13,6 +13,7 @@ from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection
+from tests.support.handlers import build_from
 
 Handler: TypeAlias = Callable[[Message], Any]
 Build: TypeAlias = Callable[[Any], Handler]
@@ -70,19 +71,16 @@ def test_write_skew_of_two_messages_is_found() -> None:
 def test_callback_that_swallows_a_duplicate_is_never_committed() -> None:
     """The server has aborted the transaction, so `with_transaction` begins it again and again."""
 
-    def build(accounts: Any) -> Handler:
-        def handle(message: Message) -> None:
-            def body(session: Any) -> None:
-                with suppress(DuplicateKeyError):
-                    note(accounts, message, session=session)
-                    deposit(accounts, message, session=session)
+    def handle(accounts: Any, message: Message) -> None:
+        def body(session: Any) -> None:
+            with suppress(DuplicateKeyError):
+                note(accounts, message, session=session)
+                deposit(accounts, message, session=session)
 
-            with accounts.database.client.start_session() as session:
-                session.with_transaction(body)
+        with accounts.database.client.start_session() as session:
+            session.with_transaction(body)
 
-        return handle
-
-    report = explored(build, faults=1, deliveries=1)
+    report = explored(build_from(handle), faults=1, deliveries=1)
     assert report.counterexample is not None
     assert "m1 never settled" in report.counterexample.reason
 
@@ -90,19 +88,16 @@ def test_callback_that_swallows_a_duplicate_is_never_committed() -> None:
 def test_write_outside_its_own_transaction_makes_the_commit_fail() -> None:
     """As the transaction is never committed, what it writes is no part of what is expected."""
 
-    def build(accounts: Any) -> Handler:
-        def handle(message: Message) -> None:
-            with accounts.database.client.start_session() as session:
-                session.start_transaction()
-                accounts.update_one({"_id": "ann"}, {"$inc": {"balance": 1}}, session=session)
-                accounts.update_one({"_id": "ann"}, {"$inc": {"balance": message.body}})
-                with pytest.raises(OperationFailure, match="WriteConflict") as caught:
-                    session.commit_transaction()
-                assert caught.value.code == 112
+    def handle(accounts: Any, message: Message) -> None:
+        with accounts.database.client.start_session() as session:
+            session.start_transaction()
+            accounts.update_one({"_id": "ann"}, {"$inc": {"balance": 1}}, session=session)
+            accounts.update_one({"_id": "ann"}, {"$inc": {"balance": message.body}})
+            with pytest.raises(OperationFailure, match="WriteConflict") as caught:
+                session.commit_transaction()
+            assert caught.value.code == 112
 
-        return handle
-
-    report = explored(build, faults=0)
+    report = explored(build_from(handle), faults=0)
     assert report.counterexample is not None
     assert (report.counterexample.expected, report.counterexample.observed) == (
         ({"ann": 10, "bob": 100},),
@@ -124,14 +119,11 @@ def test_write_outside_its_own_transaction_makes_the_commit_fail() -> None:
     ],
 )
 def test_operation_unsupported_in_a_transaction_is_refused_by_name(what: str, ask: Callable[[Any, Any], Any]) -> None:
-    def build(accounts: Any) -> Handler:
-        def handle(_: Message) -> None:
-            with accounts.database.client.start_session() as session, session.start_transaction():
-                ask(accounts, session)
-
-        return handle
+    def handle(accounts: Any, _: Message) -> None:
+        with accounts.database.client.start_session() as session, session.start_transaction():
+            ask(accounts, session)
 
     with pytest.raises(
         ConfigurationError, match=f"^{what} can't be part of a transaction, because MongoDB refuses it there"
     ):
-        explored(build)
+        explored(build_from(handle))

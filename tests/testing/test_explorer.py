@@ -26,6 +26,7 @@ from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import Arguments, Explore, explore, run
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.faults import Crash
+from tests.support.handlers import build_from
 
 Handler = Callable[[Message], Any]
 MESSAGES = [Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)]
@@ -128,15 +129,12 @@ def test_invariant_is_checked_after_every_schedule() -> None:
 
 
 def test_failing_observe_after_a_schedule_is_a_finding() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            if collection.find_one({"_id": message.id}) is None:
-                collection.insert_one({"_id": message.id})
-                reserve(collection, message.body)
+    def handle(collection: Any, message: Message) -> None:
+        if collection.find_one({"_id": message.id}) is None:
+            collection.insert_one({"_id": message.id})
+            reserve(collection, message.body)
 
-        return handle
-
-    report = on_mongodb(build, MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"])
+    report = on_mongodb(build_from(handle), MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"])
     assert "observe failed with TypeError" in str(report)
 
 
@@ -148,14 +146,11 @@ def test_a_message_that_never_settles_is_a_finding() -> None:
 
 
 def test_handler_that_never_settles_is_a_finding() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> Any:
-            collection.update_one({"_id": "c1"}, {"$inc": {"tries": 1}}, upsert=True)
-            return Deferred(message, 1) if credit(collection) and collection.find_one({"_id": "c1"})["tries"] > 1 else None
+    def handle(collection: Any, message: Message) -> Any:
+        collection.update_one({"_id": "c1"}, {"$inc": {"tries": 1}}, upsert=True)
+        return Deferred(message, 1) if credit(collection) and collection.find_one({"_id": "c1"})["tries"] > 1 else None
 
-        return handle
-
-    report = on_mongodb(build, MESSAGES[:1])
+    report = on_mongodb(build_from(handle), MESSAGES[:1])
     assert "m1 never settled: the handler never settles the message. The guarded store's last outcome" in str(report)
 
 
@@ -313,14 +308,11 @@ def test_hanging_handler_is_reported_after_the_timeout() -> None:
 
 
 def test_a_handler_that_fails_undisturbed_stops_the_exploration() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            raise KeyError(message.id)
-
-        return handle
+    def handle(collection: Any, message: Message) -> None:
+        raise KeyError(message.id)
 
     with pytest.raises(ConfigurationError, match="fails even without faults: m1, m2 never settled: KeyError: 'm"):
-        on_mongodb(build)
+        on_mongodb(build_from(handle))
 
 
 def test_observe_that_fails_undisturbed_stops_the_exploration() -> None:

@@ -25,6 +25,7 @@ from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection
 from onewrite.testing.taps import everywhere
+from tests.support.handlers import build_from
 
 Handler = Callable[[Message], Any]
 M1 = Message("m1", "s", 1, 30)
@@ -457,19 +458,16 @@ def test_taps_are_removed_after_the_last_exploration(world: Any) -> None:
     before = vars(BaseClient)["_make_api_call"], threading.Thread.start, ThreadPoolExecutor.submit
     inner: list[Exploration] = []
 
-    def build(table: Any) -> Handler:
-        def handle(message: Message) -> None:
-            if not inner:
-                inner.append(
-                    explore(lambda _: adding(lambda: STAND_IN, guarded=True), [M1], lambda: emptied(STAND_IN), credited)
-                )
-            assert inner[0].exhausted
-            assert vars(BaseClient)["_make_api_call"] is not before[0]
-            through_table(guarded=True)(message)
+    def handle(table: Any, message: Message) -> None:
+        if not inner:
+            inner.append(
+                explore(lambda _: adding(lambda: STAND_IN, guarded=True), [M1], lambda: emptied(STAND_IN), credited)
+            )
+        assert inner[0].exhausted
+        assert vars(BaseClient)["_make_api_call"] is not before[0]
+        through_table(guarded=True)(message)
 
-        return handle
-
-    assert_right(on(world, build, deliveries=1, faults=1))
+    assert_right(on(world, build_from(handle), deliveries=1, faults=1))
     with pytest.raises(ConfigurationError):
         on(world, lambda _: None)
     assert (vars(BaseClient)["_make_api_call"], threading.Thread.start, ThreadPoolExecutor.submit) == before
@@ -480,16 +478,13 @@ def test_handler_that_imports_its_driver_is_run_again(monkeypatch: pytest.Monkey
     later.Collection = type("Collection", (), {"insert": lambda self, message: STAND_IN.update_one({"_id": "c1"}, message)})
     monkeypatch.setitem(everywhere._CLASSES, "later.collection", {"Collection": frozenset()})
 
-    def build(_: Any) -> Handler:
-        def handle(message: Message) -> None:
-            first = "later.collection" not in sys.modules
-            monkeypatch.setitem(sys.modules, "later.collection", later)
-            if not first:
-                adding(lambda: STAND_IN, guarded=True)(message)
+    def handle(_: Any, message: Message) -> None:
+        first = "later.collection" not in sys.modules
+        monkeypatch.setitem(sys.modules, "later.collection", later)
+        if not first:
+            adding(lambda: STAND_IN, guarded=True)(message)
 
-        return handle
-
-    assert_right(on_mongodb(lambda: emptied(STAND_IN), build))
+    assert_right(on_mongodb(lambda: emptied(STAND_IN), build_from(handle)))
 
 
 def test_concurrent_explorations_tap_each_module_once(monkeypatch: pytest.MonkeyPatch) -> None:

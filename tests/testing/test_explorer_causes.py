@@ -25,6 +25,7 @@ from onewrite.testing import UnsupportedByStandIn, explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.support.batches import by_name, sqs
+from tests.support.handlers import build_from
 
 Handler = Callable[[Message], Any]
 C1 = {"_id": "c1"}
@@ -162,16 +163,13 @@ def test_an_unacknowledged_write_is_refused() -> None:
 def test_order_unsupported_by_the_stand_in_stops_the_exploration() -> None:
     """The second message alone is fine. Behind the first, it writes to the place after the end of an array, which MongoDB pads."""
 
-    def build(collection: Any) -> Handler:
-        def each(message: Message) -> None:
-            lines = collection.find_one(C1)["lines"]
-            if message.id == "shrink":
-                collection.update_one(C1, {"$set": {"lines": lines[:1]}})
-                return
-            with suppress(Exception):
-                collection.update_one(C1, {"$set": {f"lines.{len(lines) - 1}.done": True}})
-
-        return each
+    def each(collection: Any, message: Message) -> None:
+        lines = collection.find_one(C1)["lines"]
+        if message.id == "shrink":
+            collection.update_one(C1, {"$set": {"lines": lines[:1]}})
+            return
+        with suppress(Exception):
+            collection.update_one(C1, {"$set": {f"lines.{len(lines) - 1}.done": True}})
 
     def world() -> Any:
         collection = mongomock_collection("customers")
@@ -179,7 +177,7 @@ def test_order_unsupported_by_the_stand_in_stops_the_exploration() -> None:
         return collection
 
     with pytest.raises(UnsupportedByStandIn, match="fails at update_one"):
-        explored(build, world=world, messages=[Message("mark"), Message("shrink")])
+        explored(build_from(each), world=world, messages=[Message("mark"), Message("shrink")])
 
 
 @pytest.mark.parametrize("name", ["updated_at", "#at"])

@@ -19,6 +19,7 @@ from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.tap import may_be_stale
 from onewrite.testing.taps.traffic import Request
+from tests.support.handlers import build_from
 
 Handler = Callable[[Message], Any]
 Build = Callable[[Any], Handler]
@@ -90,34 +91,30 @@ def test_suppressed_dynamodb_errors_are_found(customers: Any, error: type[Except
     ],
 )
 def test_suppressed_mongodb_errors_are_found(error: type[Exception], told: str) -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            with suppress(error):
-                collection.update_one({"_id": "c1", "m1": None}, {"$inc": {"n": 1}, "$set": {"m1": 1}}, upsert=True)
+    def handle(collection: Any, message: Message) -> None:
+        with suppress(error):
+            collection.update_one({"_id": "c1", "m1": None}, {"$inc": {"n": 1}, "$set": {"m1": 1}}, upsert=True)
 
-        return handle
-
-    report = explored(build, lambda: mongomock_collection("customers"), lambda c: c.find_one({"_id": "c1"}), deliveries=1)
+    report = explored(
+        build_from(handle), lambda: mongomock_collection("customers"), lambda c: c.find_one({"_id": "c1"}), deliveries=1
+    )
     assert words(report) == [f"update_one customers c1: {told}"]
 
 
 def test_explorer_finds_a_write_concern_error_treated_as_failure() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            add = {"_id": "c1"}, {"$inc": {"n": 1}, "$push": {"seen": message.id}}
-            try:
-                collection.update_one({**add[0], "seen": {"$ne": message.id}}, add[1])
-            except WTimeoutError:
-                collection.update_one(*add)
-
-        return handle
+    def handle(collection: Any, message: Message) -> None:
+        add = {"_id": "c1"}, {"$inc": {"n": 1}, "$push": {"seen": message.id}}
+        try:
+            collection.update_one({**add[0], "seen": {"$ne": message.id}}, add[1])
+        except WTimeoutError:
+            collection.update_one(*add)
 
     def world() -> Any:
         collection = mongomock_collection("customers")
         collection.insert_one({"_id": "c1", "n": 0})
         return collection
 
-    report = explored(build, world, lambda c: c.find_one({"_id": "c1"})["n"], deliveries=1)
+    report = explored(build_from(handle), world, lambda c: c.find_one({"_id": "c1"})["n"], deliveries=1)
     assert words(report)[0].endswith("applied, but too few members confirm it in time")
 
 
@@ -207,30 +204,24 @@ def test_ignored_unprocessed_keys_are_found(moto_table: Any) -> None:
             table.put_item(Item={"id": "c1", "limit": 1, "name": name})
         return tables
 
-    def build(tables: Any) -> Handler:
-        def handle(_: Message) -> None:
-            wanted = {name: {"Keys": [C1], "ConsistentRead": True} for name in tables}
-            found = tables["customers"].meta.client.batch_get_item(RequestItems=wanted)["Responses"]
-            limits = [item["limit"] for items in found.values() for item in items]
-            tables["customers"].put_item(Item={**C1, "balance": sum(limits)})
+    def handle(tables: Any, _: Message) -> None:
+        wanted = {name: {"Keys": [C1], "ConsistentRead": True} for name in tables}
+        found = tables["customers"].meta.client.batch_get_item(RequestItems=wanted)["Responses"]
+        limits = [item["limit"] for items in found.values() for item in items]
+        tables["customers"].put_item(Item={**C1, "balance": sum(limits)})
 
-        return handle
-
-    report = explored(build, world, lambda tables: balance(tables["customers"]))
+    report = explored(build_from(handle), world, lambda tables: balance(tables["customers"]))
     assert report.counterexample is not None
     assert (report.counterexample.expected, report.counterexample.observed) == ((2,), 1)
 
 
 def test_batch_can_leave_its_first_element_unprocessed(customers: Any) -> None:
-    def build(table: Any) -> Handler:
-        def handle(_: Message) -> None:
-            left = table.meta.client.batch_write_item(RequestItems=puts("a", "b"))["UnprocessedItems"]
-            if left == puts("b"):  # which it thinks is the only one that can be left
-                table.meta.client.batch_write_item(RequestItems=left)
+    def handle(table: Any, _: Message) -> None:
+        left = table.meta.client.batch_write_item(RequestItems=puts("a", "b"))["UnprocessedItems"]
+        if left == puts("b"):  # which it thinks is the only one that can be left
+            table.meta.client.batch_write_item(RequestItems=left)
 
-        return handle
-
-    report = explored(build, customers, count)
+    report = explored(build_from(handle), customers, count)
     assert words(report) == ["BatchWriteItem customers a b: applied, but the first part is left, as the response says"]
 
 
@@ -244,15 +235,12 @@ def test_stale_index_read_is_found(moto_table: Any) -> None:
     def world() -> Any:
         return moto_table("customers", key="id", types={"message": "S"}, GlobalSecondaryIndexes=[BY_MESSAGE])
 
-    def build(table: Any) -> Handler:
-        def handle(message: Message) -> None:
-            asked = {"KeyConditionExpression": "message = :m", "ExpressionAttributeValues": {":m": message.id}}
-            if not table.query(IndexName="by_message", **asked)["Items"]:
-                table.put_item(Item={"id": f"deposit of {message.id} number {count(table)}", "message": message.id})
+    def handle(table: Any, message: Message) -> None:
+        asked = {"KeyConditionExpression": "message = :m", "ExpressionAttributeValues": {":m": message.id}}
+        if not table.query(IndexName="by_message", **asked)["Items"]:
+            table.put_item(Item={"id": f"deposit of {message.id} number {count(table)}", "message": message.id})
 
-        return handle
-
-    report = explored(build, world, count, messages=TWO, concurrency=1)
+    report = explored(build_from(handle), world, count, messages=TWO, concurrency=1)
     assert len(words(report)) <= 6
     assert any("Query customers: read" in step and "stale" in step for step in words(report))
 
@@ -346,17 +334,18 @@ def test_racing_upsert_can_return_a_value_without_a_pickle() -> None:
     unnamed_type = type("Unnamed", (str,), {"__module__": __name__})  # pickle doesn't find it by its name
     found: list[Any] = []
 
-    def build(collection: Any) -> Handler:
-        def handle(_: Message) -> None:
-            change = {"$set": {"name": unnamed_type("Ann")}}
-            order = collection.find_one_and_update({"order": 1}, change, upsert=True, return_document=ReturnDocument.AFTER)
-            found.append(order["name"])
-
-        return handle
+    def handle(collection: Any, _: Message) -> None:
+        change = {"$set": {"name": unnamed_type("Ann")}}
+        order = collection.find_one_and_update({"order": 1}, change, upsert=True, return_document=ReturnDocument.AFTER)
+        found.append(order["name"])
 
     messages, options = (M1, Message("m2")), {"deliveries": 1, "faults": 0}
     report = explored(
-        build, lambda: mongomock_collection("orders"), lambda orders: orders.count_documents({}), messages, **options
+        build_from(handle),
+        lambda: mongomock_collection("orders"),
+        lambda orders: orders.count_documents({}),
+        messages,
+        **options,
     )
     assert report.counterexample is not None
     assert report.counterexample.observed == 2

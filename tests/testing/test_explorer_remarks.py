@@ -22,6 +22,7 @@ from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, Remark
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.support.batches import by_name, sqs
+from tests.support.handlers import build_from
 
 Handler = Callable[[Message], Any]
 C1 = {"_id": "c1"}
@@ -483,14 +484,11 @@ def test_creation_refused_after_an_upsert_is_reported(messages: Sequence[Message
 def plainly(create: Callable[[Any], Any], change: Callable[[Any], Any]) -> Callable[[Any], Handler]:
     """A handler that guards nothing: "place" creates, and "pay" changes."""
 
-    def build(store: Any) -> Handler:
-        def handle(message: Message) -> None:
-            with suppress(DuplicateKeyError, ClientError):
-                (create if message.id == "place" else change)(store)
+    def handle(store: Any, message: Message) -> None:
+        with suppress(DuplicateKeyError, ClientError):
+            (create if message.id == "place" else change)(store)
 
-        return handle
-
-    return build
+    return build_from(handle)
 
 
 def placed(collection: Any) -> None:
@@ -575,14 +573,11 @@ TAKES = [
 
 
 def taking(take: Callable[[Any, Any], Any], holder: Callable[[Message], Any]) -> Callable[[Any], Handler]:
-    def build(seats: Any) -> Handler:
-        def handle(message: Message) -> None:
-            with suppress(DuplicateKeyError):
-                take(seats, {"_id": "12a", "of": holder(message)})
+    def handle(seats: Any, message: Message) -> None:
+        with suppress(DuplicateKeyError):
+            take(seats, {"_id": "12a", "of": holder(message)})
 
-        return handle
-
-    return build
+    return build_from(handle)
 
 
 @pytest.mark.parametrize("take", TAKES)
@@ -616,14 +611,11 @@ def test_a_message_that_depends_on_another_gets_no_remark() -> None:
 
 
 def test_hash_of_a_string_is_reported_with_its_line() -> None:
-    def build(customers: Any) -> Handler:
-        def handle(message: Message) -> None:
-            shard = hash(message.id) % 1
-            customers.update_one({"_id": f"{message.id}-{shard}"}, {"$set": {"n": 1}}, upsert=True)
+    def handle(customers: Any, message: Message) -> None:
+        shard = hash(message.id) % 1
+        customers.update_one({"_id": f"{message.id}-{shard}"}, {"$set": {"n": 1}}, upsert=True)
 
-        return handle
-
-    report = explored(build, observe=lambda customers: sorted(each["_id"] for each in customers.find()))
+    report = explored(build_from(handle), observe=lambda customers: sorted(each["_id"] for each in customers.find()))
     with pytest.warns(ExplorationWarning, match=r"hash\(\) of a string at test_explorer_remarks.py:\d+"):
         report.assert_effectively_once()
 
@@ -646,19 +638,16 @@ def test_message_of_another_source_or_kind_can_share_an_id(first: Any) -> None:
 
 
 def test_refusal_of_an_early_message_is_reported() -> None:
-    def build_handler(customers: Any) -> Handler:
-        def handle(message: Message) -> None:
-            before, after = message.body
-            customers.update_one({**C1, "state": before}, {"$set": {"state": after}})
-
-        return handle
+    def handle(customers: Any, message: Message) -> None:
+        before, after = message.body
+        customers.update_one({**C1, "state": before}, {"$set": {"state": after}})
 
     def state(customers: Any) -> Any:
         return customers.find_one(C1)["state"]
 
     messages = [Message("pay", body=("new", "paid")), Message("ship", body=("paid", "shipped"))]
     given: dict[str, Any] = {"messages": messages, "world": lambda: filled(state="new"), "observe": state}
-    assert kinds(explored(build_handler, **given)) == ["early"]
+    assert kinds(explored(build_from(handle), **given)) == ["early"]
 
 
 def test_older_message_without_effect_is_no_early_message() -> None:

@@ -23,6 +23,7 @@ from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Schedule
 from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
+from tests.support.handlers import build_from
 
 WRITE = Request("orders", "UpdateItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=True, tables=("orders",))
 READ = Request("orders", "GetItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=False, tables=("orders",))
@@ -169,18 +170,15 @@ def test_the_first_difference_is_named(before: Request | None, after: Request | 
 
 
 def test_read_shows_its_response_and_not_later_changes() -> None:
-    def build(collection: Any) -> Any:
-        def handle(_: Message) -> None:
-            document = collection.find_one({"_id": "o-1"})
-            document["paid"] += 100
-            collection.replace_one({"_id": "o-1"}, document)
-
-        return handle
+    def handle(collection: Any, _: Message) -> None:
+        document = collection.find_one({"_id": "o-1"})
+        document["paid"] += 100
+        collection.replace_one({"_id": "o-1"}, document)
 
     def world() -> Any:
         collection = mongomock_collection("orders")
         collection.insert_one({"_id": "o-1", "paid": 0})
         return collection
 
-    report = explore(build, [MESSAGE], world, lambda collection: collection.find_one({"_id": "o-1"}))
+    report = explore(build_from(handle), [MESSAGE], world, lambda collection: collection.find_one({"_id": "o-1"}))
     assert "read (paid=0)" in str(report)

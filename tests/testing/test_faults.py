@@ -24,6 +24,7 @@ from onewrite.testing.taps.aws import find_client, make_request
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import find_kind
 from onewrite.testing.taps.traffic import Request
+from tests.support.handlers import build_from
 
 ADD: dict[str, Any] = {"UpdateExpression": "ADD n :one"}
 MESSAGE = Message("m-1")
@@ -354,16 +355,13 @@ def test_requests_for_equal_keys_are_for_one_entity() -> None:
 def test_transactions_that_insert_equal_ids_are_in_conflict() -> None:
     """1 and 1.0 are one document, so only the first commit is applied."""
 
-    def build(orders: Any) -> Callable[[Message], object]:
-        def handle(message: Message) -> None:
-            with orders.database.client.start_session() as session, session.start_transaction():
-                orders.update_one({"_id": message.body}, {"$inc": {"n": 1}}, upsert=True, session=session)
-
-        return handle
+    def handle(orders: Any, message: Message) -> None:
+        with orders.database.client.start_session() as session, session.start_transaction():
+            orders.update_one({"_id": message.body}, {"$inc": {"n": 1}}, upsert=True, session=session)
 
     messages = [Message("m1", body=1), Message("m2", body=1.0)]
     report = explore(
-        build,
+        build_from(handle),
         messages,
         mongomock_collection,
         lambda orders: [document["n"] for document in orders.find()],
