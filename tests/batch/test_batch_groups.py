@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, Duplicate, InSequence, Message, Outcome
+from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, InSequence, Message, Outcome
 from onewrite.aws_lambda import (
     documentdb_handler,
     dynamodb_stream_handler,
@@ -26,36 +25,30 @@ from onewrite.identity import Skip, dynamodb_stream_position, sqs_message_id
 from onewrite.metrics import Reported
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import dynamodb_stream_event, mongomock_collection
-from tests.support.batches import FIFO, Clock, by_name, dynamodb, fifo, identifiers, kafka, kinesis, sqs, sqs_record
+from tests.support.batches import (
+    FIFO,
+    Clock,
+    GroupShop,
+    by_name,
+    dynamodb,
+    fifo,
+    identifiers,
+    kafka,
+    kinesis,
+    letter,
+    sqs,
+    sqs_record,
+)
 from tests.support.seams import measure_by
 
 
-def letter(message: Message) -> str:
-    """The group: `a` of `a1`."""
-    return message.id[0]
+class Shop(GroupShop):
+    """Raises an error if one of the messages ends in `!`, and defers those that end in `?`."""
 
-
-class Shop:
-    """Applies each message of a group; raises an error if one of them ends in `!`, and defers those that end in `?`."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.seen: set[str] = set()
-        self._lock = threading.Lock()
-
-    def __call__(self, messages: list[Message]) -> list[Outcome]:
-        with self._lock:
-            self.calls.append(" ".join(message.id for message in messages))
-            return [self._one(message) for message in messages]
-
-    def _one(self, message: Message) -> Outcome:
+    def apply(self, message: Message) -> Answer:
         if message.id.endswith("!"):
             raise ValueError(message.id)
-        if message.id.endswith("?"):
-            return Deferred(message, 1)
-        outcome = Duplicate(message) if message.id in self.seen else Applied(message)
-        self.seen.add(message.id)
-        return outcome
+        return Deferred(message, 1) if message.id.endswith("?") else super().apply(message)
 
 
 @pytest.fixture
@@ -378,7 +371,7 @@ def test_hook_receives_each_message_with_its_share_of_seconds() -> None:
 
     shop = Shop()
 
-    def each(messages: list[Message]) -> list[Outcome]:
+    def each(messages: list[Message]) -> list[Answer]:
         clock.now += 6.0
         return shop(messages)
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -275,32 +276,26 @@ class ReplicaSetSetup(_MongoSetup):
 
     def _isolate(self, choice: random.Random) -> None:
         """The primary takes writes that nobody else gets, until the others have elected another; then it comes back."""
-        if (primary := self._set.primary()) is None:
-            return
-        other_members = [member for member in self._set.members if member is not primary]
-        for member in other_members:
-            member.follow(False)
-        self.halt.wait(choice.uniform(0.2, 1.5))
-        send_signal(primary, signal.SIGSTOP)
-        for member in other_members:
-            member.follow(True)
-        self._wake_when_replaced(primary, other_members, choice)
+        self._separate(choice, 1.5, lambda member: member.follow(False), lambda member: member.follow(True))
 
     def _freeze_others(self, choice: random.Random) -> None:
         """As `_isolate`, but the others hear nothing: the primary may notice that, and step down by itself."""
+        freeze, thaw = (partial(send_signal, number=number) for number in (signal.SIGSTOP, signal.SIGCONT))
+        self._separate(choice, 2.5, freeze, thaw)
+
+    def _separate(
+        self, choice: random.Random, seconds: float, part: Callable[[Member], None], rejoin: Callable[[Member], None]
+    ) -> None:
+        """Part the other members from the primary for so many seconds at most. It comes back when another has taken its place."""
         if (primary := self._set.primary()) is None:
             return
         other_members = [member for member in self._set.members if member is not primary]
         for member in other_members:
-            send_signal(member, signal.SIGSTOP)
-        self.halt.wait(choice.uniform(0.2, 2.5))
+            part(member)
+        self.halt.wait(choice.uniform(0.2, seconds))
         send_signal(primary, signal.SIGSTOP)
         for member in other_members:
-            send_signal(member, signal.SIGCONT)
-        self._wake_when_replaced(primary, other_members, choice)
-
-    def _wake_when_replaced(self, primary: Member, other_members: Sequence[Member], choice: random.Random) -> None:
-        """The primary is frozen: it comes back when another has taken its place."""
+            rejoin(member)
         self._wait(lambda: any(_is_primary(member) for member in other_members))
         self.halt.wait(choice.uniform(0, 0.5))
         send_signal(primary, signal.SIGCONT)

@@ -99,6 +99,8 @@ class BaseShop(ABC):
     def creates(self, create: bool) -> dict[str, Any]: ...
     @abstractmethod
     def insert(self, message: Message, entity: dict[str, Any], **options: Any) -> Outcome: ...
+    @abstractmethod
+    def deleting(self, shows: bool) -> Callable[..., Any]: ...
 
     def key(self, order: str) -> dict[str, str]:
         return {self.key_name: f"{self._place}-{order}"}
@@ -112,6 +114,18 @@ class BaseShop(ABC):
         native = self.change(order, amount, if_open=if_open, create=create)
         native |= self.creates(create and options.get("finishes") is None)
         return self._done(getattr(self._guarded, self.updates)(message, **native, **options))
+
+    def delete(
+        self,
+        message: Message,
+        order: str,
+        *,
+        if_open: bool = False,
+        shows: bool = False,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome:
+        method = self.deleting(shows)
+        return self._done(method(message, **self.where(order, if_open=if_open), emit=emit))
 
     def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
         return self._done(self._guarded.begin(message, name, **self.where(order, if_open=if_open), **{**STEP, **asked}))
@@ -218,17 +232,8 @@ class DynamoShop(BaseShop):
     def add_measured(self, message: Message, order: str) -> Outcome:
         return self.add(message, order, ReturnConsumedCapacity="TOTAL")
 
-    def delete(
-        self,
-        message: Message,
-        order: str,
-        *,
-        if_open: bool = False,
-        shows: bool = False,
-        emit: Sequence[Event] | None = None,
-    ) -> Outcome:
-        native = self.where(order, if_open=if_open) | ({"ReturnValues": "ALL_OLD"} if shows else {})
-        return self._done(self._guarded.delete_item(message, **native, emit=emit))
+    def deleting(self, shows: bool) -> Callable[..., Any]:
+        return partial(self._guarded.delete_item, ReturnValues="ALL_OLD") if shows else self._guarded.delete_item
 
     def expiry(self, order: str) -> float | None:
         found = (self.raw(order) or {}).get("expiresAt")
@@ -296,17 +301,8 @@ class MongoShop(BaseShop):
     def add_measured(self, message: Message, order: str) -> Outcome:
         return self.add(message, order)
 
-    def delete(
-        self,
-        message: Message,
-        order: str,
-        *,
-        if_open: bool = False,
-        shows: bool = False,
-        emit: Sequence[Event] | None = None,
-    ) -> Outcome:
-        method = self._guarded.find_one_and_delete if shows else self._guarded.delete_one
-        return self._done(method(message, **self.where(order, if_open=if_open), emit=emit))
+    def deleting(self, shows: bool) -> Callable[..., Any]:
+        return self._guarded.find_one_and_delete if shows else self._guarded.delete_one
 
     def expiry(self, order: str) -> float | None:
         found = (self.raw(order) or {}).get("expiresAt")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from hypothesis import assume, example, given, reject, settings
@@ -16,12 +16,11 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.judge import JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, ScheduleStep, Steps
-from onewrite.testing.explorer.search import EverySchedule
-from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.examples import examples
+from tests.support.searches import REDUCED, How, search_schedules
 
 Handler: TypeAlias = Callable[[Message], object]
 Program: TypeAlias = dict[str, list[tuple[str, str]]]  # for each message what its handler does, and to which entity
@@ -177,12 +176,6 @@ class Found(NamedTuple):
         return {f"{finding.reason.partition(':')[0]} {finding.observed}" for finding in wrong}
 
 
-How: TypeAlias = Literal["every schedule", "run and compared", "recalled"]
-
-
-REDUCED: tuple[How, ...] = ("run and compared", "recalled")
-
-
 def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = False, own_processes: bool = False) -> Found:
     """`lenient`: no state is a finding, so no schedule is cut short by one. `own_processes`: each delivery has one of its own."""
     ends: set[str] = set()
@@ -191,17 +184,8 @@ def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = Fals
         ends.add(repr(list(collection.find({}).sort("_id", 1))))
         return None if lenient else observe(collection)
 
-    subject = Subject(make_handler(program), messages_of(program), world, bounds, 30)
-    with closing(subject):
-        judge = Judge(subject, observed)
-        judge.prepare()
-        if how != "every schedule":
-            judge.recall()
-        if how == "run and compared":
-            judge.run_always()
-        if own_processes:
-            judge.separate()
-        return Found(list(EverySchedule(judge)), ends)
+    given = (make_handler(program), messages_of(program), world, bounds, observed, how)
+    return Found(search_schedules(*given, own_processes=own_processes)[0], ends)
 
 
 def explored(program: Program, bounds: Bounds, **more: Any) -> Exploration:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import permutations
 from math import factorial
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -16,13 +16,11 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
-from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.search import EverySchedule
-from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.everywhere import taps
 from tests.support.examples import examples
+from tests.support.searches import REDUCED, How, search_schedules
 
 Memory: TypeAlias = dict[str, Any]  # of one delivery, which its tasks share
 Acts: TypeAlias = list[tuple[str, str]]  # what a task does, and to which entity
@@ -141,23 +139,15 @@ async def observe(collection: Any) -> object:
     return [(document["_id"], document.get("n")) async for document in collection.find({}).sort("_id", 1)]
 
 
-def searched(
-    program: Program, bounds: Bounds, how: Literal["every schedule", "run and compared", "recalled"]
-) -> tuple[set[str], set[str], int]:
+def searched(program: Program, bounds: Bounds, how: How) -> tuple[set[str], set[str], int]:
     """What was found, every state that a broker might leave behind, and how many schedules were run."""
     ends: set[str] = set()
 
     async def observed(collection: Any) -> None:
         ends.add(repr([document async for document in collection.find({}).sort("_id", 1)]))
 
-    with taps.on(), closing(subject := Subject(make_handler(program), [MESSAGE], world, bounds, 30)):
-        judge = Judge(subject, observed)
-        judge.prepare()
-        if how != "every schedule":
-            judge.recall()
-        if how == "run and compared":
-            judge.run_always()
-        shown = list(EverySchedule(judge))
+    with taps.on():
+        shown, judge = search_schedules(make_handler(program), [MESSAGE], world, bounds, observed, how)
     assert judge.nondeterministic is None
     return {one.finding.reason for one in shown if one.finding is not None}, ends, len(shown)
 
@@ -176,7 +166,7 @@ def test_pruning_loses_no_end_state_of_concurrent_tasks(program: Program, bounds
     except ConfigurationError:  # it fails even undisturbed
         assume(False)  # hypothesis takes it so
         return
-    for how in ("run and compared", "recalled"):
+    for how in REDUCED:
         found = searched(program, bounds, how)
         assert found[:2] == (whole, ends)
         assert found[2] <= count

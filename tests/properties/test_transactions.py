@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import ConfigurationError, Message
-from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.search import EverySchedule
-from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.examples import examples
+from tests.support.searches import How, search_schedules
 
 Act: TypeAlias = tuple[str, str]  # what is done, and to which entity
 Program: TypeAlias = dict[str, list[tuple[str, list[Act]]]]  # for each message, its parts: how they are sent, and their acts
@@ -95,7 +93,7 @@ class Found(NamedTuple):
     findings: set[str]
 
 
-def searched(program: Program, bounds: Bounds, *, pruned: bool) -> Found:
+def searched(program: Program, bounds: Bounds, how: How) -> Found:
     ends: set[str] = set()
 
     def observed(collection: Any) -> object:
@@ -103,18 +101,13 @@ def searched(program: Program, bounds: Bounds, *, pruned: bool) -> Found:
         return None
 
     messages = [Message(name, body=10**place) for place, name in enumerate(program)]
-    with closing(subject := Subject(make_handler(program), messages, world, bounds, 30)):
-        judge = Judge(subject, observed)
-        try:
-            judge.prepare()
-        except ConfigurationError:  # a handler that waits for its own transaction never settles its message
-            reject()
-        if pruned:
-            judge.run_always()
-        shown = list(EverySchedule(judge))
-        assert judge.nondeterministic is None
-        wrong = {one.finding.reason.partition(":")[0] for one in shown if one.finding is not None}
-        return Found(len(shown), ends, wrong)
+    try:
+        shown, judge = search_schedules(make_handler(program), messages, world, bounds, observed, how)
+    except ConfigurationError:  # a handler that waits for its own transaction never settles its message
+        reject()
+    assert judge.nondeterministic is None
+    wrong = {one.finding.reason.partition(":")[0] for one in shown if one.finding is not None}
+    return Found(len(shown), ends, wrong)
 
 
 class Scope(NamedTuple):
@@ -164,7 +157,7 @@ CIRCLE: Program = {
 @example((SNAPSHOTS, Bounds(deliveries=1, faults=0)))
 @example((CIRCLE, Bounds(deliveries=1, faults=0)))
 def test_pruning_loses_no_end_of_transactions(case: tuple[Program, Bounds]) -> None:
-    pruned, whole = (searched(*case, pruned=pruned) for pruned in (True, False))
+    pruned, whole = searched(*case, "run and compared"), searched(*case, "every schedule")
     assert pruned.ends == whole.ends
     assert pruned.findings == whole.findings
     assert pruned.schedules <= whole.schedules

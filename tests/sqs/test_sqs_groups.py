@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Deferred, Duplicate, Message
+from onewrite import Answer, Applied, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
+from tests.support.batches import GroupShop, letter
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import measure_by, worker_in
 
@@ -26,38 +26,24 @@ def by_place(record: Any) -> Any:
     if body == "skip":
         return Skip("not for us")
     if body.startswith("+"):
-        return [Message(f"{letter}{body}") for letter in body[1:]]
+        return [Message(f"{name}{body}") for name in body[1:]]
     return Message(body, body[0], int(body[1:]) if body[1:].isdigit() else None, body={"name": body})
 
 
-def letter(message: Message) -> str:
-    return message.id[0]
-
-
-class Shop:
-    """Notes each call and when it was, and gives these answers; what it has no answer for is Applied, or a Duplicate."""
+class Shop(GroupShop):
+    """Notes when each call was, and gives these answers first."""
 
     def __init__(self, time: VirtualTime, **answers: Callable[[Message], Answer]) -> None:
-        self._time, self.answers = time, answers
-        self.calls: list[tuple[float, str]] = []
-        self.seen: set[str] = set()
-        self._lock = threading.Lock()
+        super().__init__()
+        self._time, self._answers = time, answers
+        self.times: list[float] = []
 
     def __call__(self, messages: list[Message]) -> list[Answer]:
-        with self._lock:
-            self.calls.append((self._time.now, " ".join(message.id for message in messages)))
-            return [self._one(message) for message in messages]
+        self.times.append(self._time.now)
+        return super().__call__(messages)
 
-    def _one(self, message: Message) -> Answer:
-        if (answer := self.answers.get(message.id)) is not None:
-            return answer(message)
-        outcome = Duplicate(message) if message.id in self.seen else Applied(message)
-        self.seen.add(message.id)
-        return outcome
-
-    @property
-    def names(self) -> list[str]:
-        return [names for _, names in self.calls]
+    def apply(self, message: Message) -> Answer:
+        return self._answers.get(message.id, super().apply)(message)
 
 
 def worker(sqs: FakeSqs, each: Any, **options: Any) -> Worker:
@@ -90,7 +76,7 @@ def test_waiting_messages_of_a_group_are_one_call(sqs: FakeSqs, time: VirtualTim
     send(sqs, "a1", "b1", "a2", "a3", "b2", "c1")
     shop = Shop(time)
     assert worker(sqs, shop).run() is True
-    assert shop.names == ["a1 a2 a3", "b1 b2", "c1"]
+    assert shop.calls == ["a1 a2 a3", "b1 b2", "c1"]
     assert sqs.messages == []
     assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [6]
 
@@ -101,8 +87,8 @@ def test_adjacent_messages_of_a_fifo_group_are_one_call(fifo: FakeSqs, time: Vir
     fifo.send("a4", group="h")
     shop = Shop(time)
     worker(fifo, shop, in_flight=2).run()
-    assert [names for names in shop.names if names != "a4"] == ["a1 a2", "b1", "a3"]
-    assert "a4" in shop.names
+    assert [names for names in shop.calls if names != "a4"] == ["a1 a2", "b1", "a3"]
+    assert "a4" in shop.calls
     assert fifo.messages == []
 
 
@@ -110,7 +96,7 @@ def test_record_belongs_to_the_group_of_its_first_message(sqs: FakeSqs, time: Vi
     send(sqs, "+ab", "a1", "b1")
     shop = Shop(time)
     worker(sqs, shop).run()
-    assert shop.names == ["a+ab a1", "b+ab", "b1"]
+    assert shop.calls == ["a+ab a1", "b+ab", "b1"]
     assert sqs.messages == []
 
 
@@ -121,7 +107,7 @@ def test_only_failing_messages_of_a_group_are_redelivered(sqs: FakeSqs, time: Vi
     send(sqs, "a1", "a2", "a3", "b1")
     shop = Shop(time, a2=raises)
     worker(sqs, shop, wait=0).run()
-    assert shop.names == ["a1 a2 a3", "a1", "a2", "a3", "b1"]
+    assert shop.calls == ["a1 a2 a3", "a1", "a2", "a3", "b1"]
     assert [stored.body for stored in sqs.messages] == ["a2"]
 
 
@@ -130,7 +116,7 @@ def test_messages_after_a_failure_in_a_fifo_group_are_redelivered(fifo: FakeSqs,
         fifo.send(body, group="g")
     shop = Shop(time, a2=raises)
     worker(fifo, shop, wait=0).run()
-    assert shop.names == ["a1 a2 a3", "a1", "a2"]
+    assert shop.calls == ["a1 a2 a3", "a1", "a2"]
     assert [stored.body for stored in fifo.messages] == ["a2", "a3", "b1"]
 
 
@@ -156,7 +142,7 @@ def test_deferred_message_holds_back_its_fifo_group_only(fifo: FakeSqs, time: Vi
         fifo.send(body, group="g")
     fifo.send("c1", group="h")
     worker(fifo, shop, backoff=lambda _: 10.0, wait=20).run()
-    assert shop.calls == [(0, "a1 a2 a3"), (0, "c1"), (0, "a2 a3")]
+    assert list(zip(shop.times, shop.calls, strict=True)) == [(0, "a1 a2 a3"), (0, "c1"), (0, "a2 a3")]
     assert fifo.messages == []
 
 
@@ -213,7 +199,7 @@ def test_stopping_worker_retries_no_single_messages(sqs: FakeSqs, time: VirtualT
     send(sqs, "a1", "a2", "a3")
     stopped = worker(sqs, each, stop_when_empty=False)
     assert stopped.run() is True
-    assert shop.names == ["a1 a2 a3", "a1"]
+    assert shop.calls == ["a1 a2 a3", "a1"]
     assert [stored.body for stored in sqs.messages] == ["a2", "a3"]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-from onewrite import Applied, InvalidMessage, Message, Outcome
+from onewrite import Answer, Applied, Duplicate, InvalidMessage, Message, Outcome
 from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event
 
 STANDARD = "arn:aws:sqs:eu-west-1:123456789012:orders"
@@ -126,6 +127,30 @@ class Shop:
         if message.id.endswith("!"):
             raise ValueError(message.id)
         return Applied(message)
+
+
+def letter(message: Message) -> str:
+    """The group: `a` of `a1`."""
+    return message.id[0]
+
+
+class GroupShop:
+    """Remembers what each call was given, and answers Applied, or Duplicate to a message that was applied before."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, messages: list[Message]) -> list[Answer]:
+        with self._lock:
+            self.calls.append(" ".join(message.id for message in messages))
+            return [self.apply(message) for message in messages]
+
+    def apply(self, message: Message) -> Answer:
+        outcome = Duplicate(message) if message.id in self._seen else Applied(message)
+        self._seen.add(message.id)
+        return outcome
 
 
 def refuse(record: Any) -> Message:
