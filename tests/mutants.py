@@ -24,7 +24,6 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -35,6 +34,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from onewrite.testing.servers.engines import Dynoxide, Mongod
+from tests.contract.endpoints import DYNAMODB, MONGODB
 from tests.support.engines import dynoxide_binary, mongod_binary
 
 ROOT = Path(__file__).parents[1]
@@ -55,26 +55,8 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
 }
 # Slow cases too, because the others are a sample, in which most claims are tried on one of the stores.
 CONTRACT = ("contract", "docs/test_mistakes.py", "--slow", "-k", "moto or mongomock or test_mistakes")
-ON_ENGINES = (
-    "contract",
-    *(
-        f"engines/test_{name}.py"
-        for name in (
-            *("collisions", "deletes", "dynamodb_server", "folds_mongodb", "hidden", "lost_answers", "lost_answers_async"),
-            *(
-                "lost_answers_mongodb",
-                "mongodb_identity",
-                "mongodb_ledger",
-                "mongodb_server",
-                "mongodb_upserts",
-                "outbox_servers",
-            ),
-            *("passed_over_faults", "pending_mongodb", "repairs", "repairs_servers", "requests", "same_entity"),
-            *("transact_dynamodb", "transact_mongodb", "unreadable", "wire_page"),
-        )
-    ),
-    *("--slow", "-k", "not moto and not mongomock"),
-)
+# On engines, where each test makes a table or a database of its own.
+ON_ENGINES = ("contract", "--slow", "-k", "endpoint")
 LONGEST = 15.0  # seconds of tests for each mutant, after which it has survived
 LONGEST_TEST = 30.0  # seconds, or the test is not used: some wait for what does not come from a process that was forked
 SPARE = 10.0  # seconds that a test may take longer than it did, on a busy machine, before it counts as one that hangs
@@ -209,11 +191,6 @@ class Trial:
         self.ends: dict[int, str] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        with _shared_engines():
-            self._try_all(session)
-        return True
-
-    def _try_all(self, session: pytest.Session) -> None:
         lines, took = _in_child(lambda: self._observed(session.items))
         tests: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)  # by the line that they run
         for item in sorted(session.items, key=lambda item: took.get(item.nodeid, 0.0)):
@@ -249,6 +226,7 @@ class Trial:
             running[child] = number
         while running:
             self._wait(running)
+        return True
 
     def _wait(self, running: dict[int, int]) -> None:
         child, status = os.wait()
@@ -283,21 +261,6 @@ class Trial:
             if not failed:
                 lines[item.nodeid], took[item.nodeid] = seen, time.perf_counter() - begin
         return lines, took
-
-
-@contextmanager
-def _shared_engines() -> Iterator[None]:
-    """One mongod and one dynoxide for all tests that ask their fixtures for one. Otherwise each test would start its own."""
-    modules = [sys.modules[name] for name in ("tests.contract.endpoints", "tests.engines.conftest") if name in sys.modules]
-    if not modules:
-        yield
-        return
-    mongod_binary()
-    dynoxide_binary()
-    with Mongod() as mongod, Dynoxide() as dynoxide:
-        for module in modules:
-            module.__dict__.update(Mongod=lambda: nullcontext(mongod), Dynoxide=lambda: nullcontext(dynoxide))
-        yield
 
 
 def _varied(items: Sequence[pytest.Item]) -> list[pytest.Item]:
@@ -377,7 +340,11 @@ def main() -> None:
         if chosen:
             ends |= _ends(folders, chosen, options.jobs)
     ends |= _ends_of_survivors(CONTRACT, ends, options.jobs)
-    ends |= _ends_of_survivors(ON_ENGINES, ends, options.jobs)
+    mongod_binary()
+    dynoxide_binary()
+    with Mongod() as mongod, Dynoxide() as dynoxide:
+        os.environ |= {MONGODB: mongod.uri, DYNAMODB: dynoxide.endpoint}
+        ends |= _ends_of_survivors(ON_ENGINES, ends, options.jobs)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, end in ends.items():
         name = str(Path(mutant.file).relative_to(SOURCE))

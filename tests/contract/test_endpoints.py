@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,6 @@ from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 ROOT = Path(__file__).parents[2]
 FRESH = "test_contract.py::test_a_fresh_message_takes_effect"
-
-
-@pytest.fixture(scope="module")
-def dynoxide() -> Iterator[Dynoxide]:
-    require(dynoxide_binary)
-    with Dynoxide() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def mongod() -> Iterator[Mongod]:
-    require(mongod_binary)
-    with Mongod() as server:
-        yield server
 
 
 def suite(named: Mapping[str, str], test: str) -> subprocess.Popen[str]:
@@ -58,11 +44,13 @@ def databases(server: Mongod) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.measured
-def test_suite_runs_on_both_endpoints_and_cleans_up(dynoxide: Dynoxide, mongod: Mongod) -> None:
-    named = {DYNAMODB: dynoxide.endpoint, MONGODB: mongod.uri}
-    with suite(named, FRESH) as run:
-        said, _ = run.communicate(timeout=300)
-    assert run.returncode == 0, said
-    # Seven ledgers, four kinds of clients of DynamoDB and two of MongoDB; aioboto3 where it is installed.
-    assert f"{49 if find_spec('aioboto3') else 42} passed" in said
-    assert (tables(dynoxide), databases(mongod)) == ([], set())
+def test_suite_runs_on_both_endpoints_and_cleans_up() -> None:
+    require(dynoxide_binary)
+    require(mongod_binary)
+    with Dynoxide() as dynoxide, Mongod() as mongod:
+        with suite({DYNAMODB: dynoxide.endpoint, MONGODB: mongod.uri}, FRESH) as run:
+            said, _ = run.communicate(timeout=300)
+        assert run.returncode == 0, said
+        # Seven ledgers, four kinds of clients of DynamoDB and two of MongoDB; aioboto3 where it is installed.
+        assert f"{49 if find_spec('aioboto3') else 42} passed" in said
+        assert (tables(dynoxide), databases(mongod)) == ([], set())
