@@ -183,6 +183,7 @@ def is_sortable(text: str) -> bool:
 
 
 def _check_text(name: str, value: object) -> None:
+    """Raise unless this is a text that a database can store, and that isn't too long for a ledger."""
     if not isinstance(value, str):
         raise InvalidMessage(
             f"Message.{name}: expected a str, got a {type(value).__name__}. Read it as text. If you convert it with str(), check for None "

@@ -43,6 +43,7 @@ class Decorator(Generic[M]):
         self: Decorator[list[Message]], function: Callable[[list[Message]], G], /
     ) -> HandlerFunction[list[Message], G]: ...
     def __call__(self, function: Any, /, *context: Any) -> Any:
+        """Return the handler of this function. Refuse what would only fail at the first event, such as a missing identity."""
         if context or isinstance(function, Mapping):
             raise ConfigurationError(
                 f"@{self._name} was called with an event, so its argument is missing. Write @{self._name}(identity) above "

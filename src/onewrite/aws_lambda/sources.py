@@ -70,6 +70,7 @@ def _read_kinesis_stream(event: _Event) -> _InLanes:
 
 
 def _read_kinesis_record(record: Any) -> Any:
+    """Return the record of a pipe in the form of a Lambda event, which has the stream's fields under `kinesis`."""
     if not isinstance(record, dict) or "kinesis" in record:
         return cast("object", record)
     fields = cast("dict[str, Any]", record)
@@ -92,6 +93,7 @@ def _read_queue(event: _Event) -> _InLanes:
 
 
 def _read_partitions(event: _Event) -> _InLanes:
+    """Return all records, each in the lane of its topic and partition, or None if the event doesn't come from Kafka."""
     if isinstance(event, list):  # from EventBridge Pipes
         return [(f"{field_at(record, 'topic')}-{field_at(record, 'partition')}", record) for record in event]
     partitions = event.get("records")
@@ -297,6 +299,7 @@ def lambda_record(message: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
 
 
 def _read_message_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an attribute of an SQS message, as boto3 returns it, in the form of a Lambda event."""
     attribute: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
     if "StringValue" in value:
         attribute["stringValue"] = value["StringValue"]

@@ -210,6 +210,7 @@ def _choose_line(places: list[tuple[FrameType, int]], function: object) -> str |
 
 
 def _is_user_code(frame: FrameType, root: str) -> bool:
+    """Whether the code belongs to the package `root`, or neither to an installed package nor to Python itself."""
     module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     if module == root:
         return True

@@ -483,6 +483,7 @@ class Handler(Generic[R]):
         return None, share
 
     def _run(self, steps: _Steps) -> dict[int, Result]:
+        """Call the function for each step's messages, and return the results of the records."""
         is_single = self._group_by is None
         end = cast("Any", None)  # the end of the last call; a generator starts with None
         try:
@@ -500,6 +501,7 @@ class Handler(Generic[R]):
             return cast("dict[int, Result]", stop.value)
 
     async def _arun(self, steps: _Steps) -> dict[int, Result]:
+        """Call the function like `_run`, and await what it returns. The cancellation of the batch itself ends it."""
         is_single = self._group_by is None
         end = cast("Any", None)  # the end of the last call; a generator starts with None
         try:
@@ -540,6 +542,7 @@ def check_hook(on_outcome: Hook | None) -> None:
 
 
 def _group(group_by: GroupBy, message: Message) -> Hashable:
+    """Return the message's group. Raise if it can't be a key of a dict."""
     key = cast("object", group_by(message))
     kind = type(key).__name__
     if inspect.isawaitable(key):

@@ -323,6 +323,7 @@ def _describe_reason(result: Result) -> str | None:
 
 
 def _describe_unsettled(answer: Answer | None) -> str | None:
+    """Return why this outcome isn't settled, or None if there is no outcome or no reason to name."""
     match answer:
         case Begun():
             return "the function began a step and didn't finish it"

@@ -126,6 +126,7 @@ class Batch:
 
 
 def work(batch: Batch, process: Process) -> None:
+    """Process numbers until there is none to take. An exception that `process` raises ends the batch, and isn't raised here."""
     counter = Meter()
     token = meter.set(counter)
     try:
@@ -139,6 +140,7 @@ def work(batch: Batch, process: Process) -> None:
 
 
 async def awork(batch: Batch, process: AsyncProcess) -> None:
+    """Process numbers like `work`, in a task."""
     counter = Meter()
     meter.set(counter)  # each task has its own context, which ends with it
     try:

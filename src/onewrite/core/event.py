@@ -249,6 +249,7 @@ def seconds(at: str) -> float:
 
 
 def _check_events(events: object) -> Sequence[Event]:
+    """Return the events of `emit=`. Raise if it isn't a list or tuple of events."""
     argument = cast("Sequence[object]", events) if isinstance(events, list | tuple) else (events,)
     for event in argument:
         if not isinstance(event, Event) or argument is not events:
@@ -276,6 +277,7 @@ def _make_event_keys(causes: Sequence[Message], events: Sequence[Event]) -> list
 
 
 def _encode_body(outbox: Outbox, event: Event) -> str:
+    """Return the event's body as JSON. Raise if it can't be converted, or if the outbox accepts no body of its size."""
     try:
         text = outbox.encode(event.body)
         if type(event.body) not in _SIMPLE:
@@ -318,6 +320,7 @@ def _check_names(body: object) -> None:
 
 
 def _convert_decimal(value: Decimal) -> int | float:
+    """Return the number as JSON can show it without rounding. Raise if it can't."""
     if value.is_finite():
         number = float(value)
         # Longer integers don't fit into a database either. abs() would round to the precision of the caller's context.
@@ -329,6 +332,7 @@ def _convert_decimal(value: Decimal) -> int | float:
 
 
 def _check_text(field_name: str, value: object) -> None:
+    """Raise unless this is a text that a database can store, of at most the length of an ID."""
     if not isinstance(value, str) or not value:
         fault = "empty" if value == "" else f"a {type(value).__name__}"
         raise InvalidUpdate(f"Event.{field_name} is {fault}. Pass a string.")

@@ -139,6 +139,7 @@ class _LedgerAhead:
         return self._contents[slot]
 
     def write(self, change: Change) -> None:
+        """Change the contents as this change of the ledger will change them in the database."""
         if isinstance(change, Advance):
             self._contents[change.slot] = change.mark
             return

@@ -154,6 +154,7 @@ def is_label(text: object) -> bool:
 
 
 def mismatch(label: Label, text: object) -> str:
+    """Return the reason why the stored label isn't the ledger's, with the remedy if the other layout is known."""
     attribute = label.slot.group
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
         return unread(attribute, text)

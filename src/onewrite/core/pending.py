@@ -129,6 +129,7 @@ class Box:
         return bool(self.events) and (before is None or (self.due or self.events[0].time) <= before)
 
     def outgoing(self, place: int) -> Outgoing:
+        """Return the event at this place as a publisher gets it, with its number and ID."""
         event, source = self.events[place], self.source
         number = self.base + place + 1
         # The ID includes the number, because a message can take effect a second time, with different events. The length prefix makes the
@@ -243,6 +244,7 @@ def _is_moment(text: object) -> bool:
 
 
 def _read_events(entries: Sequence[object]) -> tuple[PendingEvent, ...] | None:
+    """Return the stored events, or None if one of them isn't in the format."""
     events: list[PendingEvent] = []
     for entry in entries:
         if not isinstance(entry, Mapping):

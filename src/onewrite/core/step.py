@@ -71,6 +71,7 @@ class Step(NamedTuple):
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
     def as_fields(self) -> dict[str, Any]:
+        """Return the fields that are stored. Fields with their usual value are omitted."""
         message = self.message
         fields: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
         fields |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}

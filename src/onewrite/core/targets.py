@@ -82,6 +82,7 @@ def check_inbox_store(store: object, table_name: object) -> None:
 
 
 def _check_argument(name: str, expected: str, example: str, argument: object) -> None:
+    """Raise for values that are often passed by mistake instead of a table or collection."""
     if isinstance(argument, str):
         raise ConfigurationError(
             f"{name}({argument!r}, ...): expected a {expected}, got its name. Pass for example {example}."

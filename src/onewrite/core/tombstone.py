@@ -101,6 +101,7 @@ def check_store_tombstones(tombstones: object, is_taken: Callable[[str], bool]) 
 
 
 def require_tombstones(tombstones: Tombstones | None) -> Tombstones:
+    """Return the tombstones. Raise if the store has none, because it can't delete then."""
     if tombstones is None:
         raise ConfigurationError(
             "This store can't delete, because it has no tombstones=. Deleting the entity would delete its ledger too, and a late or repeated "

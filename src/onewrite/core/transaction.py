@@ -275,6 +275,7 @@ class Transaction(ABC, Generic[P, W, R]):
         return outcome
 
     def _checked_participants(self, participants: object) -> tuple[P, ...]:
+        """Return the prepared writes. Raise if there is none, or if one of them isn't a prepared write."""
         writes: tuple[object, ...] = ()
         wrong: list[object] = [participants]
         if isinstance(participants, Sequence) and not isinstance(participants, str):
@@ -293,6 +294,7 @@ class Transaction(ABC, Generic[P, W, R]):
 
 
 def _check_stores(participants: Sequence[PreparedWrite[Any]], inbox: Inbox | None, *, is_async: bool) -> None:
+    """Raise unless the stores fit the function, and each message is remembered by a ledger or by the inbox."""
     if inbox is not None and not isinstance(cast("object", inbox), Inbox):
         raise ConfigurationError(
             f"inbox={inbox!r}: expected an Inbox, for example inbox=Inbox(table, consumer='billing', retention=...)."

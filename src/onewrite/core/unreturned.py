@@ -176,6 +176,7 @@ class GuardedCall:
                 call.guarded_calls.pop(self, None)
 
     def read_entities(self) -> Sequence[WrittenEntity]:
+        """Return the entities that the call writes. They are read only once, and only if needed."""
         if self.entities is not None:
             return self.entities
         entities: list[WrittenEntity] = []
@@ -186,6 +187,7 @@ class GuardedCall:
         return entities
 
     def read_notes(self, name: tuple[str, str]) -> list[Note]:
+        """Return what the call knows about the message of this name: its outcomes, or that it hasn't ended."""
         if self.answers:
             return [Note(answer, *self.line) for answer in self.answers if _make_key(answer.message) == name]
         if self.messages is None or name in map(_make_key, self.messages):

@@ -43,6 +43,7 @@ class Attributes(Mapping[str, Any]):
 
     @property
     def _raw(self) -> _Raw:
+        """Return the values before their conversion, each with the function that converts it. They are read at the first use."""
         if self._values is None:
             self._values = {
                 **self._read(self._record),
@@ -106,6 +107,7 @@ def _key(record: Record, value: Any) -> bytes | None:
 
 
 def _read_headers(record: Record, headers: Any) -> _Raw:
+    """Return the headers of a Kafka record, by name."""
     try:  # of two headers with the same name, the last one counts
         return {name: (_read_header, value) for header in headers for name, value in header.items()}
     except (AttributeError, TypeError):
@@ -114,6 +116,7 @@ def _read_headers(record: Record, headers: Any) -> _Raw:
 
 
 def _read_header(record: Record, value: Any) -> bytes | None:
+    """Return the value of a Kafka header, which Lambda shows as a list of bytes."""
     if value is None:  # Kafka allows headers without a value
         return None
     if type(cast("object", value)) is list and all(type(byte) is int and -128 <= byte < 256 for byte in value):  # noqa: PLR2004

@@ -82,6 +82,7 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
 
 
 def _make_message(record: Record, event: Record, data: Any) -> Message:
+    """Return the message of an event. `event` has its attributes, without the data."""
     source = text(record, "the CloudEvent's source", event.get("source"))
     own_id = text(record, "the CloudEvent's id", event.get("id"))
     return message(
@@ -139,6 +140,7 @@ def _read_attribute_text(record: Record, value: Any) -> Any:
 
 
 def _make_structured_message(record: Record, body: object) -> Message:
+    """Return the message of a body that contains the whole event. Raise if it isn't a CloudEvent."""
     if not isinstance(body, Mapping) or "specversion" not in body:
         hint = " To read an array of events, use cloudevent_batch()." if isinstance(body, list) else ""
         raise refusal(record, f"it isn't a CloudEvent: its body has no specversion, and it has no attribute ce-id.{hint}")
@@ -148,6 +150,7 @@ def _make_structured_message(record: Record, body: object) -> Message:
 
 
 def _read_sequence(record: Record, event: Record) -> int | str | None:
+    """Return the event's sequence as a number if it says that it's an integer, or else as it is."""
     sequence = event.get("sequence")
     if sequence is None or type(sequence) is int:
         return sequence

@@ -66,6 +66,7 @@ class _Lookup:
 
     @classmethod
     def make(cls, name: str, field: object) -> _Lookup:
+        """Return the lookup of a path or of a function of the record."""
         if isinstance(field, str):
             return cls._at_path(name, field)
         if not callable(field):
@@ -85,6 +86,7 @@ class _Lookup:
 
     @classmethod
     def _at_path(cls, name: str, path: str) -> _Lookup:
+        """Return the lookup of a path with dots. A missing field is None."""
         names = path.split(".")
         if _OTHER_SYNTAX.search(path) or not _NO_NAMES.isdisjoint(names):
             raise ConfigurationError(f"{name}={path!r} isn't a dotted path. {_REMEDY}")
@@ -118,6 +120,7 @@ class _Lookup:
         return value if type(value) is int else text(record, self.subject, value)
 
     def whole_number(self, record: Record) -> int:
+        """Return an integer, also from a string of digits."""
         value = self.find(record)
         if type(value) is int:
             return value
@@ -148,6 +151,7 @@ def _make_key_reader(name: str, field: object) -> Callable[[Record], str]:
 
 
 def _make_sequence_reader(field: object) -> Callable[[Record], int | str]:
+    """Return the function that reads the sequence of a record."""
     if isinstance(field, WholeNumber):
         return _Lookup.make("sequence", field.path).whole_number
     if isinstance(field, list | tuple):

@@ -85,6 +85,7 @@ def refusal(record: Record, reason: str) -> InvalidMessage:
 
 
 def field(record: Record, name: str) -> Any:
+    """Return a field of the record, or None. Raise if the record isn't a mapping."""
     if not isinstance(cast("object", record), Mapping):
         raise refusal(
             record,
@@ -111,6 +112,7 @@ def text(record: Record, subject: str, value: object) -> str:
 
 
 def binary(record: Record, subject: str, value: object) -> bytes:
+    """Return the bytes that a field contains in base64. Raise if it isn't valid."""
     try:
         return a2b_base64(cast("str", value), strict_mode=True)
     except (TypeError, ValueError):
@@ -205,6 +207,7 @@ def decoder(parse_float: ParseFloat) -> Decode:
 
 
 def _is_infinite(number: Any) -> bool:
+    """Whether the parsed number is infinite or not a number. The user's parser can return values of any type."""
     if isinstance(number, Decimal):
         return not number.is_finite()  # math.isfinite would convert it to a float first
     try:

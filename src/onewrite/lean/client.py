@@ -62,6 +62,7 @@ class LeanClient:
         return getattr(self._client, name)
 
     def _send(self, operation: str, request: dict[str, Any]) -> Any:
+        """Send the request over a connection of the pool, or with the client if this can't be done or didn't work."""
         response = None
         if self._is_lean(operation, request):
             try:
@@ -78,6 +79,7 @@ class LeanClient:
         return response
 
     def _is_lean(self, operation: str, request: dict[str, Any]) -> bool:
+        """Whether the request can be sent without the client."""
         if self._unreadable >= _MAX_UNREADABLE or self.client_check.must_use_client():
             return False
         # botocore refuses an argument that is None or has a wrong type. The service would ignore it, like any null.
@@ -101,6 +103,7 @@ class LeanClient:
             log(WARNING, text, self.service.sender, error)
 
     def _build_request(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:
+        """Return the signed request as bytes."""
         unsigned_lines, fixed_headers = self._head[operation]
         body = self.service.body(request)
         headers = {
@@ -112,6 +115,7 @@ class LeanClient:
 
 
 def _find_pool(client: Any) -> Pool:
+    """Return the client's pool. All lean clients of one boto3 client share it."""
     if client not in _pools:
         config, session = client.meta.config, read_session(client)
         wiring = Wiring(
@@ -143,6 +147,7 @@ class ClientCheck:
         self._view = self._look_again()
 
     def must_use_client(self) -> bool:
+        """Return whether the client must send the next request, after another check if something has changed."""
         view = self._view
         if view.registrations is not read_registrations(self.client) or not all(
             map(is_, view.fingerprint, read_fingerprint(self.client))
@@ -151,6 +156,7 @@ class ClientCheck:
         return view.must_use_client or any(stub.enabled for stub in view.stand_ins)
 
     def _look_again(self) -> _View:
+        """Check the client, and log each reason once."""
         service, client = self._service, self.client
         registrations, fingerprint = read_registrations(client), read_fingerprint(client)
         obstacles = find_obstacle(service, client), *find_unknown_event_handlers(service, client)

@@ -43,6 +43,7 @@ class Pool:
         return response
 
     def _find_idle(self, address: Address) -> Connection | None:
+        """Return an idle connection to this address, or None. Close those that can't be used anymore."""
         while self._idle:
             with suppress(IndexError):  # a different thread might have taken the last one
                 connection = self._idle.pop()

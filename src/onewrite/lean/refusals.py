@@ -49,6 +49,7 @@ def find_obstacle(service: Service, client: Any) -> str | None:
 
 
 def _find_obstacles(service: Service, client: Any) -> Iterator[str]:
+    """Yield the settings, replaced functions, and event handlers that a lean request would bypass."""
     yield from _find_setting_obstacles(service, client)
     for name, function in read_functions(client, service.methods.values()).items():
         if not _is_from_botocore(function):
@@ -60,12 +61,9 @@ def _find_obstacles(service: Service, client: Any) -> Iterator[str]:
 
 
 def _find_setting_obstacles(service: Service, client: Any) -> Iterator[str]:
-    model, config, session, url = (
-        client.meta.service_model,
-        client.meta.config,
-        read_session(client),
-        client.meta.endpoint_url,
-    )
+    """Yield the client's settings that a lean request wouldn't follow."""
+    model, config = client.meta.service_model, client.meta.config
+    session, url = read_session(client), client.meta.endpoint_url
     retries: dict[str, Any] = config.retries or {}
     if "json" not in (model.metadata["protocol"], *model.metadata.get("protocols", ())):
         yield f"the protocol {model.metadata['protocol']}, but lean requests use JSON"

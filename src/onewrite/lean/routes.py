@@ -57,15 +57,14 @@ class Routes:
     def _make_route(
         self, keys: SigningKeys, arguments: Mapping[str, Any], endpoint: Endpoint, context: Mapping[str, Any]
     ) -> Route:
+        """Return the route to this endpoint. Raise if its requests need another signature, or if a header can't contain the keys."""
         url, headers, _ = endpoint
         if headers or not is_plain(url) or context.get("auth_type", "v4") != "v4":
             raise UnknownRoute(f"requests to {url} need their own authentication")
         signing = context.get("signing", {})
         meta = self._client.meta
-        region, service = (
-            signing.get("region", meta.region_name),
-            signing.get("signing_name", meta.service_model.signing_name),
-        )
+        region = signing.get("region", meta.region_name)
+        service = signing.get("signing_name", meta.service_model.signing_name)
         for part in (keys.access_key, keys.session_token or ""):
             if not part.isprintable():
                 raise UnknownRoute("the credentials contain characters that a header can't have")

@@ -47,6 +47,7 @@ class Signer:
         return result
 
     def _format_date(self, second: int) -> str:
+        """Return the time in AWS's format, which is formatted once a second."""
         second_before, moment = self._moment
         if second_before != second:
             moment = strftime("%Y%m%dT%H%M%SZ", gmtime(second))
@@ -54,6 +55,7 @@ class Signer:
         return moment
 
     def _find_day(self, name: str) -> _Day:
+        """Return the key and scope of this day, which are derived once a day."""
         day = self._today
         if day.name != name:
             key = f"AWS4{self._keys.secret_key}".encode()

@@ -94,6 +94,7 @@ class Connection:
 
 
 def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLContext]) -> Connection:
+    """Return a connection to this address. `context` creates the TLS context if the connection is encrypted."""
     sock = socket.create_connection((address.host, address.port), wiring.connect_timeout)
     try:
         for option in wiring.socket_options:
@@ -112,6 +113,7 @@ Receive: TypeAlias = Callable[[int], bytes]
 
 
 def read_response(receive: Receive) -> Response:
+    """Return the next response of the connection. Raise if it isn't one that a lean request allows."""
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
         if len(data) > _MAX_BYTES:
@@ -144,6 +146,7 @@ def _read_head(text: str) -> tuple[int, dict[str, str]]:
 
 
 def _fill(receive: Receive, data: bytes, size: int) -> bytes:
+    """Receive until the data has at least `size` bytes, and return it."""
     parts, length = [data], len(data)
     while length < size:
         parts.append(_receive_more(receive))

@@ -150,6 +150,7 @@ class Advance(NamedTuple):
         return type(mark) is int and isinstance(reaches, int) and mark >= reaches
 
     def _is_below(self, message: Message, stored_mark: object) -> bool:
+        """Whether the stored mark is before the message's. Raise if the two can't be compared."""
         if isinstance(stored_mark, str) and isinstance(self.mark, str):
             if self.is_numeral and stored_mark < "0":
                 raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
@@ -261,6 +262,7 @@ _WEIGHTS = (Duplicate, Gone, Stale, Deferred)
 
 
 def _read_marks(stored_set: object, kind: type[SetMark]) -> frozenset[SetMark]:
+    """Return the marks of a stored set, which is empty if it doesn't exist. Raise if it's another writer's value."""
     if stored_set is ABSENT:
         return frozenset()
     if isinstance(stored_set, frozenset):

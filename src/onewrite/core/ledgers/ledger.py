@@ -121,6 +121,7 @@ def make_earlier_changes(terms: Terms, message: Message, now: float) -> tuple[Ch
 
 
 def check_message(message: object) -> None:
+    """Raise unless this is a Message."""
     if not isinstance(message, Message):
         raise InvalidMessage(
             f"A guarded write takes the Message first: expected a Message, got {type(message).__name__}. Pass Message(id) before the key, filter, "
