@@ -34,7 +34,6 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.contract.endpoints import DYNAMODB, MONGODB
 from tests.support.engines import dynoxide_binary, mongod_binary
 
 ROOT = Path(__file__).parents[1]
@@ -343,7 +342,8 @@ def main() -> None:
     mongod_binary()
     dynoxide_binary()
     with Mongod() as mongod, Dynoxide() as dynoxide:
-        os.environ |= {MONGODB: mongod.uri, DYNAMODB: dynoxide.endpoint}
+        # The suite reads these when it is imported, which happens in the processes of the tests.
+        os.environ |= {"ONEWRITE_TEST_MONGODB": mongod.uri, "ONEWRITE_TEST_DYNAMODB": dynoxide.endpoint}
         ends |= _ends_of_survivors(ON_ENGINES, ends, options.jobs)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, end in ends.items():
