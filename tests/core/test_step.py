@@ -17,9 +17,10 @@ LEASE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 REQUEST = StepRequest("charge", LEASE, HOUR)
 OPEN = new_step("ow_l", M1, REQUEST, "call", NOW)
 LET_GO = OPEN._replace(is_unsent=True)
+OF_ZERO = OPEN._replace(message=Message("m0", source="s", sequence=0))
 
 
-@pytest.mark.parametrize("step", [OPEN, LET_GO, OPEN._replace(first=False), OPEN._replace(ledger="ow_billing:l")])
+@pytest.mark.parametrize("step", [OPEN, LET_GO, OF_ZERO, OPEN._replace(first=False), OPEN._replace(ledger="ow_billing:l")])
 def test_a_step_is_read_as_it_was_stored(step: Step) -> None:
     assert read_step(step.as_fields()) == step
 

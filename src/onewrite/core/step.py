@@ -77,7 +77,8 @@ class Step(NamedTuple):
         fields |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
         optional: dict[str, Any] = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts]}
         optional |= {"unsent": self.is_unsent, "ledger": read_ledger_name(self.ledger)}
-        return fields | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
+        is_zero = message.sequence is not None and not message.sequence  # a sequence like any other
+        return fields | {name: value for name, value in optional.items() if value or (name == "sequence" and is_zero)}
 
 
 def new_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
