@@ -75,10 +75,10 @@ class Step(NamedTuple):
         message = self.message
         fields: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
         fields |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
-        optional: dict[str, Any] = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts]}
-        optional |= {"unsent": self.is_unsent, "ledger": read_ledger_name(self.ledger)}
-        is_zero = message.sequence is not None and not message.sequence  # a sequence like any other
-        return fields | {name: value for name, value in optional.items() if value or (name == "sequence" and is_zero)}
+        # Only None is omitted: a sequence can be 0.
+        optional = {"source": message.source or None, "sequence": message.sequence, "parts": [*message.parts] or None}
+        optional |= {"unsent": self.is_unsent or None, "ledger": read_ledger_name(self.ledger) or None}
+        return fields | {name: value for name, value in optional.items() if value is not None}
 
 
 def new_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
