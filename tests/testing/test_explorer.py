@@ -327,6 +327,8 @@ def test_observe_that_fails_undisturbed_stops_the_exploration() -> None:
         ({"messages": MESSAGES[0]}, "expected at least one message, in a list"),
         ({"messages": {"Records": []}}, "expected at least one message, in a list"),
         ({"messages": "m1"}, "messages='m1': expected at least one message, in a list"),
+        ({"messages": b"m1"}, "expected at least one message, in a list"),
+        ({"messages": iter(MESSAGES)}, "expected at least one message, in a list"),
         ({"messages": [MESSAGES[0], MESSAGES[0]]}, "Two messages have the ID 'm1'.*its own ID, for example sqs_event"),
         ({"messages": [{"amount": 1}], "reorder": "within_source"}, "needs the source of each message"),
         ({"build": lambda store: None}, "returned None: expected the handler"),

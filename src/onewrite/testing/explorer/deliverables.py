@@ -144,7 +144,7 @@ Deliverable: TypeAlias = PlainMessage | LambdaEvent
 
 def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Return the messages as deliverables. A message's name is its ID, or its number if it doesn't have an ID."""
-    if isinstance(messages, str | Mapping) or not isinstance(cast("object", messages), Iterable) or not messages:
+    if not isinstance(cast("object", messages), Sequence) or isinstance(messages, str | bytes) or not messages:
         raise ConfigurationError(f"messages={messages!r}: expected at least one message, in a list.")
     named_by_id = [_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)]
     deliverables = tuple(_name_by_source(named_by_id))
