@@ -138,7 +138,7 @@ class Run(Protocol):
 
 
 def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the method of a blocking store for an asynchronous one, whose `Run` returns an awaitable."""
+    """Return the method of a blocking store or relay for its asynchronous counterpart, whose `_run` returns an awaitable."""
     function: Any = unwrap(method)
 
     @wraps(function)

@@ -167,7 +167,7 @@ class Relay(_RelayFlows):
 
 
 class AsyncRelay(_RelayFlows):
-    """`Relay` for an asynchronous store. It has the same methods. Await them. `publish` can be a plain or an asynchronous function."""
+    """`Relay` for an asynchronous store. It has the same methods. Await all but `stop`. `publish` can be a plain or an asynchronous function."""
 
     def __init__(
         self, store: EmittingStore, publish: AsyncPublish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
