@@ -3,9 +3,9 @@
 `python -m tests.mutants` changes what decides about a message: the ledgers, what is read in a refusal, how expressions are merged, and
 what a relay clears. The tests of a room are collected once. Each change is tried in a process forked from there, so nothing is
 imported again: the changed code takes the place of the function's own. Tests that run the changed line come first, the quickest of them
-before the others. What they do not notice is tried with the contract and with wrong calls, first on moto and mongomock, then on real
-engines. What nothing has noticed has survived, and is printed. What runs at import alone (constants, defaults of arguments, decorators)
-is not changed, and neither is what only a type checker reads.
+before the others. What they do not notice is tried with the contract on moto and mongomock, and with wrong calls. What that does not
+notice either has survived, and is printed. What runs at import alone (constants, defaults of arguments, decorators) is not changed, and
+neither is what only a type checker reads.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import pytest
 from _pytest.runner import runtestprotocol
-
-from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.support.engines import dynoxide_binary, mongod_binary
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "onewrite"
@@ -54,10 +51,7 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
 }
 # Slow cases too, because the others are a sample, in which most claims are tried on one of the stores.
 CONTRACT = ("contract", "docs/test_mistakes.py", "--slow", "-k", "moto or mongomock or test_mistakes")
-# On engines, where each test makes a table or a database of its own.
-ON_ENGINES = ("contract", "--slow", "-k", "endpoint")
 LONGEST = 15.0  # seconds of tests for each mutant, after which it has survived
-LONGEST_TEST = 30.0  # seconds, or the test is not used: some wait for what does not come from a process that was forked
 SPARE = 10.0  # seconds that a test may take longer than it did, on a busy machine, before it counts as one that hangs
 
 _SWAPPED: dict[type[ast.AST], Any] = {
@@ -237,7 +231,6 @@ class Trial:
         lines: dict[str, set[tuple[str, int]]] = {}
         took: dict[str, float] = {}
         files = {mutant.file for mutant in self._chosen}
-        signal.signal(signal.SIGALRM, _raise_timeout)
         for item in items:
             seen: set[tuple[str, int]] = set()
 
@@ -252,9 +245,7 @@ class Trial:
             begin = time.perf_counter()
             sys.settrace(note)
             threading.settrace(note)
-            signal.setitimer(signal.ITIMER_REAL, LONGEST_TEST)
             failed = _fails(item)
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
             sys.settrace(None)
             threading.settrace(cast("Any", None))
             if not failed:
@@ -283,10 +274,6 @@ def _first_seconds(items: Iterable[pytest.Item], took: Mapping[str, float]) -> l
             break
         chosen.append(item)
     return chosen
-
-
-def _raise_timeout(*_: object) -> NoReturn:
-    raise TimeoutError
 
 
 def _forget() -> None:
@@ -338,13 +325,9 @@ def main() -> None:
         chosen = [mutant for file in files for mutant in _sample(list(mutants(file)), options)]
         if chosen:
             ends |= _ends(folders, chosen, options.jobs)
-    ends |= _ends_of_survivors(CONTRACT, ends, options.jobs)
-    mongod_binary()
-    dynoxide_binary()
-    with Mongod() as mongod, Dynoxide() as dynoxide:
-        # The suite reads these when it is imported, which happens in the processes of the tests.
-        os.environ |= {"ONEWRITE_TEST_MONGODB": mongod.uri, "ONEWRITE_TEST_DYNAMODB": dynoxide.endpoint}
-        ends |= _ends_of_survivors(ON_ENGINES, ends, options.jobs)
+    left = [mutant for mutant, end in ends.items() if end in ("survived", "not called")]
+    if left:
+        ends |= {mutant: end for mutant, end in _ends(CONTRACT, left, options.jobs).items() if end != "not called"}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, end in ends.items():
         name = str(Path(mutant.file).relative_to(SOURCE))
@@ -382,20 +365,10 @@ def _ends(where: Sequence[str], chosen: Sequence[Mutant], jobs: int) -> dict[Mut
     return dict(zip(chosen, ends, strict=True))
 
 
-def _ends_of_survivors(where: Sequence[str], ends: Mapping[Mutant, str], jobs: int) -> dict[Mutant, str]:
-    """What became under these tests of the mutants that no test has noticed so far, as far as these tests call them."""
-    left = [mutant for mutant, end in ends.items() if end in ("survived", "not called")]
-    if not left:
-        return {}
-    return {mutant: end for mutant, end in _ends(where, left, jobs).items() if end != "not called"}
-
-
 def _tried(where: Sequence[str], chosen: Sequence[Mutant], jobs: int) -> list[str]:
     trial = Trial(chosen, jobs)
     folders = [str(ROOT / "tests" / each) if (ROOT / "tests" / each).exists() else each for each in where]
-    # The plugins of ours are imported already, and no words of their assertions are wanted.
-    options = ["-q", "-s", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    pytest.main([*options, *folders], plugins=[trial])
+    pytest.main(["-q", "-s", "-p", "no:cacheprovider", *folders], plugins=[trial])
     return [trial.ends[number] for number in range(len(chosen))]
 
 
