@@ -138,7 +138,7 @@ def full_name(message: Message) -> str:
     return f"message {printable(message.id)}{source}{sequence}{''.join([f', part {printable(part)}' for part in message.parts])}"
 
 
-def by_sequence(messages: Sequence[Message | None]) -> list[int]:
+def sort_by_sequence(messages: Sequence[Message | None]) -> list[int]:
     """Return the indexes of the messages in processing order: those of a source by their sequence.
 
     Each source keeps the positions that it has in the list, so no source waits for all others.

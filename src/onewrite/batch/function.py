@@ -45,8 +45,8 @@ def short_name(qualified_name: str) -> str:
 
 
 def find_home(function: Any) -> tuple[str, str | None]:
-    """Return the root package or module of the function, and the line of its definition."""
-    while (inner := _inside(function)) is not None:
+    """Return the root package or module of the function, and the line of its definition, or None for a function without code."""
+    while (inner := _find_wrapped(function)) is not None:
         function = inner
     module = str(getattr(function, "__module__", ""))
     callee: Any = function if hasattr(function, "__code__") else type(function).__call__
@@ -54,7 +54,8 @@ def find_home(function: Any) -> tuple[str, str | None]:
     return module.partition(".")[0], None if code is None else format_line(code, code.co_firstlineno)
 
 
-def _inside(function: Any) -> Any:
+def _find_wrapped(function: Any) -> Any:
+    """Return the function that a partial or a wrapper calls, or None for any other function."""
     return function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
 
 
@@ -71,14 +72,16 @@ class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no
 def with_unreturned(
     answers: tuple[tuple[Answer, ...], ...], messages: Sequence[Message], call: FunctionCall
 ) -> tuple[End, ...]:
-    """Return how the call ended for each message. If the function returned nothing for a message, an unsettled outcome that it got
-    counts as returned, and an exception that it might not have seen counts as raised.
+    """Return how the call ended for each message.
+
+    If the function returned nothing for a message, an unsettled outcome that it got counts as returned, and an exception that it might
+    not have seen counts as raised.
     """
     ends: list[End] = []
-    for message, of_message in zip(messages, answers, strict=True):
-        notes = () if of_message else call.read_notes(message)
+    for message, message_answers in zip(messages, answers, strict=True):
+        notes = () if message_answers else call.read_notes(message)
         errors = [note.outcome for note in notes if isinstance(note.outcome, BaseException)]
-        end: End = errors[0] if errors else of_message
+        end: End = errors[0] if errors else message_answers
         if notes and not errors:
             end = Unreturned(cast("Answer", note.outcome) for note in notes)
             end.notes = notes
@@ -87,9 +90,10 @@ def with_unreturned(
 
 
 def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer, ...]]:
-    """Return the outcomes that the function returned for one message.
+    """Return the outcomes that the function returned for one message. Raise WrongReturn for any other value.
 
-    None and an empty sequence settle the record if every guarded write for its message was settled.
+    None and an empty sequence settle the record if every guarded write for its message was settled. The messages are unused here, but
+    `check_group_return` needs them.
     """
     if value is None:
         return ((),)
@@ -106,8 +110,9 @@ def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer,
 
 
 def _check_answer(answer: Any) -> Answer:
-    """Return an outcome if its fields have usable types. A function can construct one by hand, and a bad field would later
-    fail the whole batch.
+    """Return the outcome, or raise WrongReturn unless its fields have usable types.
+
+    A function can construct an outcome by hand, and a bad field would later fail the whole batch.
     """
     if not isinstance(answer.message, Message):
         name = "message"
@@ -125,8 +130,9 @@ def _check_answer(answer: Any) -> Answer:
 
 
 def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
-    """Return the outcomes that the function returned for each message of a group. None means that every guarded write was
-    settled.
+    """Return the outcomes that the function returned for each message of a group. Raise WrongReturn for any other value.
+
+    None settles the records if every guarded write was settled.
     """
     if value is None:
         return ((),) * len(messages)
@@ -135,10 +141,11 @@ def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tupl
     [answers] = check_return(value)
     if len(answers) != len(messages):
         raise WrongReturn(f"The function returned {len(answers)} outcomes for {len(messages)} messages. {_GROUP_REMEDY}.")
-    all_messages = {(message.source, message.id) for message in messages}
+    all_names = {(message.source, message.id) for message in messages}
     for message, answer in zip(messages, answers, strict=True):
-        answered = answer.message.source, answer.message.id
-        if answered != (message.source, message.id) and answered in all_messages:
+        name = answer.message.source, answer.message.id
+        # An outcome of a message outside the group says nothing about the order.
+        if name != (message.source, message.id) and name in all_names:
             raise WrongReturn(f"The function returned its outcomes in a different order from the messages. {_GROUP_REMEDY}.")
     return tuple((answer,) for answer in answers)
 
@@ -161,14 +168,14 @@ def close_coroutine(value: object) -> None:
 # --- the user's own lines, for those who look for what failed or hangs ------------------------------------------------
 
 
-def innermost(places: Iterable[tuple[FrameType, int]], function: object) -> str | None:
+def find_innermost_line(places: Iterable[tuple[FrameType, int]], function: object) -> str | None:
     """Return the file, line, and function of the innermost frame in the user's code, or None without one.
 
     `places` are frames with their lines, outermost first.
     """
     root, _ = find_home(function)
-    users = [place for place in places if _is_user_code(place[0], root)]
-    return _format_line(*users[-1]) if users else None
+    user_places = [place for place in places if _is_user_code(place[0], root)]
+    return _format_line(*user_places[-1]) if user_places else None
 
 
 def _format_line(frame: FrameType, line: int) -> str:
@@ -194,19 +201,21 @@ def find_coroutine_line(coroutine: object, function: object) -> str | None:
     """Return the line of the user's code where a coroutine, or one that it awaits, is waiting, or None."""
     places: list[tuple[FrameType, int]] = []
     while coroutine is not None:
-        kind = next((kind for kind in ("cr", "ag", "gi") if hasattr(coroutine, f"{kind}_frame")), None)
-        if kind is None:  # a future, or an awaitable of a C library
+        # Coroutines, asynchronous generators, and generators name these attributes differently.
+        prefix = next((prefix for prefix in ("cr", "ag", "gi") if hasattr(coroutine, f"{prefix}_frame")), None)
+        if prefix is None:  # a future, or an awaitable of a C library
             break
-        frame = getattr(coroutine, f"{kind}_frame")
+        frame = getattr(coroutine, f"{prefix}_frame")
         if frame is not None:
             places.append((frame, frame.f_lineno))
-        coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+        coroutine = getattr(coroutine, "gi_yieldfrom" if prefix == "gi" else f"{prefix}_await")
     return _choose_line(places, function)
 
 
 def _choose_line(places: list[tuple[FrameType, int]], function: object) -> str | None:
-    """Return the innermost line of the user's code, or the innermost line of all."""
-    return innermost(places, function) or (_format_line(*places[-1]) if places else None)
+    """Return the innermost line of the user's code, or else the innermost line of all, or None without places."""
+    line = find_innermost_line(places, function)
+    return _format_line(*places[-1]) if line is None and places else line
 
 
 def _is_user_code(frame: FrameType, root: str) -> bool:

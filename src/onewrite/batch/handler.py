@@ -29,17 +29,26 @@ from onewrite.batch.function import (
     short_name,
     with_unreturned,
 )
-from onewrite.batch.order import Lanes, RecordState, Turn, Unit, consecutive_runs, groups, lanes_and_order, runs
+from onewrite.batch.order import (
+    Lanes,
+    RecordState,
+    Turn,
+    Unit,
+    find_lanes_and_order,
+    make_ordered_units,
+    make_unordered_units,
+    split_runs,
+)
 from onewrite.batch.report import (
     EveryRecordFailed,
     Failure,
     NotSettled,
     Report,
     Result,
-    as_returned,
     describe_failure,
-    line_in,
+    find_user_line,
     log_batch,
+    unwrap_outcomes,
 )
 from onewrite.batch.source import Response, Source
 from onewrite.batch.workers import Deadline, is_inner_cancellation
@@ -169,19 +178,25 @@ class Handler(Generic[R]):
         return self._group_by is not None
 
     def __call__(self, event: Any, context: Any = None) -> Response:
-        """Process a batch and return the records to redeliver. If the source reads no response, raise `NotSettled` instead."""
+        """Process a batch and return the records to redeliver.
+
+        Raise `NotSettled` instead if the sender reads no response. Raise `EveryRecordFailed` if `raise_when_all_fail` asks for it.
+        """
         report = self.run(event, context)
-        if (report.failed or report.returned) and not self.source.reads_answer(event):
-            # Lambda logs this exception. Its cause can quote content, so it is attached only if exceptions are logged.
-            count = len(report.failed) + len(report.returned)
+        failed = report.failed
+        if (failed or report.returned) and not self.source.is_response_read(event):
+            count = len(failed) + len(report.returned)
             first_failure = ""
-            if report.failed:
-                first_failure = f" First failure: {replace(self.failure(report.failed[0]), traceback=None)}."
+            cause: BaseException | None = None
+            if failed:
+                first_failure = f" First failure: {replace(self.failure(failed[0]), traceback=None)}."
+                # Lambda logs the cause too. It can quote content, so it is attached only if exceptions are logged.
+                cause = failed[0].error if self._log_exceptions else None
             raise NotSettled(
                 f"{self.name}: {count} of {report.size} records must be redelivered. This exception is expected: it is how "
                 f"a handler of {self.source.name} requests redelivery.{first_failure}"
-            ) from (report.failed[0].error if report.failed and self._log_exceptions else None)
-        if self._raise_when_all_fail and report.failed and not report.settled:
+            ) from cause
+        if self._raise_when_all_fail and failed and not report.settled:
             raise EveryRecordFailed(
                 f"{self.name}: none of {report.size} records was settled. The log line of this batch has the failures."
             )
@@ -191,17 +206,18 @@ class Handler(Generic[R]):
         """Process a batch and return a full report. Lambda's response is `response`."""
         start, now = self._monotonic(), self.clock()
         records, lanes = self.source.open(event)
-        batch = self._work_through(records, lanes, _time_left(context))
-        if (outside := meter.get()) is not None:
-            outside.requests += batch.requests
+        batch = self._work_through(records, lanes, _make_time_left(context))
+        outer_meter = meter.get()
+        if outer_meter is not None:  # the function that called this handler is itself in a batch
+            outer_meter.requests += batch.requests
         if batch.exit is not None:
             raise batch.exit
         sent_times = [*filterfalse(math.isnan, map(self.source.sent_at, records))]
-        unsettled_positions = [*filterfalse(batch.settled_positions.__contains__, range(len(records)))]
+        unsettled_positions = [position for position in range(len(records)) if position not in batch.settled_positions]
         report = Report(
-            response=self.source.response(map(records.__getitem__, unsettled_positions)),
-            results=tuple([batch.results[at] for at in sorted(batch.results)]),
-            returned=tuple([records[at] for at in unsettled_positions if at not in batch.results]),
+            response=self.source.response([records[position] for position in unsettled_positions]),
+            results=tuple([batch.results[position] for position in sorted(batch.results)]),
+            returned=tuple([records[position] for position in unsettled_positions if position not in batch.results]),
             oldest_seconds=max(0.0, now - min(sent_times)) if sent_times else None,
             requests=batch.requests,
             seconds=self._monotonic() - start,
@@ -210,48 +226,49 @@ class Handler(Generic[R]):
         return report
 
     def process(self, record: Any) -> Result:
-        """Process one record outside a batch, log the result, and return it. Only exits are raised, such as
-        KeyboardInterrupt.
+        """Process one record outside a batch, log the result, and return it.
 
-        An async function runs in an event loop of this thread. If a loop is already running, await `aprocess`.
+        Only exits are raised, such as KeyboardInterrupt. An async function runs in an event loop of this thread. If a loop is already running, await `aprocess`.
         """
         return self.process_in_order([record])[0]
 
     async def aprocess(self, record: Any) -> Result:
-        """Process one record as `process` does, in the running event loop. Cancelling the awaiting task raises
-        CancelledError.
+        """Process one record as `process` does, in the running event loop.
+
+        If the awaiting task is cancelled, CancelledError is raised.
         """
         return (await self.aprocess_in_order([record]))[0]
 
     def process_in_order(self, records: Iterable[Any]) -> list[Result]:
-        """Process the records of one lane, such as a partition, in order. Return the result of each, up to the first that
-        isn't settled. Later records weren't begun, or must be processed again.
+        """Process the records of one lane, such as a partition, in order.
+
+        Return the result of each, up to the first that isn't settled. Later records weren't begun, or must be processed again.
         """
         if self.is_async:
             return workers.run_in_loop(lambda: self.aprocess_in_order(records))
-        with self._logging(records) as lane:
-            lane.results = self._run(self._steps(self._turns(lane.states), _NO_DEADLINE, in_order=True))
+        with self._log_lane(records) as lane:
+            lane.results = self._run(self._steps(self._list_turns(lane.states), _NO_DEADLINE, in_order=True))
         return lane.in_order
 
     async def aprocess_in_order(self, records: Iterable[Any]) -> list[Result]:
         """Process records as `process_in_order` does, in the running event loop."""
-        with self._logging(records) as lane:
-            lane.results = await self._arun(self._steps(self._turns(lane.states), _NO_DEADLINE, in_order=True))
+        with self._log_lane(records) as lane:
+            lane.results = await self._arun(self._steps(self._list_turns(lane.states), _NO_DEADLINE, in_order=True))
         return lane.in_order
 
     @contextmanager
-    def _logging(self, records: Iterable[Any]) -> Generator[_Lane, None, None]:
-        """Yield the records of one lane, already read, and log one line about them at the end."""
+    def _log_lane(self, records: Iterable[Any]) -> Generator[_Lane, None, None]:
+        """Yield the records of one lane, already read. Count the requests, and log one line at the end unless an exit is raised."""
         start = self._monotonic()
-        outside, counter = meter.get(), Meter()
+        outer_meter, counter = meter.get(), Meter()
         lane = _Lane([self.read(record, position) for position, record in enumerate(records)])
         token = meter.set(counter)
         try:
             yield lane
         finally:
             meter.reset(token)
-            if outside is not None:
-                outside.requests += counter.requests
+            if outer_meter is not None:
+                outer_meter.requests += counter.requests
         report = Report(
             response={"batchItemFailures": []},
             results=tuple(lane.in_order),
@@ -291,40 +308,44 @@ class Handler(Generic[R]):
         keys: tuple[Hashable, ...] = ()
         refusal: Skip | Exception | None = None
         try:
-            content = record
+            argument = record
             if isinstance(record, dict):
-                content = cast("dict[str, Any]", record)
-                body = content.get("body")
-                has_mutable_body = body is not None or (self._group_by is not None and is_change(content))
+                fields = cast("dict[str, Any]", record)
+                body = fields.get("body")
+                has_mutable_body = body is not None or (self._group_by is not None and is_change(fields))
                 if has_mutable_body and type(body) not in (str, bytes):
-                    content = copy_value(content)  # the function could change the body, and a retry reads it again
+                    argument = copy_value(fields)  # the function could change the body, and a retry reads it again
             elif not self.source.takes_any_object:
                 kind = type(record).__name__
                 raise InvalidMessage(f"expected a dict as the record, got a {kind}, which has no key.")  # noqa: TRY301  # handled below like the identity's own errors
-            answer: Any = self.source.screen(record) or self._identity(content)  # pyright: ignore[reportUnknownArgumentType]  # a record can have any fields
-            if isinstance(answer, Message):
-                messages = (answer,)
-            elif isinstance(answer, list | tuple) and all(
-                isinstance(member, Message) for member in cast("Sequence[object]", answer)
+            content: Any = self.source.screen(record) or self._identity(argument)  # pyright: ignore[reportUnknownArgumentType]  # a record can have any fields
+            if isinstance(content, Message):
+                messages = (content,)
+            elif isinstance(content, list | tuple) and all(
+                isinstance(member, Message) for member in cast("Sequence[object]", content)
             ):
-                messages = tuple(cast("Sequence[Message]", answer))
+                messages = tuple(cast("Sequence[Message]", content))
                 refusal = None if messages else Skip("no messages")
-            elif isinstance(answer, Skip):
-                refusal = answer
+            elif isinstance(content, Skip):
+                refusal = content
             else:
-                close_coroutine(cast("object", answer))
-                kind = type(cast("object", answer)).__name__
+                close_coroutine(cast("object", content))
+                kind = type(cast("object", content)).__name__
                 raise WrongReturn(  # noqa: TRY301  # handled below like the identity's own errors
                     f"The identity returned a {kind}. Return a Message, a sequence of them, or a Skip."
                 )
-            keys = messages if self._group_by is None else tuple([_group(self._group_by, message) for message in messages])
+            # Without `group_by`, each message is a group.
+            keys = (
+                messages if self._group_by is None else tuple([_find_group(self._group_by, message) for message in messages])
+            )
         except Exception as error:
             messages, refusal = (), error
         return RecordState(record, position, messages, refusal, keys, self.clock, self._monotonic() - began)
 
     def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], time_left: TimeLeft) -> workers.Batch:
-        """Process the records in these lanes. With `group_by`, workers take units, and take single records only for
-        retries.
+        """Process the records in these lanes, and return the batch with their results.
+
+        With `group_by`, workers take units, and take single records only for retries.
         """
         count, in_order = len(records), lanes.count(None) < len(lanes)
         deadline = Deadline(time_left, self._margin)
@@ -336,7 +357,8 @@ class Handler(Generic[R]):
                 return self._steps([units[number - count].turns], deadline, in_order=in_order)
             # A retry reads the messages again, because the function can change them.
             state, states_ahead[number] = states_ahead[number], None
-            return self._steps(self._turns([state or self.read(records[number], number)]), deadline, in_order=True)
+            state = self.read(records[number], number) if state is None else state
+            return self._steps(self._list_turns([state]), deadline, in_order=True)
 
         def process(number: int) -> dict[int, Result]:
             return self._run(steps(number))
@@ -345,24 +367,24 @@ class Handler(Generic[R]):
         if self._group_by is not None:
             self._read_ahead(records, states_ahead, time_left)
             states = [state for state in states_ahead if state is not None]
-            units = runs(states, lanes) if in_order else groups(states)
+            units = make_ordered_units(states, lanes) if in_order else make_unordered_units(states)
             lanes_by_position = {position: unit.lane for unit in units for position in unit.positions}
             lanes = [lanes_by_position.get(position) for position in order] + [unit.lane for unit in units]
             order = range(count, len(lanes))
             states_ahead = [None] * count
         elif not in_order and count > 1:
             self._read_ahead(records, states_ahead, time_left)
-            lanes, order = lanes_and_order(
-                [state.messages[0] if state and len(state.messages) == 1 else None for state in states_ahead]
+            lanes, order = find_lanes_and_order(
+                [state.messages[0] if state is not None and len(state.messages) == 1 else None for state in states_ahead]
             )
         queue = Lanes(lanes, order, strict=in_order)
-        tries_again = not in_order and (count > 1 or self._group_by is not None)  # a single record can have several groups
-        batch = workers.Batch(queue, deadline, count, units, tries_again=tries_again)
-        at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
+        can_retry = not in_order and (count > 1 or self._group_by is not None)  # a single record can have several groups
+        batch = workers.Batch(queue, deadline, count, units, can_retry=can_retry)
+        worker_count = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
         if self.is_async:
-            workers.in_tasks(batch, lambda number: self._arun(steps(number)), at_a_time)
-        elif at_a_time > 1:
-            workers.in_threads(batch, process, at_a_time)
+            workers.work_in_tasks(batch, lambda number: self._arun(steps(number)), worker_count)
+        elif worker_count > 1:
+            workers.work_in_threads(batch, process, worker_count)
         else:
             workers.work(batch, process)
         return batch
@@ -379,21 +401,23 @@ class Handler(Generic[R]):
                 since = self._monotonic()
 
     def _steps_together(self, records: Sequence[RecordState], time_left: TimeLeft, *, in_order: bool) -> _Steps:
-        """Process records that were read one by one, outside a batch. The results are by their positions in this list."""
+        """Return the steps that process records that were read one by one, outside a batch. Results are by position in this list."""
         for position, state in enumerate(records):
             state.position = position  # each was read as the only one, at position 0
-        units = self._turns(records) if in_order or self._group_by is None else [unit.turns for unit in groups(records)]
+        units = self._list_turns(records)
+        if not in_order and self._group_by is not None:
+            units = [unit.turns for unit in make_unordered_units(records)]
         # Without a margin: unlike Lambda at the end of an invocation, the worker doesn't interrupt a call.
         return self._steps(units, Deadline(time_left, 0.0), in_order=in_order)
 
-    def _turns(self, records: Sequence[RecordState]) -> Iterable[Sequence[Turn]]:
+    def _list_turns(self, records: Sequence[RecordState]) -> Iterable[Sequence[Turn]]:
         """Return the units of records that are processed in sequence: consecutive messages of a group, or each record alone."""
         if self._group_by is None:
             return map(RecordState.turns, records)
-        return [turns for _, turns in consecutive_runs(chain.from_iterable(map(RecordState.turns, records)))]
+        return [turns for _, turns in split_runs(chain.from_iterable(map(RecordState.turns, records)))]
 
     def _steps(self, units: Iterable[Sequence[Turn]], deadline: Deadline, *, in_order: bool) -> _Steps:
-        """Process one unit after another. The results are those of the finished records.
+        """Process one unit after another. Return the results of the finished records.
 
         With `group_by` a unit is one call. If the call raises, no one knows which message is to blame. So each message is
         called alone, in order, and only those that fail alone are redelivered. That is safe because the writes are guarded:
@@ -433,11 +457,11 @@ class Handler(Generic[R]):
                     call_end = yield (message,)
                     seconds = self._monotonic() - call_began
                     if error is not None:
-                        deadline.took(seconds)
+                        deadline.allow_for(seconds)
                     end = call_end if isinstance(call_end, BaseException) else call_end[0]
                 seconds += share
                 if self._on_outcome is not None:
-                    self._call_hook(state.messages[at], as_returned(end), seconds)
+                    self._call_hook(state.messages[at], unwrap_outcomes(end), seconds)
                 state.end(end, seconds)
                 if in_order and state.has_failed:
                     break
@@ -451,7 +475,7 @@ class Handler(Generic[R]):
                     result = results[state.position] = state.result()
                     has_failed = in_order and not result.settled
             if not has_groups and deadline.is_known:
-                deadline.took(self._monotonic() - began)
+                deadline.allow_for(self._monotonic() - began)
             if has_failed:
                 break
         return results
@@ -459,13 +483,14 @@ class Handler(Generic[R]):
     def _call_group(
         self, calls: Sequence[Turn], deadline: Deadline
     ) -> Generator[tuple[Message, ...], _CallEnd, tuple[BaseException | None, float]]:
-        """Call the function with a group. Return the error after which each message must be called alone, if any, and each
-        message's share of the seconds.
+        """Call the function with a group.
+
+        Return the error after which each message must be called alone, or None, and each message's share of the seconds.
         """
         began = self._monotonic()
         end = yield tuple([state.messages[at] for state, at, _ in calls])
         seconds = self._monotonic() - began
-        deadline.took(seconds)
+        deadline.allow_for(seconds)
         share = seconds / len(calls)
         if isinstance(end, BaseException) and len(calls) > 1 and not isinstance(end, WrongReturn):
             # Log this, because a function that fails for every group is slow.
@@ -473,17 +498,17 @@ class Handler(Generic[R]):
                 "%s: %s at %s for a group of %s messages. Calling it with each message alone. No action is needed unless "
                 "this repeats"
             )
-            log(WARNING, text, self.name, type(end).__name__, line_in(end, self.each), len(calls))
+            log(WARNING, text, self.name, type(end).__name__, find_user_line(end, self.each), len(calls))
             return end, share
         for place, (state, at, _) in enumerate(calls):
             message_end = end if isinstance(end, BaseException) else end[place]
             if self._on_outcome is not None:
-                self._call_hook(state.messages[at], as_returned(message_end), share)
+                self._call_hook(state.messages[at], unwrap_outcomes(message_end), share)
             state.end(message_end, share)
         return None, share
 
     def _run(self, steps: _Steps) -> dict[int, Result]:
-        """Call the function for each step's messages, and return the results of the records."""
+        """Call the function for each step's messages, and return the results by record position. Exits are raised."""
         is_single = self._group_by is None
         end = cast("Any", None)  # the end of the last call; a generator starts with None
         try:
@@ -514,9 +539,10 @@ class Handler(Generic[R]):
                         if call.guarded_calls:
                             end = with_unreturned(end, messages, call)
                 except BaseException as error:
+                    # The function can have awaited a task of its own that was cancelled. That is a failure, not an exit.
                     if not isinstance(error, Exception) and not is_inner_cancellation(error):
                         raise
-                    end = error  # the function can have awaited a task of its own that was cancelled
+                    end = error
         except StopIteration as stop:
             return cast("dict[int, Result]", stop.value)
 
@@ -526,7 +552,7 @@ class Handler(Generic[R]):
         try:
             hook(message, outcome, seconds)
         except Exception as error:
-            line = line_in(error, hook)
+            line = find_user_line(error, hook)
             log(
                 WARNING,
                 "%s: on_outcome raised %s at %s. The record's result is unaffected, but its metrics are incomplete",
@@ -537,12 +563,13 @@ class Handler(Generic[R]):
 
 
 def check_hook(on_outcome: Hook | None) -> None:
+    """Raise unless this is a plain function or None."""
     if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
         raise ConfigurationError(f"on_outcome={on_outcome!r}: expected a plain function of (message, outcome, seconds).")
 
 
-def _group(group_by: GroupBy, message: Message) -> Hashable:
-    """Return the message's group. Raise if it can't be a key of a dict."""
+def _find_group(group_by: GroupBy, message: Message) -> Hashable:
+    """Return the message's group. Raise WrongReturn if `group_by` returned a value that can't be one."""
     key = cast("object", group_by(message))
     kind = type(key).__name__
     if inspect.isawaitable(key):
@@ -557,17 +584,17 @@ def _group(group_by: GroupBy, message: Message) -> Hashable:
     return key
 
 
-def _time_left(context: Any) -> TimeLeft:
+def _make_time_left(context: Any) -> TimeLeft:
     """Return a function that returns the seconds left, or None if the context has no deadline, as in a test."""
-    ask = getattr(context, "get_remaining_time_in_millis", None)
-    if not callable(ask):
+    read_milliseconds = getattr(context, "get_remaining_time_in_millis", None)
+    if not callable(read_milliseconds):
         return None
 
-    def seconds_left() -> float:
-        milliseconds = ask()
+    def read_seconds() -> float:
+        milliseconds = read_milliseconds()
         return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # a mock returns another mock
 
-    return seconds_left
+    return read_seconds
 
 
 def show_options(options: type[Any]) -> Callable[[C], C]:
@@ -578,9 +605,11 @@ def show_options(options: type[Any]) -> Callable[[C], C]:
 
     def decorate(function: C) -> C:
         signature = inspect.signature(function)
-        parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters = [
+            parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         parameters += [
-            each for name, each in inspect.signature(Handler).parameters.items() if name in options.__annotations__
+            parameter for name, parameter in inspect.signature(Handler).parameters.items() if name in options.__annotations__
         ]
         cast("Any", function).__signature__ = signature.replace(parameters=parameters)
         return function

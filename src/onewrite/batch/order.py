@@ -35,7 +35,7 @@ from onewrite.batch.function import End, Unreturned
 from onewrite.batch.report import Result, is_settled
 from onewrite.core.unreturned import Note
 from onewrite.identity import Skip, record_id
-from onewrite.message import Message, by_sequence
+from onewrite.message import Message, sort_by_sequence
 from onewrite.outcome import Answer, Deferred, Rejected
 
 # `fold` needs three DynamoDB writes for this many messages, each of up to 40 IDs. A larger call would check the deadline too
@@ -67,6 +67,7 @@ class RecordState:
     has_failed: bool = False
 
     def turns(self) -> list[Turn]:
+        """Return a turn for each message, or one for a record without messages."""
         if self.refusal is None:
             return [*zip(repeat(self), count(), self.keys)]
         return [(self, 0, _ANY if isinstance(self.refusal, Skip) else object())]
@@ -89,12 +90,12 @@ class RecordState:
         """Return the result. Without messages, the identity's error is the record's error."""
         refusal = self.refusal
         return Result(
-            self.record,
-            record_id(self.record),
-            self.messages[self.progress - 1] if self.progress else None,
-            self.outcomes,
-            refusal if isinstance(refusal, Exception) else self.error,
-            self.seconds,
+            record=self.record,
+            record_id=record_id(self.record),
+            message=self.messages[self.progress - 1] if self.progress else None,
+            outcomes=self.outcomes,
+            error=refusal if isinstance(refusal, Exception) else self.error,
+            seconds=self.seconds,
             skipped=isinstance(refusal, Skip),
             unreturned=self.unreturned,
             clock=self.clock,
@@ -107,8 +108,9 @@ Turn: TypeAlias = tuple[RecordState, int, Hashable]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The turns that a worker takes at once: a call with these messages, or the end of a record without messages. A lane has
-    one unit in progress.
+    """The turns that a worker takes at once: a call with these messages, or the end of a record without messages.
+
+    A lane has one unit in progress.
     """
 
     lane: Hashable
@@ -120,19 +122,19 @@ class Unit:
         return tuple(dict.fromkeys(state.position for state, _, _ in self.turns))
 
 
-def runs(records: Iterable[RecordState], lanes: Sequence[Hashable]) -> list[Unit]:
-    """Return the units of a source that keeps an order, sorted by their first record."""
+def make_ordered_units(records: Iterable[RecordState], lanes: Sequence[Hashable]) -> list[Unit]:
+    """Return the units of a source that keeps an order, sorted by their first record. `lanes`: the records' lanes, by position."""
     turns_by_lane: dict[Hashable, list[Turn]] = defaultdict(list)
     for state in records:
         turns_by_lane[lanes[state.position]] += state.turns()
-    units = [Unit(lane, turns) for lane, line in turns_by_lane.items() for _, turns in consecutive_runs(line)]
+    units = [Unit(lane, turns) for lane, line in turns_by_lane.items() for _, turns in split_runs(line)]
     return sorted(units, key=lambda unit: (unit.turns[0][0].position, unit.turns[0][1]))
 
 
-def groups(records: Sequence[RecordState]) -> list[Unit]:
+def make_unordered_units(records: Sequence[RecordState]) -> list[Unit]:
     """Return the units of a source that keeps no order. Units of the same lane must be processed in list order."""
-    sources, order = lanes_and_order([state.messages[0] if len(state.messages) == 1 else None for state in records])
-    place = {records[index].position: number for number, index in enumerate(order)}
+    sources, order = find_lanes_and_order([state.messages[0] if len(state.messages) == 1 else None for state in records])
+    ranks = {records[index].position: rank for rank, index in enumerate(order)}
     turns_by_source: dict[Hashable, list[Turn]] = defaultdict(list)
     for index in order:
         turns_by_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns()
@@ -140,31 +142,31 @@ def groups(records: Sequence[RecordState]) -> list[Unit]:
     line_lanes = _find_line_lanes(lines)
     # For each group that is next in some lines: its turns there.
     next_runs: dict[Hashable, list[tuple[int, list[Turn]]]] = {}
-    line_runs = [consecutive_runs(line) for line in lines]
+    line_runs = [split_runs(line) for line in lines]
     units: list[Unit] = []
 
     def advance(line: int) -> None:
-        for key, turns in line_runs[line]:
+        run = next(line_runs[line], None)
+        if run is not None:
+            key, turns = run
             next_runs.setdefault(key, []).append((line, turns))
-            return
 
     for line in range(len(lines)):
         advance(line)
     while next_runs:
-        group_runs = next_runs.pop(next(iter(next_runs)))
+        group_runs = next_runs.pop(next(iter(next_runs)))  # those of the group that has been next for longest
         turns = sorted(
-            (turn for _, turns in group_runs for turn in turns), key=lambda turn: (place[turn[0].position], turn[1])
+            (turn for _, turns in group_runs for turn in turns), key=lambda turn: (ranks[turn[0].position], turn[1])
         )
-        units += [
-            Unit(line_lanes[group_runs[0][0]], turns[at : at + MAX_CALL_SIZE]) for at in range(0, len(turns), MAX_CALL_SIZE)
-        ]
+        lane = line_lanes[group_runs[0][0]]  # the same for all, because they share the group
+        units += [Unit(lane, turns[start : start + MAX_CALL_SIZE]) for start in range(0, len(turns), MAX_CALL_SIZE)]
         for line, _ in group_runs:
             advance(line)
     return units
 
 
-def consecutive_runs(line: Iterable[Turn]) -> Iterator[tuple[Hashable, list[Turn]]]:
-    """Yield runs of consecutive turns of one group, each at most one call long."""
+def split_runs(line: Iterable[Turn]) -> Iterator[tuple[Hashable, list[Turn]]]:
+    """Yield each run of consecutive turns of one group with the group. A run is at most one call long."""
     key: Hashable = _ANY
     turns: list[Turn] = []
     for turn in line:
@@ -181,17 +183,17 @@ def _find_line_lanes(lines: Sequence[Iterable[Turn]]) -> list[int]:
     """Return each line's lane. Lines that share a group share a lane."""
     parent = [*range(len(lines))]
 
-    def root(line: int) -> int:
+    def find_root(line: int) -> int:
         while parent[line] != line:
-            parent[line] = parent[parent[line]]
+            parent[line] = parent[parent[line]]  # shortens the path for the next search
             line = parent[line]
         return line
 
     first_line: dict[Hashable, int] = {}
     for line, turns in enumerate(lines):
         for _, _, key in turns:
-            parent[root(line)] = root(first_line.setdefault(key, line))
-    return [root(line) for line in range(len(lines))]
+            parent[find_root(line)] = find_root(first_line.setdefault(key, line))
+    return [find_root(line) for line in range(len(lines))]
 
 
 class Lanes:
@@ -250,10 +252,12 @@ class Lanes:
         return number
 
     def end(self, number: int, *, is_done: bool) -> None:
-        """End a number. If it is done, its lane continues. Otherwise it is returned, and in a strict lane all later numbers
-        with it.
+        """End a number. If it is done, its lane continues.
+
+        Otherwise it is returned, and in a strict lane all later numbers with it.
         """
-        if (lane := self._lanes[number]) is None:
+        lane = self._lanes[number]
+        if lane is None:
             return
         if not is_done and self._is_strict:
             del self._queues[lane]
@@ -284,7 +288,7 @@ class Lanes:
 _Place: TypeAlias = tuple[str, tuple[str, ...], int]  # a message's source, parts, and sequence
 
 
-def lanes_and_order(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], list[int]]:
+def find_lanes_and_order(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], list[int]]:
     """Return each message's lane, and all positions in processing order.
 
     The lane is the source of a message with a sequence. A source's messages are sorted by sequence within the positions that
@@ -293,7 +297,7 @@ def lanes_and_order(messages: Sequence[Message | None]) -> tuple[list[Hashable |
     lanes: list[Hashable | None] = [
         None if message is None or message.sequence is None else message.source for message in messages
     ]
-    return lanes, by_sequence(messages)
+    return lanes, sort_by_sequence(messages)
 
 
 class Retries:
@@ -313,13 +317,14 @@ class Retries:
         self._queues: dict[_Place, list[int]] = defaultdict(list)
 
     def begin(self, position: int) -> None:
+        """Note that an attempt begins."""
         self._begin_counts[position] = len(self._settled_places)
 
     def settle(self, outcomes: Iterable[Answer]) -> list[int]:
         """Return the positions to retry after these outcomes."""
         retries: dict[int, None] = {}
         for outcome in outcomes:
-            place = _place(outcome.message)
+            place = _find_place(outcome.message)
             if outcome.settled and place is not None and place not in self._settled_places:
                 self._settled_places[place] = len(self._settled_places)
                 retries.update(dict.fromkeys(self._queues.pop(place, ())))
@@ -328,12 +333,13 @@ class Retries:
         return [*retries]
 
     def defer(self, position: int, outcomes: Sequence[Answer]) -> bool:
-        """Register the places that a record waits for. Return True to retry at once, if one of them was settled during the
-        attempt.
+        """Register the places that a record waits for, and return False.
+
+        If one of them was settled during the attempt, return True instead: the record must be retried at once.
         """
         if not all(outcome.settled or isinstance(outcome, Deferred | Rejected) for outcome in outcomes):
             return False
-        predecessors = [_place(outcome.message, -1) for outcome in outcomes if isinstance(outcome, Deferred)]
+        predecessors = [_find_place(outcome.message, -1) for outcome in outcomes if isinstance(outcome, Deferred)]
         places = [place for place in predecessors if place is not None]
         if any(self._settled_places.get(place, -1) >= self._begin_counts[position] for place in places):
             return True
@@ -342,7 +348,8 @@ class Retries:
         return False
 
 
-def _place(message: Message, distance: int = 0) -> _Place | None:
+def _find_place(message: Message, distance: int = 0) -> _Place | None:
+    """Return the place at this distance from the message's own, or None if its source doesn't count."""
     if type(message.sequence) is not int:
         return None
     return message.source, message.parts, message.sequence + distance

@@ -19,7 +19,7 @@ from operator import attrgetter
 from types import FrameType
 from typing import Any, cast, get_args
 
-from onewrite.batch.function import WrongReturn, find_home, format_line, innermost
+from onewrite.batch.function import WrongReturn, find_home, find_innermost_line, format_line
 from onewrite.batch.source import Response, Source
 from onewrite.core.event import MAX_MOMENT, moment
 from onewrite.core.log import catch_log_errors, log, logger
@@ -57,8 +57,8 @@ def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
     return math.ceil(longest * (1 - jitter() / 4))
 
 
-def wait_for_lease(until: float, now: float) -> float:
-    """Return the seconds until a message is retried that waits for another worker's step. NaN as `until` means soon."""
+def compute_lease_wait(until: float, now: float) -> float:
+    """Return the seconds until a message that waits for another worker's step is retried. NaN as `until` means soon."""
     return min(max(_AFTER_LEASE, until + _AFTER_LEASE - now), _MAX_WAIT)  # `max` passes over NaN as a later argument
 
 
@@ -102,7 +102,7 @@ class Result:
             return None
         match self.unsettled if self.error is None else None:
             case Busy(until=until):
-                return wait_for_lease(until, self.clock())
+                return compute_lease_wait(until, self.clock())
             case Superseded():
                 return 1.0  # another worker holds the step, and only the next attempt shows until when
             case _:
@@ -116,12 +116,13 @@ class Result:
     @property
     def reported(self) -> Reported:
         """The value for hooks and counts."""
-        return Skip() if self.skipped else as_returned(self.outcomes if self.error is None else self.error)
+        return Skip() if self.skipped else unwrap_outcomes(self.outcomes if self.error is None else self.error)
 
 
 def _rank(answer: Answer) -> tuple[int, float]:
-    """Return the sort key of an unsettled outcome: first those that need a person, then the latest known time. The rest keep
-    their order.
+    """Return the sort key of an unsettled outcome: first those that need a person, then the latest known time.
+
+    The rest keep their order.
     """
     match answer:
         case Begun():
@@ -134,8 +135,8 @@ def _rank(answer: Answer) -> tuple[int, float]:
             return 3, 0.0
 
 
-def as_returned(end: tuple[Answer, ...] | BaseException) -> Reported:
-    """Return a single outcome alone and no outcome as None, as functions return them."""
+def unwrap_outcomes(end: tuple[Answer, ...] | BaseException) -> Reported:
+    """Return the only outcome by itself, and None without outcomes, as functions return them. Return an error unchanged."""
     if isinstance(end, BaseException) or len(end) > 1:
         return end
     return end[0] if end else None
@@ -213,10 +214,10 @@ def _round(seconds: float | None) -> float | None:
 
 def _summarize(details: Mapping[str, Any], report: Report, failures: Sequence[Failure]) -> str:
     """Return a summary with each failure in it, for logs that show only the text."""
-    counter = Counter(tuple(dict.fromkeys([kind for kind, _ in list_kinds(each.reported)])) for each in report.settled)
+    counter = Counter(tuple(dict.fromkeys([kind for kind, _ in list_kinds(result.reported)])) for result in report.settled)
     words = [
         f"{counter[kinds]} {' and '.join(kinds).lower()}"
-        for kinds in sorted(counter, key=_places)
+        for kinds in sorted(counter, key=_rank_kinds)
         if NO_OUTCOME not in kinds
     ]
     words += [f"{details[name]} {name}" for name in ("failed", "returned") if details[name]]
@@ -226,8 +227,8 @@ def _summarize(details: Mapping[str, Any], report: Report, failures: Sequence[Fa
     return "; ".join([summary, *map(str, failures), *remainder])
 
 
-def _places(kinds: Sequence[str]) -> list[int]:
-    """Return the sort key for listing outcomes."""
+def _rank_kinds(kinds: Sequence[str]) -> list[int]:
+    """Return the sort key of a record's kinds of outcomes: their places in the log line."""
     return [_KINDS.index(kind) if kind in _KINDS else len(_KINDS) for kind in kinds]  # a user's subclass has another name
 
 
@@ -271,15 +272,19 @@ def describe_failure(result: Result, function: object, attempt: int | None, *, w
     error, message = result.error, result.message
     cause = result.unsettled if error is None else error  # one of the two is set, because the result is unsettled
     note = next((note for note in result.unreturned if note.outcome is cause), None)
-    line = None if error is None else line_in(error, function)
-    if note is not None and note.code is not None:
-        line = format_line(note.code, note.line)
-    if line is None and message is not None and not (error is None and note is None):
+    line = None if error is None else find_user_line(error, function)
+    reason = _describe_reason(result)
+    if note is not None:
+        unsettled_reason = _describe_unsettled(cast("Answer", note.outcome))
+        reason = "not returned" if unsettled_reason is None else f"not returned; {unsettled_reason}"
+        if note.code is not None:
+            line = format_line(note.code, note.line)
+    if line is None and message is not None and (error is not None or note is not None):
         line = find_home(function)[1]  # no line of the user's is in the traceback, although the function was called
-    text = None
+    trace = None
     if error is not None and with_traceback:
-        text = "".join(traceback.format_exception(error)).rstrip()
-        text = text if len(text) <= _MAX_TRACEBACK else f"...{text[-_MAX_TRACEBACK:]}"
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        trace = trace if len(trace) <= _MAX_TRACEBACK else f"...{trace[-_MAX_TRACEBACK:]}"
     sequence = None if message is None else message.sequence
     return Failure(
         record=printable(result.record_id),
@@ -289,23 +294,21 @@ def describe_failure(result: Result, function: object, attempt: int | None, *, w
         parts=() if message is None else tuple([printable(part) for part in message.parts]),
         attempt=attempt,
         error=printable(type(cause).__name__),
-        reason=_describe_reason(result)
-        if note is None
-        else "; ".join(filter(None, ["not returned", _describe_unsettled(cast("Answer", note.outcome))])),
+        reason=reason,
         where=line,
         named=None if message is None else full_name(message),
-        traceback=text,
+        traceback=trace,
     )
 
 
-def line_in(error: BaseException, function: object) -> str | None:
-    """Return the innermost line of the user's code in a traceback, or None: file, line, and function."""
+def find_user_line(error: BaseException, function: object) -> str | None:
+    """Return the file, line, and function of the innermost frame of the user's code in the error's traceback, or None."""
     places: list[tuple[FrameType, int]] = []
     trace = error.__traceback__
     while trace is not None:
         places.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
-    return innermost(places, function)
+    return find_innermost_line(places, function)
 
 
 def _describe_reason(result: Result) -> str | None:
@@ -323,15 +326,15 @@ def _describe_reason(result: Result) -> str | None:
 
 
 def _describe_unsettled(answer: Answer | None) -> str | None:
-    """Return why this outcome isn't settled, or None if there is no outcome or no reason to name."""
+    """Return why an outcome is unsettled, or None for other outcomes."""
     match answer:
         case Begun():
             return "the function began a step and didn't finish it"
         case Busy(until=until):
-            return f"another worker holds the step until {_time(until)}; redelivered after that"
+            return f"another worker holds the step until {_format_time(until)}; redelivered after that"
         case Uncertain(since=since, key=key):
             return (
-                f"the effect was begun at {_time(since)} and its result is unknown; look up the key {printable(key)} at the "
+                f"the effect was begun at {_format_time(since)} and its result is unknown; look up the key {printable(key)} at the "
                 "provider"
             )
         case Missing():
@@ -349,5 +352,6 @@ def _describe_unsettled(answer: Answer | None) -> str | None:
             return None
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
+    """Return a time for a log line. A function can return one that no date can show."""
     return moment(min(max(0.0, seconds), MAX_MOMENT))

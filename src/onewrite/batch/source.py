@@ -77,18 +77,16 @@ class Source:
         event_source = None if isinstance(batch, list) else batch.get("eventSource")
         for lane, record in in_lanes:
             origin = field_at(record, "eventSource") or field_at(record, "EventSource") or event_source
-            if (origin is None and isinstance(batch, list)) or not (
-                origin is None or (isinstance(origin, str) and origin in self.origins)
-            ):
+            is_origin_valid = isinstance(origin, str) and origin in self.origins
+            # A test's event can omit the source. A list could then be of any source.
+            if not is_origin_valid and (origin is not None or isinstance(batch, list)):
                 raise self._refusal(f"has a record of {origin!r}")
             records.append(record)
             lanes.append(lane)
         return records, lanes
 
-    def reads_answer(self, event: object) -> bool:
-        """Return whether the sender of this event reads the failed records from the response. Otherwise redelivery takes an
-        exception.
-        """
+    def is_response_read(self, event: object) -> bool:
+        """Return whether the sender of this event reads the failed records from the response. Otherwise only an exception redelivers."""
         return not self.raises and (self.named_as_in_pipes or not isinstance(event, list))
 
     def response(self, records: Iterable[Any]) -> Response:
@@ -102,16 +100,18 @@ class Source:
             return {"batchItemFailures": []}
         if self.restarts:  # later records are redelivered with the first one, so it is enough
             identifiers = identifiers[:1] + [identifier for identifier in identifiers[1:] if identifier]
-        return {"batchItemFailures": [{"itemIdentifier": _in_answer(identifier)} for identifier in identifiers]}
+        return {"batchItemFailures": [{"itemIdentifier": _format_identifier(identifier)} for identifier in identifiers]}
 
     def _refusal(self, reason: str) -> ConfigurationError:
+        """Return the error for an event that isn't a batch of this source."""
         return ConfigurationError(
             f"This event isn't a batch of {self.name}: it {reason}. Nothing was processed. Use the decorator of the "
             "event's own source."
         )
 
 
-def _in_answer(identifier: Identifier) -> object:
+def _format_identifier(identifier: Identifier) -> object:
+    """Return a record's name as the response has it."""
     if isinstance(identifier, str):
         return identifier
     partition, offset = identifier

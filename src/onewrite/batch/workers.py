@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -53,9 +52,11 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
+        """Whether too little time is left to begin another call."""
         return self._time_left is not None and self._time_left() < self._margin
 
-    def took(self, seconds: float) -> None:
+    def allow_for(self, seconds: float) -> None:
+        """Leave enough time for another record that takes these seconds, or somewhat longer."""
         if self.is_known:
             with self._lock:
                 self._margin = max(self._margin, seconds * _SAFETY_FACTOR)
@@ -64,17 +65,17 @@ class Deadline:
 class Batch:
     """The shared state of one batch's workers. `results` has the results by record position.
 
-    A worker takes a record's position or, from `count` on, a unit's number. With `tries_again`, a deferred record is retried
+    A worker takes a record's position or, from `count` on, a unit's number. With `can_retry`, a deferred record is retried
     alone as soon as its predecessor is settled.
     """
 
-    def __init__(self, lanes: Lanes, deadline: Deadline, count: int, units: Sequence[Unit], *, tries_again: bool) -> None:
+    def __init__(self, lanes: Lanes, deadline: Deadline, count: int, units: Sequence[Unit], *, can_retry: bool) -> None:
         self.results: dict[int, Result] = {}
         self.settled_positions: set[int] = set()
         self.requests = 0
         self.exit: BaseException | None = None
         self._lanes, self._deadline, self._count, self._units = lanes, deadline, count, units
-        self._retries = Retries() if tries_again else None
+        self._retries = Retries() if can_retry else None
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
@@ -92,26 +93,25 @@ class Batch:
             return number
 
     def end(self, number: int, results: Mapping[int, Result]) -> None:
-        """End a number. `results` are those of the finished records."""
+        """End a number, and put back the records that can be retried now. `results` are those of the finished records."""
         with self._lock:
-            retries: list[int] = []
-            is_settled, tries = True, self._retries
+            positions_to_retry: list[int] = []
+            is_settled = True
             for position, result in results.items():
                 self.results[position] = result
                 if result.settled:
                     self.settled_positions.add(position)
                 else:
                     is_settled = False
-                if tries is not None and result.outcomes:
-                    retries += tries.settle(result.outcomes)
-            if tries is not None and not is_settled:
-                retries += [
-                    position
-                    for position, result in results.items()
-                    if position not in self.settled_positions and tries.defer(position, result.outcomes)
-                ]
-            if retries:
-                self._lanes.take_again(retries)
+                if self._retries is not None and result.outcomes:
+                    positions_to_retry += self._retries.settle(result.outcomes)
+            if self._retries is not None and not is_settled:
+                # After all results of this number, because they can have settled what a record waits for.
+                for position, result in results.items():
+                    if position not in self.settled_positions and self._retries.defer(position, result.outcomes):
+                        positions_to_retry.append(position)
+            if positions_to_retry:
+                self._lanes.take_again(positions_to_retry)
             self._lanes.end(number, is_done=is_settled)
 
     def add_requests(self, requests: int) -> None:
@@ -119,6 +119,7 @@ class Batch:
             self.requests += requests
 
     def stop(self, error: BaseException) -> None:
+        """Give out no more records. The handler raises the first of these errors once the records in progress have ended."""
         with self._lock:
             self._lanes.close()
             if self.exit is None:
@@ -152,7 +153,7 @@ async def awork(batch: Batch, process: AsyncProcess) -> None:
         batch.add_requests(counter.requests)
 
 
-def in_threads(batch: Batch, process: Process, workers: int) -> None:
+def work_in_threads(batch: Batch, process: Process, workers: int) -> None:
     """Process the batch in threads. The calling thread is one of the workers; each other one has a copy of its context."""
     threads: list[threading.Thread] = []
     try:
@@ -172,9 +173,10 @@ def _join(threads: list[threading.Thread]) -> None:
         thread.join()
 
 
-def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
-    """Process the batch in tasks. The event loop stays open for this thread's next batch, because async clients are bound to
-    their loop.
+def work_in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
+    """Process the batch in tasks.
+
+    The event loop stays open for this thread's next batch, because async clients are bound to their loop.
     """
     import asyncio
 
@@ -186,7 +188,7 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
 
 def run_in_loop(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run an async function to its end in this thread's event loop."""
-    runner = thread_runner()
+    runner = get_thread_runner()
     try:
         return runner.run(function(), context=copy_context())
     except BaseException:
@@ -196,12 +198,15 @@ def run_in_loop(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         raise
 
 
-def thread_runner() -> asyncio.Runner:
+def get_thread_runner() -> asyncio.Runner:
     """Return this thread's event loop, the same on each call, so that clients bound to it can be reused."""
     import asyncio
 
-    with suppress(RuntimeError):  # the error that no loop is running, as expected
+    try:
         asyncio.get_running_loop()
+    except RuntimeError:  # no loop is running, as expected
+        pass
+    else:
         raise ConfigurationError(
             "The handler of an async function or an AsyncRelay runs its own event loop, but a loop is already running "
             "here. Call it with `await asyncio.to_thread(handler, event, context)`, or await handler.aprocess(record) "
@@ -215,9 +220,7 @@ def thread_runner() -> asyncio.Runner:
 
 
 def is_inner_cancellation(error: BaseException) -> bool:
-    """Return whether a CancelledError comes from an awaited task rather than from the current task's own cancellation, as by
-    a timeout.
-    """
+    """Return whether this is a CancelledError of an awaited task, not of the current task's own cancellation, as by a timeout."""
     import asyncio
 
     if not isinstance(error, asyncio.CancelledError):

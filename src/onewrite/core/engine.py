@@ -55,8 +55,10 @@ class Attempt(Protocol):
         ...
 
     def retry(self, refusal: Refusal, attempts: int) -> Flow[Attempt | None]:
-        """Return the next attempt after a refusal that none of onewrite's conditions explain, or None if the caller's own condition refused the
-        write. It can also raise the failure."""
+        """Return the next attempt after a refusal that none of onewrite's conditions explain, or raise the refusal's failure.
+
+        Return None if the caller's own condition refused the write.
+        """
         ...
 
     def raise_failure(self, refusal: Refusal) -> Flow[None]:

@@ -65,7 +65,7 @@ Emit: TypeAlias = Sequence[Event] | None  # the argument emit= of a write
 
 
 def copy_events(emit: Emit) -> Emit:
-    """Return the events of a write that is sent later. It's checked then."""
+    """Return the argument `emit=` with copies of the events' bodies, for a write that is sent later and checks the argument then."""
     argument = cast("object", emit)
     if not isinstance(argument, list | tuple):
         return emit
@@ -157,6 +157,7 @@ class Emission(NamedTuple):
 
 
 def require_outboxes(outboxes: T | None) -> T:
+    """Return a store's outboxes, or raise if it has none."""
     if outboxes is None:
         raise ConfigurationError("This store has no outbox. Create it with outbox=Outbox(...).")
     return outboxes
@@ -188,12 +189,12 @@ def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
 
 def check_causes(messages: Sequence[Message], events: object) -> None:
     """Raise unless the cause of each event is one of the messages."""
-    for event in _check_events(events):
+    for event in _require_events(events):
         _find_cause(event, messages)
 
 
 def _find_cause(event: Event, messages: Sequence[Message]) -> Message:
-    """Return the message that caused the event."""
+    """Return the one message that the event names as its cause. Raise if it names none of them, or several."""
     matches = [message for message in messages if event.cause in (message, message.id)]
     if len(matches) == 1:
         return matches[0]
@@ -209,7 +210,7 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
 
     `argument`: the caller's `emit=`. `call`: the unique name of the call.
     """
-    events = _check_events(argument)
+    events = _require_events(argument)
     if emitter is None:
         raise ConfigurationError("emit= needs an outbox, and this store has none. Create it with outbox=Outbox(...).")
     outbox, prefix = emitter
@@ -248,12 +249,13 @@ def seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def _check_events(events: object) -> Sequence[Event]:
-    """Return the events of `emit=`. Raise if it isn't a list or tuple of events."""
-    argument = cast("Sequence[object]", events) if isinstance(events, list | tuple) else (events,)
-    for event in argument:
-        if not isinstance(event, Event) or argument is not events:
-            raise InvalidUpdate(f"emit=: expected a list of events, got a {type(event).__name__}. Write emit=[Event(...)].")
+def _require_events(argument: object) -> Sequence[Event]:
+    """Return the caller's `emit=`, or raise unless it's a list or tuple of events."""
+    wrong: list[object] = [argument]
+    if isinstance(argument, list | tuple):
+        wrong = [event for event in cast("Sequence[object]", argument) if not isinstance(event, Event)]
+    if wrong:
+        raise InvalidUpdate(f"emit=: expected a list of events, got a {type(wrong[0]).__name__}. Write emit=[Event(...)].")
     return cast("Sequence[Event]", argument)
 
 
@@ -277,16 +279,16 @@ def _make_event_keys(causes: Sequence[Message], events: Sequence[Event]) -> list
 
 
 def _encode_body(outbox: Outbox, event: Event) -> str:
-    """Return the event's body as JSON. Raise if it can't be converted, or if the outbox accepts no body of its size."""
+    """Return the event's body as JSON. Raise `InvalidUpdate` for a body that JSON or the outbox doesn't allow."""
     try:
         text = outbox.encode(event.body)
         if type(event.body) not in _SIMPLE:
             _check_names(event.body)
         if not text.isascii():
-            text.encode()
+            text.encode()  # raises for a lone surrogate, which no database stores
             # SQS refuses these characters. They only occur in strings, where JSON can escape them.
             text = text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
-    except InvalidUpdate:
+    except InvalidUpdate:  # raised by `default` or by the check of the names, with its own advice
         raise
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidUpdate(f"The body of event {event.type!r} can't be converted to JSON: {error}.") from error
@@ -320,7 +322,7 @@ def _check_names(body: object) -> None:
 
 
 def _convert_decimal(value: Decimal) -> int | float:
-    """Return the number as JSON can show it without rounding. Raise if it can't."""
+    """Return the equal number that JSON can show without rounding. Raise `InvalidUpdate` if there is none."""
     if value.is_finite():
         number = float(value)
         # Longer integers don't fit into a database either. abs() would round to the precision of the caller's context.
@@ -332,7 +334,7 @@ def _convert_decimal(value: Decimal) -> int | float:
 
 
 def _check_text(field_name: str, value: object) -> None:
-    """Raise unless this is a text that a database can store, of at most the length of an ID."""
+    """Raise unless this is a non-empty string that every database stores and that isn't too long for an ID."""
     if not isinstance(value, str) or not value:
         fault = "empty" if value == "" else f"a {type(value).__name__}"
         raise InvalidUpdate(f"Event.{field_name} is {fault}. Pass a string.")

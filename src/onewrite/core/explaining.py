@@ -48,7 +48,7 @@ def with_attributes(instance: T, **attributes: object) -> T:
     return twin
 
 
-def first_request(
+def find_first_request(
     silent_store: object, verbs: Sequence[str], verb: object, args: Sequence[Any], arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of the first request that the verb of a store makes, by their names. The store has a `SilentClient`."""
@@ -61,10 +61,10 @@ def first_request(
     try:
         # Call the method without `noted`: nothing is written, so a handler must not list the call as unsettled.
         method = unwrap(getattr(type(silent_store), verb))
-        result = method(silent_store, *args, **arguments)
-        if iscoroutine(result):
-            result.send(None)  # raises, unless a fold's function waits
-            result.close()
+        call = method(silent_store, *args, **arguments)
+        if iscoroutine(call):
+            call.send(None)  # raises, unless a fold's function waits
+            call.close()
             raise ConfigurationError("explain can't run a fold function that awaits. Pass a function that doesn't await.")
     except _FirstRequest as request:
         return request.arguments

@@ -122,12 +122,12 @@ async def _sleep(seconds: float) -> None:
 
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Drive a flow with a blocking client."""
+    """Drive a flow with a blocking client, and return the flow's result."""
     return drive(flow, execute, target, sleep, meter.get())
 
 
 async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
-    """Drive a flow with a client whose methods are awaited."""
+    """Drive a flow with a client whose methods are awaited, and return the flow's result."""
     return await adrive(flow, execute_async, target, sleep, meter.get())
 
 
@@ -151,7 +151,7 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def drive(steps: Generator[S, Any, T], executor: Callable[..., Any], *context: Any) -> T:
-    """Execute each step of the generator with the `context`, and send it the result."""
+    """Execute each step of the generator with the `context`, and send it the result. Return what the generator returns."""
     try:
         step = next(steps)
         while True:
@@ -168,7 +168,7 @@ def drive(steps: Generator[S, Any, T], executor: Callable[..., Any], *context: A
 
 
 async def adrive(steps: Generator[S, Any, T], executor: Callable[..., Awaitable[Any]], *context: Any) -> T:
-    """Drive a flow like `drive`, and await its steps."""
+    """Drive a generator like `drive`, and await its steps."""
     try:
         step = next(steps)
         while True:
@@ -195,7 +195,7 @@ def make_async_executor(target: object) -> Callable[[FlowStep], Awaitable[Any]]:
 
 
 def execute(step: FlowStep, target: object, sleep: Callable[[float], None], counter: Meter | None = None) -> Any:
-    """Execute a step with a blocking client."""
+    """Execute a step with a blocking client, and return the reply."""
     if isinstance(step, Wait):
         return sleep(step.seconds)
     function = attrgetter(step.method)(target) if isinstance(step, Call) else step.function
@@ -217,7 +217,7 @@ def execute(step: FlowStep, target: object, sleep: Callable[[float], None], coun
 async def execute_async(
     step: FlowStep, target: object, sleep: Callable[[float], Awaitable[None]], counter: Meter | None = None
 ) -> Any:
-    """Execute a step with a client whose methods are awaited."""
+    """Execute a step with a client whose methods are awaited, and return the reply."""
     if isinstance(step, Wait):
         return await sleep(step.seconds)
     function = attrgetter(step.method)(target) if isinstance(step, Call) else step.function

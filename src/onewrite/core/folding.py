@@ -21,7 +21,7 @@ from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
 from onewrite.core.pipeline import Settled, move_mark, new_write, send_write, settle
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
-from onewrite.message import Message, by_sequence
+from onewrite.message import Message, sort_by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
 
 Function: TypeAlias = Callable[[list[Message]], Any]
@@ -29,7 +29,7 @@ Function: TypeAlias = Callable[[list[Message]], Any]
 
 
 class Member(NamedTuple):
-    """A message, its index in the caller's list, and the entry of its own write."""
+    """A message, its place in the caller's list, and the entry of its own write."""
 
     place: int
     message: Message
@@ -45,7 +45,7 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
         if not isinstance(cast("object", message), Message):
             kind = type(message).__name__
             raise InvalidMessage(f"fold: expected a list of messages, but one is a {kind}. Convert it to a Message.")
-    return by_sequence(messages)
+    return sort_by_sequence(messages)
 
 
 def make_entries(ledger: Ledger, messages: Sequence[Message], written: Sequence[Message], now: float) -> list[Entry]:
@@ -55,7 +55,7 @@ def make_entries(ledger: Ledger, messages: Sequence[Message], written: Sequence[
     return [entry if id(message) in written_ids else entry.passing for message, entry in entries]
 
 
-def join(entries: Sequence[Entry]) -> Entry:
+def join_entries(entries: Sequence[Entry]) -> Entry:
     """Return the entry of one write of all messages. The entries have the same ledger and time, and are in the order of their effects."""
     first = entries[0]
     written_changes = _merge_moves([entry.own for entry in entries])
@@ -67,17 +67,17 @@ def join(entries: Sequence[Entry]) -> Entry:
 
 def _merge_moves(changes: Iterable[Change]) -> list[Change]:
     """Return the changes, with all moves of a source's mark merged into one, from below the first sequence directly to the last."""
-    moves: list[Change] = []
+    merged: list[Change] = []
     places: dict[Slot, int] = {}
     for change in changes:
         if isinstance(change, Advance) and change.slot in places:
             place = places[change.slot]
-            moves[place] = cast("Advance", moves[place])._replace(last=change.mark)
+            merged[place] = cast("Advance", merged[place])._replace(last=change.mark)
         else:
             if isinstance(change, Advance):
-                places[change.slot] = len(moves)
-            moves.append(change)
-    return moves
+                places[change.slot] = len(merged)
+            merged.append(change)
+    return merged
 
 
 def _make_cover_key(change: Change) -> object:
@@ -171,7 +171,7 @@ def make_single_write(write: Write, member: Member) -> Write:
 
 
 def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | None:
-    """Return why the ledger, after earlier writes of this fold, refuses the message, or None if only the caller's condition can refuse it."""
+    """Return why the message is refused after the earlier writes of this fold, or None if only the caller's condition can refuse it."""
     return judge_message(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
 
 
@@ -183,7 +183,7 @@ def is_passed_over(outcome: Outcome, refusal: Refusal, member: Member, ledger: L
 
 
 def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
-    """Send the write of several messages."""
+    """Send the write of several messages. Return the refusal if the plan no longer fits the entity."""
 
     def judge_refusal(write: Write, image: Image) -> Refusal | StepPart | None:
         refusal = Refusal(write, image)
@@ -224,6 +224,7 @@ def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flo
     order = order_messages(message_list)
     first_places: dict[object, int] = {}
     entries = [call.make_entry(message) for message in message_list]
+    # For each message, the place of its first copy, which is the only one to write.
     firsts = [
         first_places.setdefault(_identify(message, entry), place)
         for place, (message, entry) in enumerate(zip(message_list, entries, strict=True))
@@ -231,6 +232,7 @@ def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flo
     max_messages = engine.limit_messages(entries[0]) if entries else 0
     places = [place for place in order if firsts[place] == place]
     while places:
+        # The entries are made again, because time has passed since the first chunk.
         chunk = [Member(place, message_list[place], call.make_entry(message_list[place])) for place in places[:max_messages]]
         chunk_outcomes = yield from call.write_chunk(chunk)
         if chunk_outcomes is None:
@@ -274,7 +276,7 @@ class _Fold:
     def write_chunk(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | None]:
         """Write the messages in one write. If the ledger refuses some, write the others in one write, and if that fails, one by one.
 
-        Return None if one write of them is too large.
+        Return the outcomes by the messages' places, or None if one write of them is too large.
         """
         refusal = assume_refusal(chunk)
         asked_places: set[int] = set()
@@ -283,12 +285,12 @@ class _Fold:
             if not plan.moved:
                 return plan.outcomes
             # If the ledger accepts all refused messages, the caller's condition refused them. One by one, some of them might pass.
-            fresh = {member.place for member in plan.fresh}
-            if len(chunk) == 1 or (asked_places and (len(plan.moved) == 1 or asked_places <= fresh)):
+            fresh_places = {member.place for member in plan.fresh}
+            if len(chunk) == 1 or (asked_places and (len(plan.moved) == 1 or asked_places <= fresh_places)):
                 break
-            asked_places = fresh
+            asked_places = fresh_places
             if plan.fresh:
-                yield from self._ask(plan.fresh)
+                yield from self._ask_function(plan.fresh)
             try:
                 result = yield from self._write_plan(plan)
             except self._engine.too_much:
@@ -302,7 +304,7 @@ class _Fold:
         return (yield from self._write_singly(chunk, refusal))
 
     def _write_plan(self, plan: Plan) -> Flow[Landed | Refusal]:
-        """Write the plan's messages at once."""
+        """Write the plan's messages at once. Without fresh ones, only move the mark over the others."""
         fresh, moved = ([member.message for member in members] for members in (plan.fresh, plan.moved))
         if fresh:
             attempt = self._make_attempt(fresh, moved)
@@ -317,22 +319,25 @@ class _Fold:
         key, others = engine.read_key(native), tuple(messages[1:])
         write = new_write(engine, messages[0], key, step, emit=self._emit, others=others)
         # Every entry gets the time of this write, so all marks go into one slot, however long a message has waited.
-        write = write._replace(entry=join(make_entries(engine.ledger, moved or messages, messages, write.now)))
+        write = write._replace(entry=join_entries(make_entries(engine.ledger, moved or messages, messages, write.now)))
         return engine.make_fold_attempt(write, native)
 
     def _make_attempt_without_effect(self, messages: Sequence[Message]) -> Attempt:
+        """Return a write of the messages that emits nothing. The caller makes a record from it, which has no effect."""
         self._emit = None
         return self._make_attempt(messages)
 
     def _write_singly(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
-        """Write the messages in order, except for those that the ledger refuses after the earlier writes."""
+        """Write the messages in order, except for those that the ledger refuses after the earlier writes. Return the outcomes by place."""
         ledger, has_other_writer = _LedgerAhead(fold_refusal.image.ledger), False
         outcomes: dict[int, Outcome] = {}
         for member in chunk:
             outcome = judge_member(fold_refusal, member, ledger)
+            # If another writer has written since the refusal, it might have written the predecessor too.
             if outcome is None or (isinstance(outcome, Deferred) and has_other_writer):
-                yield from self._ask([member])
+                yield from self._ask_function([member])
                 outcome = yield from send_write(self._make_attempt([member.message]), missing_ok=self._missing_ok)
+                # A settled refusal has moved a counting mark too.
                 if isinstance(outcome, Applied) or (
                     isinstance(outcome, Rejected) and outcome.settled and member.entry.own.requires_predecessor
                 ):
@@ -347,15 +352,15 @@ class _Fold:
             outcomes[member.place] = outcome
         return outcomes
 
-    def _ask(self, fresh: Sequence[Member]) -> Flow[None]:
-        """Call the caller's function for the arguments of a write of these messages."""
+    def _ask_function(self, fresh: Sequence[Member]) -> Flow[None]:
+        """Call the caller's function for the arguments of a write of these messages. Check them, and keep them for the next write."""
         messages = [member.message for member in fresh]
-        result = yield Do(self._function, ([*messages],))
-        if not isinstance(result, Mapping):
+        returned = yield Do(self._function, ([*messages],))
+        if not isinstance(returned, Mapping):
             raise InvalidUpdate(
-                f"The function of a fold returned a {type(result).__name__}. Return a dict with the arguments of the write."
+                f"The function of a fold returned a {type(returned).__name__}. Return a dict with the arguments of the write."
             )
-        native, self._missing_ok = split_missing_ok(cast("Native", result))
+        native, self._missing_ok = split_missing_ok(cast("Native", returned))
         arguments = {**native}
         self._emit = arguments.pop("emit", None)
         if "finishes" in arguments:

@@ -56,12 +56,14 @@ def _block() -> None:
 
 
 def _unblock() -> None:
+    """Restore the signals that were blocked before the fork."""
     if _mask.before is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
         _mask.before = None
 
 
 def _undo_all() -> None:
+    """Undo everything in a child, and let its signals arrive."""
     for undo in reversed([*_undos.values()]):  # the last one first, because each restores the state that it found
         undo()
     _undos.clear()

@@ -66,7 +66,6 @@ class Inbox:
             raise ConfigurationError(
                 f"Inbox(key={self.key!r}, ttl_attribute={self.ttl_attribute!r}): expected two different names, neither of which begins with ow_."
             )
-
         if self.clock is not None:
             object.__setattr__(self, "clock", checked_clock(self.clock))
 
@@ -75,11 +74,12 @@ class Inbox:
         return [self._make_key(name, message) for name in dict.fromkeys([self.consumer, *self.also])]
 
     def _make_key(self, consumer: str, message: Message) -> str:
-        named = join_texts(plain(consumer), message.source, *message.parts, message.id)
-        if len(named.encode()) <= _MAX_KEY_BYTES:
-            return named
-        return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # other keys begin with a digit
+        """Return the key of the message for this consumer. A key that would be too long is replaced by its hash."""
+        key = join_texts(plain(consumer), message.source, *message.parts, message.id)
+        if len(key.encode()) <= _MAX_KEY_BYTES:
+            return key
+        return f"#{blake2b(key.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # other keys begin with a digit
 
     def expires(self, now: float) -> float:
-        """Return when the database can remove a message that is stored now, in epoch seconds."""
+        """Return when the database can remove a message that is stored at `now`. Both are in epoch seconds."""
         return now + self.retention.total_seconds()

@@ -133,11 +133,9 @@ def is_next_in_order(write: Write, image: Image) -> bool:
 def has_effect(write: Write, image: Image) -> bool:
     """Whether the entity contains the effect of this write, even if other writers changed it later."""
     if write.burial is not None:
-        tombstone: object = image.fields.get(TOMBSTONE)
-        if (
-            not isinstance(tombstone, Mapping)
-            or cast("Mapping[str, object]", tombstone).get("by") != write.burial.tombstone.by
-        ):
+        tombstone = cast("object", image.fields.get(TOMBSTONE))
+        by = cast("Mapping[str, object]", tombstone).get("by") if isinstance(tombstone, Mapping) else None
+        if by != write.burial.tombstone.by:
             return False
     is_open = bool(image.steps) and any(mark in image.steps for marks in write.step_hashes for mark in marks)
     return not is_open and write.entry.is_shown_by(image.ledger)

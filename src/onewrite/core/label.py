@@ -45,7 +45,10 @@ def make_label_name(name: str) -> str:
 
 
 def make_name_prefix(attribute: str) -> str:
-    """Return the prefix of all names that a ledger stores, given its label; for a caller's set, the prefix of the names next to the set."""
+    """Return the prefix of all names that a ledger stores, given the attribute of its label.
+
+    Given a caller's own set, which has no label, return the prefix of the names next to it.
+    """
     return attribute.removesuffix(_LABEL) if is_ours(attribute) else OURS
 
 
@@ -146,18 +149,20 @@ def is_other_version(text: object) -> bool:
 
 
 def describe_other_version(attribute: str, text: object) -> str:
+    """Return the message for a label of another version of the format."""
     return f"{attribute!r} is labelled {text!r}, but this version of onewrite only knows {FORMAT!r}. Use the version that wrote it."
 
 
 def is_label(text: object) -> bool:
+    """Whether this is a label of this version of the format."""
     return isinstance(text, str) and text.startswith(f"{FORMAT} ")
 
 
-def mismatch(label: Label, text: object) -> str:
-    """Return the reason why the stored label isn't the ledger's, with the remedy if the other layout is known."""
+def describe_mismatch(label: Label, text: object) -> str:
+    """Return the message for an entity whose label isn't the ledger's, with the remedy if the other layout is known."""
     attribute = label.slot.group
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
-        return unread(attribute, text)
+        return describe_unread_label(attribute, text)
     layout = str(text).removeprefix(f"{FORMAT} ")
     constructor = _write_constructor(layout, attribute)
     if constructor is None:
@@ -178,7 +183,7 @@ def describe_unknown_layout(attribute: str, layout: str) -> str:
     )
 
 
-def unread(attribute: str, text: object) -> str:
+def describe_unread_label(attribute: str, text: object) -> str:
     """Return the message for a label that does not name the layout of a ledger."""
     if is_other_version(text):
         return describe_other_version(attribute, text)
@@ -195,8 +200,9 @@ def unread(attribute: str, text: object) -> str:
 
 def _write_constructor(layout: str, attribute: str) -> str | None:
     """Return the code that creates a ledger of this layout, or None if this version doesn't know the layout."""
-    name = f"name={read_ledger_name(attribute)!r}" if read_ledger_name(attribute) else ""
-    if layout == "marks":
+    ledger_name = read_ledger_name(attribute)
+    name = f"name={ledger_name!r}" if ledger_name else ""
+    if layout == "marks":  # of InSequence too, whose marks HighWaterMark reads
         return f"HighWaterMark({name})"
     ids = IDS_LAYOUT.fullmatch(layout)
     if ids is None:

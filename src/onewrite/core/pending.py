@@ -43,13 +43,16 @@ class PendingEvent:
     cause: str
 
     def replacement(self, entity: Mapping[str, Any]) -> PendingEvent:
-        """Return the event that replaces this one. It contains the entity's key, so that a consumer can find its own entity that waits for this
-        number. It keeps the nonce, because the first event's nonce is the incarnation.
+        """Return the event that replaces this one if it is skipped.
+
+        It contains the entity's key, so that a consumer can find its own entity that waits for this number. It keeps the nonce, because
+        the first event's nonce is the incarnation.
         """
         body = json.dumps({"type": self.type, "entity": dict(entity)}, default=_format_key_value)
         return replace(self, type=SKIPPED_TYPE, body=body)
 
     def as_fields(self) -> dict[str, str]:
+        """Return the event's stored form."""
         return {name: getattr(self, name) for name in _FIELDS}
 
 
@@ -120,8 +123,10 @@ class Box:
         return self.events[0].nonce if self.incarnation is None else self.incarnation
 
     def is_postponed(self, now: float) -> bool:
-        """Whether an event was refused, and it's too early to retry it. An event whose time is in the future, because its writer's clock was
-        ahead, isn't postponed."""
+        """Whether the broker refused the first event, and it's too early to retry it.
+
+        An event whose time is in the future, because its writer's clock was ahead, isn't postponed.
+        """
         return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now
 
     def is_due(self, before: str | None) -> bool:
@@ -129,7 +134,7 @@ class Box:
         return bool(self.events) and (before is None or (self.due or self.events[0].time) <= before)
 
     def outgoing(self, place: int) -> Outgoing:
-        """Return the event at this place as a publisher gets it, with its number and ID."""
+        """Return the pending event at this place (from 0) as a publisher gets it, with its number and ID."""
         event, source = self.events[place], self.source
         number = self.base + place + 1
         # The ID includes the number, because a message can take effect a second time, with different events. The length prefix makes the
@@ -187,9 +192,9 @@ class Search(Enum):
 
 
 def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: Mapping[str, Any]) -> Box:
-    """Return the outbox with this label in an entity's fields, or any outbox if `label` is None. The fields' numbers are ints.
+    """Return the outbox in an entity's fields, whose numbers are ints.
 
-    Raise `LedgerMismatch` if the fields contain other data.
+    Raise `LedgerMismatch` if the outbox has another label, or contains other data. With None as the `label`, any label is accepted.
     """
     check_outbox(label, fields)
     outbox_fields = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
@@ -198,8 +203,9 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     is_counted = (count is None and incarnation is None) or (
         type(count) is int and count >= 0 and isinstance(incarnation, str)
     )
-    is_in_time = due is None or (events and _is_moment(due))
-    if events is None or not is_counted or not is_in_time or None in outbox_fields.values():
+    has_valid_due = due is None or (bool(events) and _is_moment(due))
+    # onewrite removes a field instead of setting it to null.
+    if events is None or not is_counted or not has_valid_due or None in outbox_fields.values():
         raise LedgerMismatch(
             "The entity's outbox contains other data than events and their count, so another writer uses its names. Repair the entity, "
             "and make the other writer use other names."
@@ -226,17 +232,18 @@ class KeyAttribute(NamedTuple):
 def parse_source(source: str, outbox: str) -> list[KeyAttribute]:
     """Return the key attributes in the source of an event. The incarnation at its end is optional."""
     parts = source.removeprefix(f"{outbox}/").split("/")
-    if "=" not in parts[-1]:
+    if "=" not in parts[-1]:  # the incarnation
         parts.pop()
     matches = [re.fullmatch("([^=]+)=([A-Z]):(.*)", part) for part in parts]
     if not source.startswith(f"{outbox}/") or not matches or not all(matches):
         raise ConfigurationError(
             f"{source!r} isn't a source of the outbox {outbox!r}. Pass the source that an event of the entity has."
         )
-    return [KeyAttribute(unquote(part[1]), part[2], part[3]) for part in matches if part is not None]
+    return [KeyAttribute(unquote(match[1]), match[2], match[3]) for match in matches if match is not None]
 
 
 def _is_moment(text: object) -> bool:
+    """Whether this is a time since 1970 in the form of `moment`."""
     try:
         return isinstance(text, str) and seconds(text) >= 0
     except (ValueError, OverflowError):

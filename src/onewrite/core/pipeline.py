@@ -100,7 +100,7 @@ Judge: TypeAlias = Callable[[Write, Image], T | StepPart | None]
 
 
 def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
-    """Send a write until its outcome is known."""
+    """Send a write until its outcome is known. If other writers interfered with every attempt, raise the last failure, if there is one."""
     failure: Exception | None = None
     attempts = 0
     while True:
@@ -129,6 +129,7 @@ def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
 
 
 def judge_write(write: Write, image: Image) -> Outcome | StepPart:
+    """Return why the entity refused a write, or the step part with which an accepted message's write is sent again."""
     outcome = judge(write, image)
     return end_unsent_steps(write, image) if isinstance(outcome, Unmet) else outcome
 
@@ -230,7 +231,10 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
 
 
 def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | None]:
-    """Send the begin of a step. `replaces`: the fence of a step to replace. Return None if that step no longer exists."""
+    """Send the begin of a step. Return the message's open step, or why it can't have one.
+
+    `replaces`: whether the begin replaces a step. Return None if that step no longer exists.
+    """
 
     def judge_refusal(write: Write, image: Image) -> Step | Outcome | None:
         verdict = judge_begin(write, image)

@@ -47,7 +47,7 @@ def begin(
     safe_for: timedelta,
     after: Uncertain | None = None,
 ) -> Flow[Answer]:
-    """Begin a step, or take it over after its lease."""
+    """Begin a step, or take it over after its lease. Return `Begun`, or why this worker can't have the step."""
     check_message(message)
     request = StepRequest(name, lease, safe_for, after)
     check_begin(request)
@@ -65,21 +65,21 @@ def begin(
     for _ in range(_MAX_ROUNDS):
         begins = write._replace(step=Begins(step))
         if old_fence is None:
-            found = yield from send_begin(engine.make_begin_attempt(begins, native), replaces=False)
+            verdict = yield from send_begin(engine.make_begin_attempt(begins, native), replaces=False)
         else:
-            found = yield from send_begin(engine.change_step(begins, native, step.ledger, old_fence, step), replaces=True)
-        if found is None:
+            verdict = yield from send_begin(engine.change_step(begins, native, step.ledger, old_fence, step), replaces=True)
+        if verdict is None:  # the step to replace no longer exists
             step, old_fence = fresh, None
-        elif not isinstance(found, Step):
-            return settle_missing(found, write, missing_ok=missing_ok)
-        elif found.is_same(fresh):
-            return found.as_begun(message, key, engine.clock)
-        elif found.fence == old_fence and found.ledger != step.ledger:
-            step = step._replace(ledger=found.ledger)  # it was begun under an earlier ledger, and remains there
-        elif is_takeover_allowed(found, write.now, request):
-            step, old_fence = fresh.take_over(found), found.fence
+        elif not isinstance(verdict, Step):
+            return settle_missing(verdict, write, missing_ok=missing_ok)
+        elif verdict.is_same(fresh):
+            return verdict.as_begun(message, key, engine.clock)
+        elif verdict.fence == old_fence and verdict.ledger != step.ledger:
+            step = step._replace(ledger=verdict.ledger)  # it was begun under an earlier ledger, and remains there
+        elif is_takeover_allowed(verdict, write.now, request):
+            step, old_fence = fresh.take_over(verdict), verdict.fence
         else:
-            return judge_open_step(found, message, write.now, None, key)
+            return judge_open_step(verdict, message, write.now, None, key)
     return Busy(message, write.now)  # other workers repeatedly begin and release the step
 
 
@@ -133,8 +133,10 @@ def perform(
     safe_for: timedelta,
     then: Then,
 ) -> Flow[Outcome]:
-    """Begin a step, call the effect, and send the write that finishes the step. `then` takes the effect's result, and returns the write's
-    arguments."""
+    """Begin a step, call the effect, and send the write that finishes the step.
+
+    `then` takes the effect's result, and returns the write's arguments.
+    """
     check_message(message)
     for role, function in (("the effect", effect), ("then=", then)):
         if not callable(function):
@@ -155,7 +157,7 @@ def perform(
         # The effect might have happened, so the step remains. Without its lease, the next delivery doesn't have to wait.
         try:
             yield from release(engine, kept_step, sent=True)
-        except Exception as second_error:
+        except Exception as second_error:  # the caller must see the first error
             error.add_note(f"The step couldn't be released either, so it stays open until its lease ends: {second_error!r}")
         raise
 

@@ -130,8 +130,8 @@ _NOTHING = Nothing()
 
 
 def make_arguments_optional(*functions: Any) -> None:
-    """Make the arguments optional, so that the flow's error names a missing message. Python would name the last argument instead."""
+    """Make the arguments after the first optional, so that the flow's error names a missing message. Python would name the last argument instead."""
     for function in map(unwrap, functions):
         code = function.__code__
-        count = code.co_argcount - (code.co_varnames[0] == "self")
-        function.__defaults__ = (_NOTHING,) * (count - 1)
+        argument_count = code.co_argcount - (code.co_varnames[0] == "self")
+        function.__defaults__ = (_NOTHING,) * (argument_count - 1)

@@ -58,6 +58,7 @@ class Tombstone(NamedTuple):
     key: tuple[str, ...] = ()
 
     def as_fields(self) -> dict[str, Any]:
+        """Return the tombstone's stored form."""
         return {"at": self.at, "ttl": self.ttl, "seconds": self.seconds, "by": self.by, "key": [*self.key]}
 
     def expiry(self, now: float) -> int:

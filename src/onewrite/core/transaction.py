@@ -35,8 +35,8 @@ from onewrite.outcome import (
 
 DEADLINE: Final = timedelta(seconds=30)  # the default time for which a transaction waits for others
 _MIN_WAIT, _MAX_WAIT = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, but throttling lasts longer
-_WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
-
+# Of the outcomes of several writes, the first kind in this order is the transaction's outcome.
+_PRECEDENCE = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
 
 E = TypeVar("E", bound=Engine)
 A = TypeVar("A", bound=Attempt)
@@ -92,8 +92,10 @@ class TransactionWrite(ABC, Generic[A]):
         return self.write.entry.own.requires_predecessor
 
     def judge(self, image: Image, now: float) -> Outcome | None:
-        """Return why the write's condition failed, given the entity at `now`. Return None if the message's step refused it, and the next attempt
-        ends that step."""
+        """Return why the write's condition failed, given the entity at `now`.
+
+        Return None if the message's unsent step refused it. The next attempt ends that step.
+        """
         write = self.write._replace(now=now)
         outcome = judge(write, image)
         if isinstance(outcome, Unmet) and not self.creates:
@@ -162,7 +164,7 @@ class Transaction(ABC, Generic[P, W, R]):
         check_message(message)
         self.message, self.inbox = message, inbox
         self.steps: dict[int | None, StepPart] = {}
-        self.participants: tuple[P, ...] = self._checked_participants(participants)
+        self.participants: tuple[P, ...] = self._require_participants(participants)
         self.store = self.participants[0].store  # its client and clock are those of the transaction
         _check_stores(self.participants, inbox, is_async=is_async)
         self.inbox_store = None if inbox is None else self.open_inbox(inbox)
@@ -229,7 +231,10 @@ class Transaction(ABC, Generic[P, W, R]):
         return with_participant(outcome, action.place)
 
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
-        """Make the transaction, or return why it can't be made. All attempts share a name, and so a token, by which one that landed is recognized."""
+        """Make the transaction, or return why it can't be made.
+
+        All attempts share a name, and so a token. By the token, an attempt is recognized that landed although its response was lost.
+        """
         yield from self.check_stores()
         name, round_number = self.store.name_call(), 0
         while True:
@@ -262,7 +267,7 @@ class Transaction(ABC, Generic[P, W, R]):
         """Return the outcome, or None if the transaction must be made again."""
         if findings.is_undecided:
             return None
-        outcome = heaviest(findings.outcomes)
+        outcome = find_decisive(findings.outcomes)
         if isinstance(outcome, Duplicate):
             return outcome
         if findings.passes:
@@ -274,8 +279,8 @@ class Transaction(ABC, Generic[P, W, R]):
             return replace(outcome, settled=False)
         return outcome
 
-    def _checked_participants(self, participants: object) -> tuple[P, ...]:
-        """Return the prepared writes. Raise if there is none, or if one of them isn't a prepared write."""
+    def _require_participants(self, participants: object) -> tuple[P, ...]:
+        """Return the participants. Raise unless they are a non-empty sequence of this engine's prepared writes."""
         writes: tuple[object, ...] = ()
         wrong: list[object] = [participants]
         if isinstance(participants, Sequence) and not isinstance(participants, str):
@@ -332,7 +337,7 @@ def with_participant(outcome: Outcome, place: int | None) -> Outcome:
     return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
 
 
-def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """Return the first outcome with the greatest weight. A `Missing` that must be redelivered weighs more than a settled one."""
+def find_decisive(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """Return the first outcome of the first kind in `_PRECEDENCE`, or None without outcomes. An unsettled `Missing` precedes a settled one."""
     candidates = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
-    return next((outcome for kind in _WEIGHTS for outcome in candidates if isinstance(outcome, kind)), None)
+    return next((outcome for kind in _PRECEDENCE for outcome in candidates if isinstance(outcome, kind)), None)

@@ -57,6 +57,7 @@ class WrittenEntity(NamedTuple):
         return bool(common) and self[:2] == other[:2] and all(self.fields[name] == other.fields[name] for name in common)
 
     def is_in(self, entities: Iterable[WrittenEntity]) -> bool:
+        """Whether one of these is certainly the same entity."""
         return any(self.is_same(entity) for entity in entities)
 
 
@@ -142,9 +143,10 @@ class GuardedCall:
             _guarded_call.reset(self._token)
 
     def end(self, result: Any) -> Any:
-        """Record the result, and return it."""
+        """Record the call's result, and return it. Remove the calls that it settles from the lists of the function calls."""
         is_settled = getattr(result, "settled", False) is True  # the usual case
         answers = cast("list[Answer]", result if isinstance(result, list) else [result])
+        # A result without `settled`, such as a prepared write, has nothing to settle.
         unsettled = () if is_settled else [answer for answer in answers if not getattr(answer, "settled", True)]
         if unsettled:
             self.answers, self.messages, self.line = unsettled, [answer.message for answer in unsettled], _find_caller_line()
@@ -161,22 +163,24 @@ class GuardedCall:
         """Forget the messages that a different call has settled, if it has written to every entity of this call."""
         if self is other or self.messages is None:
             return
-        own, others = self.read_entities(), other.read_entities()
-        if not own or not all(entity.is_in(others) for entity in own):
+        own_entities, other_entities = self.read_entities(), other.read_entities()
+        if not own_entities or not all(entity.is_in(other_entities) for entity in own_entities):
             return
-        # Otherwise, the refusal can come from an entity that this call hasn't written to.
-        has_all = all(entity.is_in(own) for entity in others)
-        # A refusal that the entity doesn't remember proves nothing about a write that might not have arrived.
-        kinds = Answer if self.answers else _REMEMBERED
-        names = {_make_part_key(each.message) for each in settled if isinstance(each, kinds if has_all else Applied)}
-        self.messages = [message for message in self.messages if _make_part_key(message) not in names]
-        self.answers = [answer for answer in self.answers if _make_part_key(answer.message) not in names]
+        if not all(entity.is_in(own_entities) for entity in other_entities):
+            kinds: Any = Applied  # a refusal can come from an entity that this call hasn't written to
+        elif self.answers:
+            kinds = Answer
+        else:
+            kinds = _REMEMBERED  # another refusal proves nothing about this call's write, which might not have arrived
+        keys = {_make_part_key(answer.message) for answer in settled if isinstance(answer, kinds)}
+        self.messages = [message for message in self.messages if _make_part_key(message) not in keys]
+        self.answers = [answer for answer in self.answers if _make_part_key(answer.message) not in keys]
         if not self.messages:
             for call in self._calls:
                 call.guarded_calls.pop(self, None)
 
     def read_entities(self) -> Sequence[WrittenEntity]:
-        """Return the entities that the call writes. They are read only once, and only if needed."""
+        """Return the entities that the call has written to, or is about to write to. Read them from `keys` until it has ended."""
         if self.entities is not None:
             return self.entities
         entities: list[WrittenEntity] = []
@@ -187,7 +191,7 @@ class GuardedCall:
         return entities
 
     def read_notes(self, name: tuple[str, str]) -> list[Note]:
-        """Return what the call knows about the message of this name: its outcomes, or that it hasn't ended."""
+        """Return how the call ended for the message with this ID and source, and for its parts; nothing if it has settled them."""
         if self.answers:
             return [Note(answer, *self.line) for answer in self.answers if _make_key(answer.message) == name]
         if self.messages is None or name in map(_make_key, self.messages):
@@ -268,8 +272,10 @@ def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[M
 
 
 def _find_caller_line() -> tuple[CodeType | None, int]:
-    """Return the code and line of the nearest caller outside onewrite and the standard library, or `(None, 0)` if a task or thread runs the
-    call directly."""
+    """Return the code and line of the nearest caller outside onewrite and the standard library.
+
+    Return `(None, 0)` if a task or thread runs the call directly.
+    """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     while frame is not None:
         root = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Unpack, cast, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
-from onewrite.core.explaining import SilentClient, first_request, with_attributes
+from onewrite.core.explaining import SilentClient, find_first_request, with_attributes
 from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
 from onewrite.core.ledgers import Ledger
@@ -123,7 +123,7 @@ class _Store:
         Nothing is sent. `verb` is the method's name, and the other arguments are the method's.
         """
         store = with_attributes(self, _target=SilentClient({}, is_async=self._flows.is_async))
-        return first_request(store, VERBS, verb, args, arguments)
+        return find_first_request(store, VERBS, verb, args, arguments)
 
     @noted
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:

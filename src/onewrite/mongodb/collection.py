@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn, Unpack, cast
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
-from onewrite.core.explaining import SilentClient, first_request, with_attributes
+from onewrite.core.explaining import SilentClient, find_first_request, with_attributes
 from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
 from onewrite.core.label import is_ours
@@ -110,7 +110,7 @@ class _Store:
         assumed: dict[str, Any] = {"index_information": {"key": unique_index}, "database.list_collection_names": []}
         client = SilentClient(assumed, is_async=self._is_async)
         store = with_attributes(self, _collection=client, _target=client, _flows=copy(self._flows))
-        return first_request(store, VERBS, verb, args, arguments)
+        return find_first_request(store, VERBS, verb, args, arguments)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse the call: a new document would have no ledger."""

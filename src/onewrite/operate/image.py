@@ -19,13 +19,13 @@ from onewrite.core.label import (
     TOKEN,
     TOMBSTONE,
     Slot,
+    describe_unread_label,
     is_caller_name,
     is_label_name,
     is_other_version,
     is_ours,
     make_name_prefix,
     read_ledger_name,
-    unread,
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Remember
@@ -357,7 +357,7 @@ def choose_ledger(ledger: EntityLedger) -> Ledger:
     if ledger.label is not None and ledger.moved_to is None:
         return ledger.label.ledger
     if ledger.text is not ABSENT:
-        raise LedgerMismatch(unread(ledger.attribute, ledger.text))
+        raise LedgerMismatch(describe_unread_label(ledger.attribute, ledger.text))
     return SeenIds(name=read_ledger_name(ledger.attribute)) if ledger.is_new else MessageIds(ledger.attribute)
 
 

@@ -18,7 +18,7 @@ from logging import ERROR, WARNING
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.batch.workers import is_inner_cancellation, thread_runner
+from onewrite.batch.workers import get_thread_runner, is_inner_cancellation
 from onewrite.core.clock import random_name, random_share, wall_clock
 from onewrite.core.flow import Flow, FlowStep, Wait, adrive, awaited, drive, execute, execute_async
 from onewrite.core.label import OUTBOX
@@ -251,7 +251,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
             if isinstance(relay, Relay):
                 report = _make_pass(relay, event, within)
             else:
-                report = thread_runner().run(make_async_pass(event, within))
+                report = get_thread_runner().run(make_async_pass(event, within))
         except OnewriteError:  # misuse, which a sweep can't make up for
             raise
         except Exception as error:

@@ -26,7 +26,7 @@ from math import ceil, inf
 from typing import TypeAlias
 
 from onewrite.batch.order import MAX_CALL_SIZE
-from onewrite.batch.report import Result, wait_for_lease
+from onewrite.batch.report import Result, compute_lease_wait
 from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
 from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, measure_memory
 
@@ -373,7 +373,7 @@ class WorkerState:
             case _ if self.is_stopping:  # a stopping worker keeps no message, but still delays the two outcomes above
                 self._leave_with_group(message, Reason.STOPPING, 0)
             case Busy(until=until):
-                seconds = wait_for_lease(until, result.clock())
+                seconds = compute_lease_wait(until, result.clock())
                 hidden_for = extension(ceil(seconds), now - message.since)
                 if seconds <= min(_MAX_BUSY, hidden_for) and self._reserve_room(message):
                     self._deferrals.wait(message, now + seconds)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, cast, final
 
-from onewrite.core.label import Label, Slot, mismatch
+from onewrite.core.label import Label, Slot, describe_mismatch
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message, is_sortable
 from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
@@ -65,6 +65,7 @@ class Remember(NamedTuple):
         return self.sets.dead
 
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
+        """Return a `Duplicate` if a live set holds the message, otherwise None."""
         is_held = False
         for slot in self.sets.live:  # also after a match, because `_read_marks` raises for a value that isn't a set of marks
             marks = _read_marks(lookup(slot), self.sets.kind)
@@ -126,6 +127,7 @@ class Advance(NamedTuple):
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
 
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
+        """Return why the stored mark can't move to `mark`, or None if it can."""
         mark = lookup(self.slot)
         if mark is ABSENT:
             if self.rule != "next":
@@ -133,7 +135,7 @@ class Advance(NamedTuple):
             if isinstance(self.mark, int) and self.mark < self.first:
                 return Stale(message, self.first - 1, entity)
             return Deferred(message, self.first, entity)
-        is_below = self._is_below(message, mark)
+        is_below = self._is_below(message, mark)  # first, because it raises for a mark that can't be compared
         if mark == self.mark:
             return Duplicate(message, entity)
         if not is_below:
@@ -150,7 +152,7 @@ class Advance(NamedTuple):
         return type(mark) is int and isinstance(reaches, int) and mark >= reaches
 
     def _is_below(self, message: Message, stored_mark: object) -> bool:
-        """Whether the stored mark is before the message's. Raise if the two can't be compared."""
+        """Whether the stored mark is below this entry's. Raise if the two can't be compared."""
         if isinstance(stored_mark, str) and isinstance(self.mark, str):
             if self.is_numeral and stored_mark < "0":
                 raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
@@ -239,34 +241,35 @@ class Entry(NamedTuple):
         for label in self.terms.labels:
             text = lookup(label.slot)
             if text is not ABSENT and text not in label.accepts:
-                raise LedgerMismatch(mismatch(label, text))
+                raise LedgerMismatch(describe_mismatch(label, text))
         refusals: list[LedgerRefusal] = [Gone(message)] if is_gone else []
         for change in self.changes:
             refusal = change.judge(message, lookup, entity)
             if refusal is not None:
                 refusals.append(refusal)
-        if len(refusals) < 2:  # noqa: PLR2004  # nothing to weigh
+        if len(refusals) < 2:  # noqa: PLR2004  # nothing to compare
             return refusals[0] if refusals else None
-        heaviest = min(refusals, key=lambda refusal: _WEIGHTS.index(type(refusal)))
-        if isinstance(heaviest, Duplicate) and isinstance(refusals[0], Deferred):
+        strongest = min(refusals, key=lambda refusal: _PRECEDENCE.index(type(refusal)))
+        if isinstance(strongest, Duplicate) and isinstance(refusals[0], Deferred):
             # A ledger in also= holds the message. It must be redelivered in its turn, because the mark moves over it then.
             return refusals[0]
-        return heaviest
+        return strongest
 
     def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether the write might have landed: its changes are stored, possibly with those of later writes."""
         return all(change.is_shown_by(lookup) for change in self.written_changes)
 
 
-_WEIGHTS = (Duplicate, Gone, Stale, Deferred)
+_PRECEDENCE = (Duplicate, Gone, Stale, Deferred)  # of two refusals, the first in this order is returned
 
 
 def _read_marks(stored_set: object, kind: type[SetMark]) -> frozenset[SetMark]:
-    """Return the marks of a stored set, which is empty if it doesn't exist. Raise if it's another writer's value."""
+    """Return the marks in a stored set, which can be absent. Raise `LedgerMismatch` for other contents."""
     if stored_set is ABSENT:
         return frozenset()
     if isinstance(stored_set, frozenset):
         marks = cast("frozenset[SetMark]", stored_set)
+        # Comparing exact types is many times faster, and nearly always enough. A driver can return a subclass, too.
         if {*map(type, marks)} <= {kind} or all(isinstance(mark, kind) for mark in marks):
             return marks
     raise LedgerMismatch(

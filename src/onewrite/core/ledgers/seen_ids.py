@@ -159,7 +159,7 @@ class MessageIds(_IdLedger):
 
 @lru_cache(maxsize=256)
 def _make_bounded_sets(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
-    """Return the names of the sets between which the ring alternates."""
+    """Return the sets of a ledger that forgets, one for each slot of the ring."""
     # The default settings aren't part of the names, because every write is charged for its names.
     is_usual = retention == MAX_SQS_RETENTION and not readable
     prefix = "" if is_usual else f"{_format_duration(retention)}{'t' if readable else ''}_"
