@@ -8,19 +8,19 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any, cast
 
-from onewrite.identity.attributes import Attributes, message, read_sender_attributes
+from onewrite.identity.attributes import Attributes, make_message, read_sender_attributes
 from onewrite.identity.record import (
     WHOLE_NUMBER,
     OneMessage,
     ParseFloat,
     Record,
-    binary,
-    decoder,
-    kind,
+    decode_base64,
+    describe_type,
+    make_decoder,
+    make_refusal,
     parse_body,
-    payload,
-    refusal,
-    text,
+    read_payload,
+    require_text,
 )
 from onewrite.message import Message
 
@@ -32,8 +32,10 @@ _DIGEST_PREFIX = "sha256:"
 
 
 def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
-    """Return an identity that reads a CloudEvent's source and id. In structured mode the record's JSON body is the whole
-    event. In binary mode its attributes are next to the body, as ce-id, ce_id, and so on.
+    """Return an identity that reads a CloudEvent's source and id.
+
+    In structured mode the record's JSON body is the whole event. In binary mode its attributes are next to the body, as ce-id,
+    ce_id, and so on.
 
     Stable: the specification requires a producer to resend an event with the same id. The key then survives redeliveries,
     repeated sends, and redrives. Not stable: with a producer that ignores this rule.
@@ -43,7 +45,7 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
     int. `message.body` is the data, parsed unless the content type is something other than JSON. `message.attributes` has
     the event's own attributes: "type", "subject", "time".
     """
-    decode = decoder(parse_float)
+    decode = make_decoder(parse_float)
 
     def identify(record: Record) -> Message:
         event = _read_binary_mode(record)
@@ -51,7 +53,7 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
             return _make_structured_message(record, parse_body(record, decode))
         content_type = str(event.get("datacontenttype", "application/json"))  # the default is that of structured mode
         media = content_type.partition(";")[0].strip().lower()
-        data = payload(record)
+        data = read_payload(record)
         if data and media.endswith(("/json", "+json")):
             data = parse_body(record, decode)
         return _make_message(record, event, data)
@@ -60,21 +62,21 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
 
 
 def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record], Sequence[Message]]:
-    """Return an identity that reads each CloudEvent of a batch: the record's JSON body is an array of events in structured
-    mode.
+    """Return an identity that reads each CloudEvent of a batch.
 
-    The function is called with each event in turn. The record is settled when all of them are. After a failure the rest of
-    the array waits, so no event overtakes an earlier one.
+    The record's JSON body is an array of events in structured mode. The function is called with each event in turn. The
+    record is settled when all of them are. After a failure the rest of the array waits, so no event overtakes an earlier one.
 
     Stable: as with `cloudevent()`, whichever batch contains the event.
     """
-    decode = decoder(parse_float)
+    decode = make_decoder(parse_float)
 
     def identify(record: Record) -> Sequence[Message]:
         batch = parse_body(record, decode)
         if not isinstance(batch, list):
-            raise refusal(
-                record, f"its body: expected a JSON array, got {kind(batch)}. To read a single event, use cloudevent()."
+            raise make_refusal(
+                record,
+                f"its body: expected a JSON array, got {describe_type(batch)}. To read a single event, use cloudevent().",
             )
         return tuple(_make_structured_message(record, event) for event in cast("list[Any]", batch))
 
@@ -83,9 +85,9 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
 
 def _make_message(record: Record, event: Record, data: Any) -> Message:
     """Return the message of an event. `event` has its attributes, without the data."""
-    source = text(record, "the CloudEvent's source", event.get("source"))
-    own_id = text(record, "the CloudEvent's id", event.get("id"))
-    return message(
+    source = require_text(record, "the CloudEvent's source", event.get("source"))
+    own_id = require_text(record, "the CloudEvent's id", event.get("id"))
+    return make_message(
         record,
         cloudevent_key(source, own_id),
         source=_shorten_text(source),
@@ -135,30 +137,34 @@ def _read_attribute_text(record: Record, value: Any) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        pass
-    raise refusal(record, "a CloudEvent attribute isn't valid UTF-8.")
+        pass  # refused outside of the `except`: see record.py
+    raise make_refusal(record, "a CloudEvent attribute isn't valid UTF-8.")
 
 
 def _make_structured_message(record: Record, body: object) -> Message:
     """Return the message of a body that contains the whole event. Raise if it isn't a CloudEvent."""
     if not isinstance(body, Mapping) or "specversion" not in body:
         hint = " To read an array of events, use cloudevent_batch()." if isinstance(body, list) else ""
-        raise refusal(record, f"it isn't a CloudEvent: its body has no specversion, and it has no attribute ce-id.{hint}")
+        raise make_refusal(
+            record, f"it isn't a CloudEvent: its body has no specversion, and it has no attribute ce-id.{hint}"
+        )
     event = dict(cast("Mapping[str, Any]", body))
     data, base64_data = event.pop("data", None), event.pop("data_base64", None)
-    return _make_message(record, event, data if base64_data is None else binary(record, "its data_base64", base64_data))
+    if base64_data is not None:
+        data = decode_base64(record, "its data_base64", base64_data)
+    return _make_message(record, event, data)
 
 
 def _read_sequence(record: Record, event: Record) -> int | str | None:
-    """Return the event's sequence as a number if it says that it's an integer, or else as it is."""
+    """Return the event's sequence, or None if it has none: an int if the event says that the text is an integer, or else as it is."""
     sequence = event.get("sequence")
     if sequence is None or type(sequence) is int:
         return sequence
-    sequence = text(record, "the CloudEvent's sequence", sequence)
+    sequence = require_text(record, "the CloudEvent's sequence", sequence)
     if event.get("sequencetype") != "Integer":
         return sequence
     if not WHOLE_NUMBER.fullmatch(sequence):
-        raise refusal(
+        raise make_refusal(
             record,
             "the CloudEvent's sequence: expected an integer of at most 129 digits, because its sequencetype is Integer.",
         )

@@ -15,12 +15,12 @@ from onewrite.identity.record import (
     Record,
     Skip,
     check_identity,
-    decoder,
+    describe_type,
     is_deletion,
-    kind,
+    make_decoder,
+    make_refusal,
     parse_body,
-    part,
-    refusal,
+    read_part,
 )
 
 # The fields of an SNS envelope that `message.attributes` keeps. UnsubscribeURL is left out, because its holder can end the
@@ -40,14 +40,15 @@ def sns(inner: Callable[[Record], Identification]) -> Callable[[Record], Identif
     another ID.
     """
     check_identity(inner, "sns({})")
-    decode = decoder(float)
+    decode = make_decoder(float)
 
     def identify(record: Record) -> Identification:
         envelope = _read_envelope(record, decode)
         if envelope.get("Type") != "Notification" or not envelope.keys() >= {"MessageId", "TopicArn"}:
             return inner(record)
-        if not isinstance(text := envelope.get("Message"), str):
-            raise refusal(record, f"the Message of its SNS envelope: expected a string, got {kind(text)}.")
+        text = envelope.get("Message")
+        if not isinstance(text, str):
+            raise make_refusal(record, f"the Message of its SNS envelope: expected a string, got {describe_type(text)}.")
         fields = {name: value for name, value in envelope.items() if name in _KEPT_FIELDS}
         return inner(_remove_envelope(record, text, fields, envelope.get("MessageAttributes")))
 
@@ -57,8 +58,9 @@ def sns(inner: Callable[[Record], Identification]) -> Callable[[Record], Identif
 def eventbridge(
     inner: Callable[[Record], Identification], *, parse_float: ParseFloat = Decimal
 ) -> Callable[[Record], Identification]:
-    """Return an identity that removes an EventBridge envelope. A record without one goes to `inner` unchanged, for example
-    if a rule sends only `$.detail`.
+    """Return an identity that removes an EventBridge envelope.
+
+    A record without one goes to `inner` unchanged, for example if a rule sends only `$.detail`.
 
     `inner` gets the event's parsed detail as the record's body. The other fields are in `message.attributes`: "detail-type",
     "source", "id", "time".
@@ -68,17 +70,19 @@ def eventbridge(
     ID.
     """
     check_identity(inner, "eventbridge({})")
-    decode = decoder(parse_float)
+    decode = make_decoder(parse_float)
 
     def identify(record: Record) -> Identification:
         event = _read_envelope(record, decode)
         if not event.keys() >= EVENT_FIELDS:
             return inner(record)
-        if not isinstance(detail := event.get("detail"), dict):  # otherwise `inner` would look for its ID in the envelope
-            raise refusal(record, f"the detail of its EventBridge event: expected an object, got {kind(detail)}.")
-        return inner(
-            _remove_envelope(record, detail, {name: value for name, value in event.items() if name != "detail"}, None)
-        )
+        detail = event.get("detail")
+        if not isinstance(detail, dict):  # otherwise `inner` would look for its ID in the envelope
+            raise make_refusal(
+                record, f"the detail of its EventBridge event: expected an object, got {describe_type(detail)}."
+            )
+        fields = {name: value for name, value in event.items() if name != "detail"}
+        return inner(_remove_envelope(record, detail, fields, sent_attributes=None))
 
     return identify
 
@@ -106,11 +110,13 @@ def _read_envelope(record: Record, decode: Decode) -> dict[str, Any]:
 
 
 def _remove_envelope(record: Record, body: Any, fields: Record, sent_attributes: object) -> dict[str, Any]:
-    """Return the record without this envelope. If two nested envelopes have the same field, the outer one wins, because its
-    author is known.
+    """Return the record without this envelope. If two nested envelopes have the same field, the outer one wins.
+
+    The author of the outer one is known. `sent_attributes`: those that the sender gave to an SNS message.
     """
-    inner_record = {**record, "body": body, ENVELOPE: {**fields, **part(record, ENVELOPE)}}
-    if isinstance(sent_attributes, Mapping) and isinstance(queue_attributes := record.get("messageAttributes"), Mapping):
+    inner_record = {**record, "body": body, ENVELOPE: {**fields, **read_part(record, ENVELOPE)}}
+    queue_attributes = record.get("messageAttributes")
+    if isinstance(sent_attributes, Mapping) and isinstance(queue_attributes, Mapping):
         inner_record["messageAttributes"] = {**cast("Record", queue_attributes), **cast("Record", sent_attributes)}
     elif sent_attributes:
         inner_record["messageAttributes"] = sent_attributes

@@ -15,17 +15,17 @@ from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.identity.attributes import message
+from onewrite.identity.attributes import make_message
 from onewrite.identity.record import (
     WHOLE_NUMBER,
     OneMessage,
     ParseFloat,
     Record,
-    decoder,
-    kind,
+    describe_type,
+    make_decoder,
+    make_refusal,
     parse_body,
-    refusal,
-    text,
+    require_text,
 )
 from onewrite.message import Message, join_texts
 
@@ -66,9 +66,9 @@ class _Lookup:
 
     @classmethod
     def make(cls, name: str, field: object) -> _Lookup:
-        """Return the lookup of a path or of a function of the record."""
+        """Return the lookup of a path or of a function of the record. `name`: the argument of `json_body`, for errors."""
         if isinstance(field, str):
-            return cls._at_path(name, field)
+            return cls._make_at_path(name, field)
         if not callable(field):
             raise ConfigurationError(f"{name}={field!r}: expected a path as a str, or a function of the record. {_REMEDY}")
         subject = f"the {name}, function {getattr(field, '__qualname__', type(field).__name__).rpartition('<locals>.')[2]}"
@@ -76,16 +76,16 @@ class _Lookup:
         def call(record: Record) -> Any:
             try:
                 return field(record)
-            except InvalidMessage:
+            except InvalidMessage:  # the function's own refusal
                 raise
             except Exception as error:
                 problem = type(error).__name__  # the error's own text can quote content
-            raise refusal(record, f"{subject} raised {problem}.")
+            raise make_refusal(record, f"{subject} raised {problem}.")
 
         return cls(subject, call)
 
     @classmethod
-    def _at_path(cls, name: str, path: str) -> _Lookup:
+    def _make_at_path(cls, name: str, path: str) -> _Lookup:
         """Return the lookup of a path with dots. A missing field is None."""
         names = path.split(".")
         if _OTHER_SYNTAX.search(path) or not _NO_NAMES.isdisjoint(names):
@@ -94,13 +94,13 @@ class _Lookup:
 
         def walk(record: Record) -> Any:
             value = record["body"]
-            for each in names:
+            for member in names:
                 if isinstance(value, list):
-                    raise refusal(
+                    raise make_refusal(
                         record,
                         f"{subject}: the path leads through an array. Read the field with a function of the record instead.",
                     )
-                value = cast("Mapping[str, Any]", value).get(each) if isinstance(value, Mapping) else None
+                value = cast("Mapping[str, Any]", value).get(member) if isinstance(value, Mapping) else None
             return value
 
         return cls(subject, walk)
@@ -113,25 +113,30 @@ class _Lookup:
         if type(value) is int:
             with suppress(ValueError):  # Python doesn't convert integers of more than some thousand digits
                 return str(value)
-        raise refusal(record, f"{self.subject}: expected a non-empty string or an integer, got {_kind(value)}.")
+        raise make_refusal(
+            record, f"{self.subject}: expected a non-empty string or an integer, got {_describe_type(value)}."
+        )
 
     def position(self, record: Record) -> int | str:
+        """Return a sequence: an int, or a non-empty string."""
         value = self.find(record)
-        return value if type(value) is int else text(record, self.subject, value)
+        return value if type(value) is int else require_text(record, self.subject, value)
 
     def whole_number(self, record: Record) -> int:
-        """Return an integer, also from a string of digits."""
+        """Return an int, also from a string of digits. Raise for any other value."""
         value = self.find(record)
         if type(value) is int:
             return value
         if isinstance(value, str) and WHOLE_NUMBER.fullmatch(value):
             return int(value)
-        found = "a string with other characters than digits" if isinstance(value, str) and value else _kind(value)
-        raise refusal(record, f"{self.subject}: expected an integer in decimal digits, got {found}.")
+        is_text = isinstance(value, str) and value != ""
+        description = "a string with other characters than digits" if is_text else _describe_type(value)
+        raise make_refusal(record, f"{self.subject}: expected an integer in decimal digits, got {description}.")
 
 
-def _kind(value: object) -> str:
-    return "a number with a fraction or an exponent" if isinstance(value, float | Decimal) else kind(value)
+def _describe_type(value: object) -> str:
+    """Return JSON's name for a value's type, and why a number isn't accepted."""
+    return "a number with a fraction or an exponent" if isinstance(value, float | Decimal) else describe_type(value)
 
 
 def _make_key_reader(name: str, field: object) -> Callable[[Record], str]:
@@ -146,8 +151,8 @@ def _make_key_reader(name: str, field: object) -> Callable[[Record], str]:
     fields = cast("Sequence[object]", field)
     if not fields:
         raise ConfigurationError(f"{name}={field!r}: the list is empty. {_REMEDY}")
-    parts = [_Lookup.make(f"{name}[{index}]", each) for index, each in enumerate(fields)]
-    return lambda record: join_texts(*[part.text(record) for part in parts])
+    lookups = [_Lookup.make(f"{name}[{index}]", member) for index, member in enumerate(fields)]
+    return lambda record: join_texts(*[lookup.text(record) for lookup in lookups])
 
 
 def _make_sequence_reader(field: object) -> Callable[[Record], int | str]:
@@ -194,7 +199,7 @@ def json_body(
     >>> message.id, message.source, message.sequence
     ('e-1', 'o-7', 3)
     """
-    decode = decoder(parse_float)
+    decode = make_decoder(parse_float)
     read_id = _make_key_reader("id", id)
     read_source = None if source is None else _make_key_reader("source", source)
     read_sequence = None if sequence is None else _make_sequence_reader(sequence)
@@ -208,7 +213,7 @@ def json_body(
     def identify(record: Record) -> Message:
         body = parse_body(record, decode)
         parsed = {**record, "body": body}
-        return message(
+        return make_message(
             record,
             read_id(parsed),
             source="" if read_source is None else read_source(parsed),

@@ -8,16 +8,8 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.identity.attributes import whole_message
-from onewrite.identity.record import (
-    OneMessage,
-    Record,
-    field,
-    kind,
-    part,
-    refusal,
-    text,
-)
+from onewrite.identity.attributes import make_whole_message
+from onewrite.identity.record import OneMessage, Record, describe_type, make_refusal, read_field, read_part, require_text
 from onewrite.message import Message, sortable
 
 _DIGITS = re.compile("[0-9]{1,129}")  # Kinesis's numbers are the longest, with up to 129 digits
@@ -32,14 +24,15 @@ def sqs_message_id() -> OneMessage:
     """
 
     def identify(record: Record) -> Message:
-        return whole_message(record, text(record, "its messageId", field(record, "messageId")))
+        return make_whole_message(record, require_text(record, "its messageId", read_field(record, "messageId")))
 
     return identify
 
 
 def fifo_sequence() -> OneMessage:
-    """Return an identity that reads the position in a FIFO queue. The source is the queue and message group, and the
-    sequence is the SequenceNumber as sortable text.
+    """Return an identity that reads the position in a FIFO queue.
+
+    The source is the queue and message group, and the sequence is the SequenceNumber as sortable text.
 
     Stable: across all deliveries of one message. Not stable: a producer that resends after the queue's five-minute
     deduplication gets a new number, and so does a redrive from a dead-letter queue. The new number is above every mark, so
@@ -50,23 +43,24 @@ def fifo_sequence() -> OneMessage:
     """
 
     def identify(record: Record) -> Message:
-        key = text(record, "its messageId", field(record, "messageId"))
-        attributes = part(record, "attributes")
+        key = require_text(record, "its messageId", read_field(record, "messageId"))
+        attributes = read_part(record, "attributes")
         if "SequenceNumber" not in attributes:
-            raise refusal(
+            raise make_refusal(
                 record, "it has no SequenceNumber, because a standard queue keeps no order. Use json_body or sqs_message_id."
             )
-        group = text(record, "its MessageGroupId", attributes.get("MessageGroupId"))
+        group = require_text(record, "its MessageGroupId", attributes.get("MessageGroupId"))
         # Numbers of two queues can't be compared. A queue's ARN contains no slash, so two sources are never equal.
-        source = f"{_arn(record)}/{group}"
-        return whole_message(record, key, source=source, sequence=_sortable(record, attributes["SequenceNumber"]))
+        source = f"{_read_arn(record)}/{group}"
+        return make_whole_message(record, key, source=source, sequence=_make_sortable(record, attributes["SequenceNumber"]))
 
     return identify
 
 
 def kinesis_position() -> OneMessage:
-    """Return an identity that reads the position in a Kinesis stream. The source is the stream and shard, and the sequence
-    is the number as sortable text.
+    """Return an identity that reads the position in a Kinesis stream.
+
+    The source is the stream and shard, and the sequence is the number as sortable text.
 
     Stable: however often the stream is read. Not stable: a producer that puts a record again, for example after a timeout,
     creates another record with its own number. After resharding, the records of a partition key are in another shard, and so
@@ -77,26 +71,27 @@ def kinesis_position() -> OneMessage:
     """
 
     def identify(record: Record) -> Message:
-        shard, colon, _ = text(record, "its eventID", field(record, "eventID")).rpartition(":")
+        shard, colon, _ = require_text(record, "its eventID", read_field(record, "eventID")).rpartition(":")
         if not colon:
-            raise refusal(record, "its eventID: expected a shard and a number, such as shardId-000000000000:1.")
-        kinesis = part(record, "kinesis")
-        source = f"{_arn(record)}/{shard}"
+            raise make_refusal(record, "its eventID: expected a shard and a number, such as shardId-000000000000:1.")
+        kinesis = read_part(record, "kinesis")
+        source = f"{_read_arn(record)}/{shard}"
         number = kinesis.get("sequenceNumber")
-        sequence = _sortable(record, number)
+        sequence = _make_sortable(record, number)
         key = f"{source}:{number}"
         if "subSequenceNumber" in kinesis:  # deaggregated records share the sequence number of their Kinesis record
-            sub_number = _int(record, kinesis, "subSequenceNumber")
+            sub_number = _read_int(record, kinesis, "subSequenceNumber")
             key += f":{sub_number}"
-            sequence += _sortable(record, str(sub_number))
-        return whole_message(record, key, source=source, sequence=sequence)
+            sequence += _make_sortable(record, str(sub_number))
+        return make_whole_message(record, key, source=source, sequence=sequence)
 
     return identify
 
 
 def dynamodb_stream_position() -> OneMessage:
-    """Return an identity that reads the position in a DynamoDB stream. The source is the stream and the changed item, and
-    the sequence is the SequenceNumber as sortable text.
+    """Return an identity that reads the position in a DynamoDB stream.
+
+    The source is the stream and the changed item, and the sequence is the SequenceNumber as sortable text.
 
     Stable: however often the stream is read. Not stable: a repeated write is a second change, and each replica of a global
     table has its own stream with its own numbers.
@@ -106,17 +101,18 @@ def dynamodb_stream_position() -> OneMessage:
     """
 
     def identify(record: Record) -> Message:
-        change = part(record, "dynamodb")
-        key = text(record, "its eventID", field(record, "eventID"))
-        source = f"{_arn(record)}/{_hash_key(record, change.get('Keys'), 'dynamodb.Keys')}"
-        return whole_message(record, key, source=source, sequence=_sortable(record, change.get("SequenceNumber")))
+        change = read_part(record, "dynamodb")
+        key = require_text(record, "its eventID", read_field(record, "eventID"))
+        source = f"{_read_arn(record)}/{_hash_key(record, change.get('Keys'), 'dynamodb.Keys')}"
+        return make_whole_message(record, key, source=source, sequence=_make_sortable(record, change.get("SequenceNumber")))
 
     return identify
 
 
 def kafka_position(*, cluster: str = "") -> OneMessage:
-    """Return an identity that reads the position in Kafka. The source is the topic and partition, and the sequence is the
-    offset.
+    """Return an identity that reads the position in Kafka.
+
+    The source is the topic and partition, and the sequence is the offset.
 
     Stable: however often the topic is read. Not stable: a producer that isn't idempotent can write a record twice, at two
     offsets. Another cluster, or a re-created topic, counts from 0 again, so its records would look old. Give each of them
@@ -131,17 +127,18 @@ def kafka_position(*, cluster: str = "") -> OneMessage:
     prefix = f"{cluster}/" if cluster else ""
 
     def identify(record: Record) -> Message:
-        topic = text(record, "its topic", field(record, "topic"))
-        partition, offset = _int(record, record, "partition"), _int(record, record, "offset")
+        topic = require_text(record, "its topic", read_field(record, "topic"))
+        partition, offset = _read_int(record, record, "partition"), _read_int(record, record, "offset")
         source = f"{prefix}{topic}-{partition}"  # a topic's name contains no slash
-        return whole_message(record, f"{source}@{offset}", source=source, sequence=offset)
+        return make_whole_message(record, f"{source}@{offset}", source=source, sequence=offset)
 
     return identify
 
 
 def documentdb_position() -> OneMessage:
-    """Return an identity that reads the position in a DocumentDB change stream. The source is the changed document, and the
-    sequence is the cluster time with the resume token.
+    """Return an identity that reads the position in a DocumentDB change stream.
+
+    The source is the changed document, and the sequence is the cluster time with the resume token.
 
     Stable: however often the stream is read. Not stable: a repeated write is a second change.
 
@@ -150,51 +147,56 @@ def documentdb_position() -> OneMessage:
     """
 
     def identify(record: Record) -> Message:
-        change = part(record, "event")
-        token = text(record, "its resume token", part(record, "_id", change).get("_data"))
-        names = part(record, "ns", change)
-        collection = f"{text(record, 'its ns.db', names.get('db'))}.{text(record, 'its ns.coll', names.get('coll'))}"
-        source = f"{_arn(record)}/{collection}/{_hash_key(record, change.get('documentKey'), 'documentKey')}"
-        return whole_message(record, f"{_arn(record)}:{token}", source=source, sequence=_read_moment(record, change, token))
+        change = read_part(record, "event")
+        token = require_text(record, "its resume token", read_part(record, "_id", change).get("_data"))
+        names = read_part(record, "ns", change)
+        collection = (
+            f"{require_text(record, 'its ns.db', names.get('db'))}.{require_text(record, 'its ns.coll', names.get('coll'))}"
+        )
+        source = f"{_read_arn(record)}/{collection}/{_hash_key(record, change.get('documentKey'), 'documentKey')}"
+        return make_whole_message(
+            record, f"{_read_arn(record)}:{token}", source=source, sequence=_read_moment(record, change, token)
+        )
 
     return identify
 
 
 def _read_moment(record: Record, change: Record, token: str) -> str:
     """Return the change's time with its token, which distinguishes the changes of one transaction."""
-    timestamp = part(record, "$timestamp", part(record, "clusterTime", change))
+    timestamp = read_part(record, "$timestamp", read_part(record, "clusterTime", change))
     seconds, count = timestamp.get("t"), timestamp.get("i")
     if type(seconds) is not int or type(count) is not int or not 0 <= count < 2**32 or seconds < 0:
-        raise refusal(record, "its clusterTime: expected a timestamp of two integers.")
+        raise make_refusal(record, "its clusterTime: expected a timestamp of two integers.")
+    # A timestamp orders by its seconds, and then by its 32-bit count.
     return f"{sortable(seconds * 2**32 + count)}-{token}"
 
 
-def _arn(record: Record) -> str:
-    return text(record, "its eventSourceARN", record.get("eventSourceARN"))
+def _read_arn(record: Record) -> str:
+    return require_text(record, "its eventSourceARN", record.get("eventSourceARN"))
 
 
-def _sortable(record: Record, number: object) -> str:
+def _make_sortable(record: Record, number: object) -> str:
+    """Return a sequence number of AWS's, a string of digits, as sortable text."""
     if not isinstance(number, str) or not _DIGITS.fullmatch(number):
-        raise refusal(record, f"its sequence number: expected a string of digits, got {kind(number)}.")
+        raise make_refusal(record, f"its sequence number: expected a string of digits, got {describe_type(number)}.")
     return sortable(int(number))
 
 
-def _int(record: Record, fields: Record, name: str) -> int:
+def _read_int(record: Record, fields: Record, name: str) -> int:
+    """Return the int of this name in a part of the record."""
     value = fields.get(name)
     if type(value) is not int:
-        raise refusal(record, f"its {name}: expected an integer, got {kind(value)}.")
+        raise make_refusal(record, f"its {name}: expected an integer, got {describe_type(value)}.")
     return value
 
 
 def _hash_key(record: Record, keys: Any, subject: str) -> str:
-    """Return a digest of an item's or document's key. Ledgers store it, so it is short, and errors then show no content of
-    the key.
-    """
+    """Return a digest of an item's or document's key. It is short, because ledgers store it, and it shows no content in errors."""
     if isinstance(keys, dict) and keys:
         try:
             canonical = json.dumps(keys, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            pass
+            pass  # refused outside of the `except`: see record.py
         else:
             return blake2b(canonical.encode(), digest_size=16).hexdigest()
-    raise refusal(record, f"its {subject}: expected the key of the changed entity.")
+    raise make_refusal(record, f"its {subject}: expected the key of the changed entity.")

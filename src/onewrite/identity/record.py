@@ -64,8 +64,9 @@ def record_id(record: Record) -> str:
 def check_identity(identity: object, usage: str) -> None:
     """Raise ConfigurationError unless this is an identity. `usage` shows its place in the user's code: "sns({})"."""
     name = getattr(identity, "__name__", repr(identity))
-    makes_one = str(getattr(identity, "__module__", "")).startswith("onewrite.identity.") and identity is not record_id
-    if makes_one and "<locals>" not in str(getattr(identity, "__qualname__", "<locals>")):
+    is_ours = str(getattr(identity, "__module__", "")).startswith("onewrite.identity.") and identity is not record_id
+    # Our identities are inner functions of the functions that return them.
+    if is_ours and "<locals>" not in str(getattr(identity, "__qualname__", "<locals>")):
         raise ConfigurationError(f"{name} is a function that returns an identity. Call it: {usage.format(f'{name}(...)')}.")
     if isinstance(identity, type):
         raise ConfigurationError(
@@ -80,47 +81,49 @@ def check_identity(identity: object, usage: str) -> None:
         )
 
 
-def refusal(record: Record, reason: str) -> InvalidMessage:
+def make_refusal(record: Record, reason: str) -> InvalidMessage:
+    """Return an error that names the record."""
     return InvalidMessage(f"Record {printable(record_id(record))}: {reason}")
 
 
-def field(record: Record, name: str) -> Any:
+def read_field(record: Record, name: str) -> Any:
     """Return a field of the record, or None. Raise if the record isn't a mapping."""
     if not isinstance(cast("object", record), Mapping):
-        raise refusal(
+        raise make_refusal(
             record,
-            f"it isn't a mapping, but {kind(record)}. Pass the raw record of a Lambda event, or "
+            f"it isn't a mapping, but {describe_type(record)}. Pass the raw record of a Lambda event, or "
             'for another broker {"messageId": ..., "body": ...}.',
         )
     return record.get(name)
 
 
-def part(record: Record, name: str, within: Record | None = None) -> Record:
-    """Return a mapping of the record, or of a part of it. If it is missing, return an empty one."""
-    value = field(record, name) if within is None else within.get(name)
+def read_part(record: Record, name: str, within: Record | None = None) -> Record:
+    """Return the mapping of this name in the record, or in a part of it. If it is missing, return an empty one."""
+    value = read_field(record, name) if within is None else within.get(name)
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise refusal(record, f"its {name}: expected an object, got {kind(value)}.")
+        raise make_refusal(record, f"its {name}: expected an object, got {describe_type(value)}.")
     return cast("Record", value)
 
 
-def text(record: Record, subject: str, value: object) -> str:
+def require_text(record: Record, subject: str, value: object) -> str:
+    """Return the value, or raise unless it's a non-empty string. `subject`: its name for the error."""
     if not isinstance(value, str) or not value:
-        raise refusal(record, f"{subject}: expected a non-empty string, got {kind(value)}.")
+        raise make_refusal(record, f"{subject}: expected a non-empty string, got {describe_type(value)}.")
     return value
 
 
-def binary(record: Record, subject: str, value: object) -> bytes:
-    """Return the bytes that a field contains in base64. Raise if it isn't valid."""
+def decode_base64(record: Record, subject: str, value: object) -> bytes:
+    """Return the bytes that a field contains in base64. Raise if it isn't valid. `subject`: the field's name for the error."""
     try:
         return a2b_base64(cast("str", value), strict_mode=True)
     except (TypeError, ValueError):
         pass
-    raise refusal(record, f"{subject}: expected valid base64.")
+    raise make_refusal(record, f"{subject}: expected valid base64.")
 
 
-def kind(value: object) -> str:
+def describe_type(value: object) -> str:
     """Return JSON's name for a value's type, for an error that must not show the value."""
     match value:
         case None:
@@ -139,36 +142,37 @@ def kind(value: object) -> str:
             return f"a {type(value).__name__}"
 
 
-def payload(record: Record) -> Any:
+def read_payload(record: Record) -> Any:
     """Return the body as delivered, or as the removed envelope contained it.
 
     It is text from SQS, bytes from Kinesis and Kafka, and a change as an object from DynamoDB and DocumentDB.
     """
-    body = field(record, "body")
+    body = read_field(record, "body")
     if body is not None:
         return body
     if "kinesis" in record:
         refuse_aggregated(record)
-        return binary(record, "its data", part(record, "kinesis").get("data"))
+        return decode_base64(record, "its data", read_part(record, "kinesis").get("data"))
     if "dynamodb" in record:
-        return {"eventName": record.get("eventName"), **part(record, "dynamodb")}
+        return {"eventName": record.get("eventName"), **read_part(record, "dynamodb")}
     if record.get("eventSource") == DOCUMENTDB:
-        return part(record, "event")
+        return read_part(record, "event")
     value = record.get("value")
-    return None if value is None else binary(record, "its value", value)
+    return None if value is None else decode_base64(record, "its value", value)
 
 
 def refuse_aggregated(record: Record) -> None:
     """Raise InvalidMessage for a Kinesis record that Amazon's producer library or agent aggregated from several."""
-    kinesis = part(record, "kinesis")
+    kinesis = read_part(record, "kinesis")
     data = kinesis.get("data")
     if not isinstance(data, str | bytes) or "subSequenceNumber" in kinesis:
         return
-    if not (data.encode(errors="replace") if isinstance(data, str) else data).startswith(_AGGREGATE_PREFIX_IN_BASE64):
+    encoded_data = data.encode(errors="replace") if isinstance(data, str) else data
+    if not encoded_data.startswith(_AGGREGATE_PREFIX_IN_BASE64):
         return
-    content = binary(record, "its data", data).removeprefix(_AGGREGATE_PREFIX)
+    content = decode_base64(record, "its data", data).removeprefix(_AGGREGATE_PREFIX)
     if md5(content[:-_DIGEST_SIZE], usedforsecurity=False).digest() == content[-_DIGEST_SIZE:]:
-        raise refusal(
+        raise make_refusal(
             record,
             "it contains several records, aggregated by the Kinesis Producer Library. Split it before the handler with"
             " deaggregate_records of the package aws-kinesis-agg, or turn off aggregation in the producer.",
@@ -182,14 +186,14 @@ def is_change(record: Record) -> bool:
 
 def is_deletion(record: Record) -> bool:
     """Return whether the record reports a deletion: a null value of Kafka, or a removed item or document."""
-    if field(record, "topic") is not None:
+    if read_field(record, "topic") is not None:
         return record.get("value") is None
     if "dynamodb" in record:
         return record.get("eventName") == "REMOVE"
-    return record.get("eventSource") == DOCUMENTDB and part(record, "event").get("operationType") == "delete"
+    return record.get("eventSource") == DOCUMENTDB and read_part(record, "event").get("operationType") == "delete"
 
 
-def decoder(parse_float: ParseFloat) -> Decode:
+def make_decoder(parse_float: ParseFloat) -> Decode:
     """Return a reusable JSON decoder. `json.loads` with these options would create one for each record."""
     if not callable(parse_float):
         raise ConfigurationError(
@@ -207,7 +211,7 @@ def decoder(parse_float: ParseFloat) -> Decode:
 
 
 def _is_infinite(number: Any) -> bool:
-    """Whether the parsed number is infinite or not a number. The user's parser can return values of any type."""
+    """Whether the parsed number is infinite or NaN. The user's `parse_float` can return values of any type."""
     if isinstance(number, Decimal):
         return not number.is_finite()  # math.isfinite would convert it to a float first
     try:
@@ -222,18 +226,14 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def parse_body(record: Record, decode: Decode) -> Any:
     """Return the body, parsed from JSON unless an envelope's identity has already parsed it."""
-    body = payload(record)
+    body = read_payload(record)
     if body is None:
-        hint = (
-            " It is a tombstone. To settle tombstones, wrap the identity in skip_deletions(...)."
-            if is_deletion(record)
-            else ""
-        )
-        raise refusal(record, f"it has no body.{hint}")
+        advice = " It is a tombstone. To settle tombstones, wrap the identity in skip_deletions(...)."
+        raise make_refusal(record, f"it has no body.{advice if is_deletion(record) else ''}")
     if not isinstance(body, str | bytes | bytearray | memoryview):
         return body
     try:
         return decode(body if isinstance(body, str) else bytes(cast("bytes", body)).decode())
-    except Exception as error:
+    except Exception as error:  # `parse_float` can raise anything
         problem = f"at character {error.pos}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
-    raise refusal(record, f"its body isn't valid JSON ({problem}).")
+    raise make_refusal(record, f"its body isn't valid JSON ({problem}).")

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
-from onewrite.identity.attributes import Attributes, message, read_sender_attributes
+from onewrite.identity.attributes import Attributes, make_message, read_sender_attributes
 from onewrite.identity.record import (
     Record,
     Skip,
-    decoder,
-    kind,
+    describe_type,
+    make_decoder,
+    make_refusal,
     parse_body,
-    part,
-    refusal,
-    text,
+    read_part,
+    require_text,
 )
 from onewrite.message import Message
 
@@ -34,21 +34,21 @@ def s3_object() -> Callable[[Record], Message | Skip]:
     and removals have a sequencer; other events, such as restores, are refused. S3's test message for a new destination,
     `s3:TestEvent`, is skipped.
     """
-    decode = decoder(float)  # a notification has no fractions
+    decode = make_decoder(float)  # a notification has no fractions
 
     def identify(record: Record) -> Message | Skip:
         body = parse_body(record, decode)
         if is_s3_test(body):
             return Skip("s3:TestEvent")
         entry, event, name = _read_object_event(record, body)
-        bucket = text(record, "its bucket's name", part(record, "bucket", event).get("name"))
-        changed_object = part(record, "object", event)
-        key = text(record, "its object's key", changed_object.get("key"))
+        bucket = require_text(record, "its bucket's name", read_part(record, "bucket", event).get("name"))
+        changed_object = read_part(record, "object", event)
+        key = require_text(record, "its object's key", changed_object.get("key"))
         if event is not entry:  # S3 encodes the key as in a URL, but EventBridge, whose detail has no inner part, doesn't
             key = unquote_plus(key)
         source = f"{bucket}/{key}"
         sequence = _format_sequencer(record, changed_object.get("sequencer"))
-        return message(record, f"{source}@{sequence}/{name}", source=source, sequence=sequence, body=entry)
+        return make_message(record, f"{source}@{sequence}/{name}", source=source, sequence=sequence, body=entry)
 
     return identify
 
@@ -64,24 +64,24 @@ def is_s3_test(body: object) -> bool:
 def _read_object_event(record: Record, body: Any) -> tuple[Record, Record, str]:
     """Return the notification's record, its part about the object, and the event's name."""
     if not isinstance(body, Mapping):
-        raise refusal(record, f"its body: expected an S3 notification, got {kind(body)}.")
+        raise make_refusal(record, f"its body: expected an S3 notification, got {describe_type(body)}.")
     entry = cast("Record", body)
     if "Records" in entry:
         records = entry["Records"]
         if not isinstance(records, list) or len(cast("list[Any]", records)) != 1:
-            raise refusal(record, "its S3 notification: expected exactly one record.")
-        entry = part(record, "Records[0]", {"Records[0]": records[0]})
-        return entry, part(record, "s3", entry), text(record, "its eventName", entry.get("eventName"))
+            raise make_refusal(record, "its S3 notification: expected exactly one record.")
+        entry = read_part(record, "Records[0]", {"Records[0]": records[0]})
+        return entry, read_part(record, "s3", entry), require_text(record, "its eventName", entry.get("eventName"))
     attributes = Attributes(record, read_sender_attributes)
-    return entry, entry, text(record, "its detail-type", attributes.get("detail-type"))
+    return entry, entry, require_text(record, "its detail-type", attributes.get("detail-type"))
 
 
 def _format_sequencer(record: Record, sequencer: object) -> str:
     """Return the sequencer in sortable form. S3 compares from the left and pads the shorter one with zeros."""
     if not isinstance(sequencer, str) or not _HEXADECIMAL.fullmatch(sequencer):
-        raise refusal(
+        raise make_refusal(
             record,
-            f"its sequencer: expected a hexadecimal string, got {kind(sequencer)}. Only creations and removals have "
+            f"its sequencer: expected a hexadecimal string, got {describe_type(sequencer)}. Only creations and removals have "
             "one. For other events, read a key with json_body.",
         )
     return sequencer.upper().rstrip("0") or "0"
