@@ -288,20 +288,20 @@ def test_unknown_route_is_refused(endpoint: Any, monkeypatch: pytest.MonkeyPatch
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
         with pytest.raises(UnknownRoute, match="need their own authentication"):
-            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
+            Routes(DYNAMODB, client).find_route("UpdateItem", {"TableName": "orders"})
 
 
 def test_credentials_invalid_in_a_header_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setattr(insides.read_credentials(client), "token", "a\r\nx-evil: 1")
         with pytest.raises(UnknownRoute, match="characters"):
-            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
+            Routes(DYNAMODB, client).find_route("UpdateItem", {"TableName": "orders"})
 
 
 def test_requests_are_signed_with_the_clients_current_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         routes = Routes(DYNAMODB, client)
-        routes.present("GetItem", {"TableName": "orders"})
+        routes.find_route("GetItem", {"TableName": "orders"})
         monkeypatch.setattr(insides.read_credentials(client), "access_key", "other")
-        renewed = routes.present("GetItem", {"TableName": "orders"})
+        renewed = routes.find_route("GetItem", {"TableName": "orders"})
         assert "Credential=other/" in renewed.signer.sign("POST", {}, b"", 0)["authorization"]

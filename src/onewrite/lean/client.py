@@ -53,8 +53,8 @@ class LeanClient:
                 name: {argument: _TYPES.get(shape.type_name, ()) for argument, shape in members.items()}
                 for name, members in inputs.items()
             }
-            self._head = {name: _make_head(client, name) for name in methods}
-            self._unreadable = 0  # consecutive responses
+            self._heads = {name: _make_head(client, name) for name in methods}
+            self._unreadable_count = 0  # of consecutive responses
         except AttributeError as error:
             raise ConfigurationError(f"lean=True doesn't support this version of botocore ({error}). Omit lean.") from error
 
@@ -62,25 +62,25 @@ class LeanClient:
         return getattr(self._client, name)
 
     def _send(self, operation: str, request: dict[str, Any]) -> Any:
-        """Send the request over a connection of the pool, or with the client if this can't be done or didn't work."""
+        """Return the response of boto3's method, or raise its error. If the lean attempt can't be made or fails, the client sends the request."""
         response = None
-        if self._is_lean(operation, request):
+        if self._can_be_lean(operation, request):
             try:
-                route = self._routes.present(operation, request)
+                route = self._routes.find_route(operation, request)
                 reply = self._pool.exchange(route.address, self._build_request(route, operation, request))
-                self._unreadable = 0
+                self._unreadable_count = 0
                 response = self._parser.parse(operation, reply)
-            except Exception as error:
-                self._leave(operation, error)
+            except Exception as error:  # the client encounters the cause too, and retries or raises it
+                self._log_failure(operation, error)
         if response is None:
             return getattr(self._client, self.service.methods[operation])(**request)
         if "Error" in response:
             raise self._client.exceptions.from_code(response["Error"]["Code"])(response, operation)
         return response
 
-    def _is_lean(self, operation: str, request: dict[str, Any]) -> bool:
-        """Whether the request can be sent without the client."""
-        if self._unreadable >= _MAX_UNREADABLE or self.client_check.must_use_client():
+    def _can_be_lean(self, operation: str, request: dict[str, Any]) -> bool:
+        """Whether a lean attempt of this request has the same effect as the client's."""
+        if self._unreadable_count >= _MAX_UNREADABLE or self.client_check.must_use_client():
             return False
         # botocore refuses an argument that is None or has a wrong type. The service would ignore it, like any null.
         types = self._types[operation]
@@ -89,22 +89,22 @@ class LeanClient:
                 return False
         return True
 
-    def _leave(self, operation: str, error: Exception) -> None:
-        """Send the request with the client, because its result is unknown. The client encounters the error too, and retries or raises it.
+    def _log_failure(self, operation: str, error: Exception) -> None:
+        """Log the failure of a lean attempt. After several unreadable responses in a row, make no more lean attempts.
 
         If no response is readable, each request would be sent twice: writes would cost twice as much, and the messages of each first
         response would be hidden.
         """
-        self._unreadable += isinstance(error, UnreadableResponse)
-        if self._unreadable < _MAX_UNREADABLE:
+        self._unreadable_count += isinstance(error, UnreadableResponse)
+        if self._unreadable_count < _MAX_UNREADABLE:
             log(DEBUG, "The lean attempt of %s failed, so the boto3 client sends the request: %r", operation, error)
         else:
             text = "%s can't read the responses (%s). From now on, the boto3 client sends its requests."
             log(WARNING, text, self.service.sender, error)
 
     def _build_request(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:
-        """Return the signed request as bytes."""
-        unsigned_lines, fixed_headers = self._head[operation]
+        """Return the signed HTTP request."""
+        unsigned_lines, fixed_headers = self._heads[operation]
         body = self.service.body(request)
         headers = {
             **route.signer.sign("POST", {**fixed_headers, "host": route.host}, body, self._clock()),
@@ -139,24 +139,25 @@ class _View(NamedTuple):
 
 
 class ClientCheck:
-    """Whether the client must send every request for now. It's checked again if event handlers or wrapped functions change."""
+    """The check of whether the client must send every request for now. It's repeated if event handlers or wrapped functions change."""
 
     def __init__(self, service: Service, client: Any) -> None:
         self._service, self.client = service, client
         self._reasons: set[str] = set()
-        self._view = self._look_again()
+        self._view = self._check_client()
 
     def must_use_client(self) -> bool:
-        """Return whether the client must send the next request, after another check if something has changed."""
+        """Whether the client must send the next request. Check it again if something has changed."""
         view = self._view
-        if view.registrations is not read_registrations(self.client) or not all(
+        is_current = view.registrations is read_registrations(self.client) and all(
             map(is_, view.fingerprint, read_fingerprint(self.client))
-        ):
-            view = self._view = self._look_again()
+        )
+        if not is_current:
+            view = self._view = self._check_client()
         return view.must_use_client or any(stub.enabled for stub in view.stand_ins)
 
-    def _look_again(self) -> _View:
-        """Check the client, and log each reason once."""
+    def _check_client(self) -> _View:
+        """Return the present state of the client. Log each new reason why the client must send the requests."""
         service, client = self._service, self.client
         registrations, fingerprint = read_registrations(client), read_fingerprint(client)
         obstacles = find_obstacle(service, client), *find_unknown_event_handlers(service, client)
@@ -166,6 +167,7 @@ class ClientCheck:
         return _View(registrations, fingerprint, find_stand_ins(service, client), bool(reasons))
 
     def _log_reason(self, reason: str) -> None:
+        """Log the reason, unless it was logged before."""
         if reason not in self._reasons:
             self._reasons.add(reason)
             text = "While there is %s, %s sends its requests through the boto3 client. This is logged once for each cause."

@@ -26,7 +26,7 @@ class Pool:
     @cached_property
     def _context(self) -> SSLContext:
         """Created at the first connection, because reading a CA bundle is slow."""
-        return self._wiring.context()
+        return self._wiring.make_context()
 
     def exchange(self, address: Address, request: bytes) -> Response:
         """Send a request and receive its response. If anything else happens, the connection is closed."""
@@ -53,6 +53,7 @@ class Pool:
         return None
 
     def _keep(self, connection: Connection) -> None:
+        """Add a connection to the idle ones. If there are too many, close the one that was used longest ago."""
         self._idle.append(connection)
         if len(self._idle) > self._most:
             with suppress(IndexError):  # a different thread might have taken it

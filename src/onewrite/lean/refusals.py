@@ -75,14 +75,15 @@ def _find_setting_obstacles(service: Service, client: Any) -> Iterator[str]:
         yield f"{type(session).__module__}.{type(session).__name__} instead of {URLLib3Session.__module__}'s HTTP session"
     elif find_proxy(session, url) is not None:
         yield f"a proxy for {url}, from the client's configuration or from the environment"
-    if not is_plain(url):
+    if not is_plain_url(url):
         yield f"the endpoint {url!r}, which isn't only a host and a port"
     for operation in service.methods:
         if model.operation_model(operation).request_compression:
             yield f"the compression of requests that the model requires for {operation}"
 
 
-def is_plain(url: str) -> bool:
+def is_plain_url(url: str) -> bool:
+    """Whether the URL has only a scheme, a host, and possibly a port, which is all that a lean request uses."""
     parts = urlsplit(url)
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"} and not parts.query
 

@@ -13,7 +13,7 @@ from botocore.parsers import create_parser
 from onewrite.lean.service import Service
 from onewrite.lean.wire import Response, UnclearResponse
 
-_YES, _NO = 200, 400
+_OK, _BAD_REQUEST = 200, 400  # the service's errors have the latter
 _EMPTY_BODY = b"{}"
 
 
@@ -43,16 +43,15 @@ class Parser:
     def parse(self, operation: str, response: Response) -> dict[str, Any]:
         """Return the result of boto3's method, or the response of the error that it raises."""
         _check_response(response, self._checksum)
-        if response.status == _YES and response.body == _EMPTY_BODY:
+        if response.status == _OK and response.body == _EMPTY_BODY:
             # The most common response, in the parser's form. The parser itself would take longest for it.
-            request_id = (
-                {"RequestId": response.headers["x-amzn-requestid"]} if "x-amzn-requestid" in response.headers else {}
-            )
-            metadata = {"HTTPStatusCode": response.status, "HTTPHeaders": response.headers, "RetryAttempts": 0}
+            headers = response.headers
+            request_id = {"RequestId": headers["x-amzn-requestid"]} if "x-amzn-requestid" in headers else {}
+            metadata = {"HTTPStatusCode": response.status, "HTTPHeaders": headers, "RetryAttempts": 0}
             return {"ResponseMetadata": {**request_id, **metadata}}
         parser_input = {"body": response.body, "headers": response.headers, "status_code": response.status, "context": {}}
         members = self._parser.parse(parser_input, self._model.operation_model(operation).output_shape)
-        if response.status == _NO:
+        if response.status == _BAD_REQUEST:
             code = members.get("Error", {}).get("Code")
             if self._error_shape is None or code != self._error_code:
                 raise UnclearResponse(f"the response has status {response.status} {code}")
@@ -62,8 +61,8 @@ class Parser:
 
 
 def _check_response(response: Response, checksum: str | None) -> None:
-    """Raise unless the response is a success, or an error of the same kind as a failed condition."""
-    if response.status not in (_YES, _NO):
+    """Raise `UnclearResponse` unless the response is complete, and is a success or an error of the service."""
+    if response.status not in (_OK, _BAD_REQUEST):
         raise UnclearResponse(f"the response has status {response.status}")
     header_sum = None if checksum is None else response.headers.get(checksum)
     if header_sum is not None and header_sum != str(crc32(response.body)):

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from botocore.handlers import add_recursion_detection_header
 
 from onewrite.lean.insides import find_endpoint, read_credentials
-from onewrite.lean.refusals import is_plain
+from onewrite.lean.refusals import is_plain_url
 from onewrite.lean.service import Service
 from onewrite.lean.signing import Signer, SigningKeys
 from onewrite.lean.wire import Address
@@ -41,7 +41,7 @@ class Routes:
         self._client, self._place = client, service.place
         self._last_route: Route | None = None
 
-    def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
+    def find_route(self, operation: str, arguments: Mapping[str, Any]) -> Route:
         """Return the current route. It reads the frozen credentials each time, which refreshes them before they expire."""
         credentials = read_credentials(self._client)
         if credentials is None:
@@ -57,22 +57,20 @@ class Routes:
     def _make_route(
         self, keys: SigningKeys, arguments: Mapping[str, Any], endpoint: Endpoint, context: Mapping[str, Any]
     ) -> Route:
-        """Return the route to this endpoint. Raise if its requests need another signature, or if a header can't contain the keys."""
+        """Return the route to an endpoint. `context`: the parameters of the signature. Raise `UnknownRoute` if it isn't supported."""
         url, headers, _ = endpoint
-        if headers or not is_plain(url) or context.get("auth_type", "v4") != "v4":
+        if headers or not is_plain_url(url) or context.get("auth_type", "v4") != "v4":
             raise UnknownRoute(f"requests to {url} need their own authentication")
-        signing = context.get("signing", {})
-        meta = self._client.meta
+        if not f"{keys.access_key}{keys.session_token or ''}".isprintable():
+            raise UnknownRoute("the credentials contain characters that a header can't have")
+        signing, meta = context.get("signing", {}), self._client.meta
         region = signing.get("region", meta.region_name)
-        service = signing.get("signing_name", meta.service_model.signing_name)
-        for part in (keys.access_key, keys.session_token or ""):
-            if not part.isprintable():
-                raise UnknownRoute("the credentials contain characters that a header can't have")
-        signer = Signer(keys, region, service)
+        signer = Signer(keys, region, signing.get("signing_name", meta.service_model.signing_name))
         return Route(keys, arguments.get(self._place, ""), read_address(url), read_host(url), signer)
 
 
 def read_address(url: str) -> Address:
+    """Return the address of a URL."""
     parts = urlsplit(url)
     return Address(parts.hostname or "", parts.port or _PORTS[parts.scheme], is_encrypted=parts.scheme == "https")
 

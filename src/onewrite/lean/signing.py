@@ -34,19 +34,20 @@ class Signer:
 
     def sign(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
         """Return the headers with those of the signature. Their names are in lower case, and all of them are signed."""
-        moment = self._format_date(int(now))
-        result = {**headers, "x-amz-date": moment}
+        moment = self._format_time(int(now))
+        signed_headers = {**headers, "x-amz-date": moment}
         if self._keys.session_token:
-            result["x-amz-security-token"] = self._keys.session_token
+            signed_headers["x-amz-security-token"] = self._keys.session_token
         day = self._find_day(moment[:8])
-        names, canonical_request = build_canonical_request(method, result, body)
+        names, canonical_request = build_canonical_request(method, signed_headers, body)
         string_to_sign = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(canonical_request.encode()).hexdigest()}"
         signature = hmac.digest(day.key, string_to_sign.encode(), "sha256").hex()
-        credential = f"{self._keys.access_key}/{day.scope}"
-        result["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
-        return result
+        authorization = (
+            f"{_ALGORITHM} Credential={self._keys.access_key}/{day.scope}, SignedHeaders={names}, Signature={signature}"
+        )
+        return {**signed_headers, "authorization": authorization}
 
-    def _format_date(self, second: int) -> str:
+    def _format_time(self, second: int) -> str:
         """Return the time in AWS's format, which is formatted once a second."""
         second_before, moment = self._moment
         if second_before != second:
@@ -55,7 +56,7 @@ class Signer:
         return moment
 
     def _find_day(self, name: str) -> _Day:
-        """Return the key and scope of this day, which are derived once a day."""
+        """Return the day of this name, such as 20261128. Derive its key if it isn't the day of the last request."""
         day = self._today
         if day.name != name:
             key = f"AWS4{self._keys.secret_key}".encode()

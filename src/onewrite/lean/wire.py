@@ -18,6 +18,7 @@ _make_context: Callable[..., ssl.SSLContext] = create_urllib3_context
 _find_bundle: Callable[[Any], Any] = get_cert_path
 
 _MAX_BYTES = 1 << 16  # bytes of one receive, and of a response's headers
+_END_OF_HEAD = b"\r\n\r\n"
 
 
 class UnclearResponse(Exception):
@@ -55,7 +56,7 @@ class Wiring:
     verify: bool | str  # the path of a CA bundle, or True for botocore's own
     client_certificate: str | tuple[str, str] | None
 
-    def context(self) -> ssl.SSLContext:
+    def make_context(self) -> ssl.SSLContext:
         """Return the context that botocore would use. Here, OpenSSL compares the host's name instead of urllib3."""
         if not self.verify:
             ssl_context = _make_context(cert_reqs=ssl.CERT_NONE)
@@ -78,13 +79,15 @@ class Connection:
         self._process = os.getpid()
 
     def exchange(self, request: bytes) -> Response:
+        """Send a request, and return its response."""
         self._socket.sendall(request)
         return read_response(self._socket.recv)
 
     def is_usable(self, address: Address) -> bool:
-        """Whether the connection can be used for this address. A child process shares its parent's sockets, but their responses are the parent's.
+        """Whether the connection can be used for this address.
 
-        Between two requests nothing arrives, unless the server has closed the connection.
+        A child process shares its parent's sockets, but their responses are the parent's. Between two requests nothing arrives, unless
+        the server has closed the connection.
         """
         return self.address == address and self._process == os.getpid() and not wait_for_read(self._socket, 0)
 
@@ -94,7 +97,7 @@ class Connection:
 
 
 def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLContext]) -> Connection:
-    """Return a connection to this address. `context` creates the TLS context if the connection is encrypted."""
+    """Return a new connection to this address. `context` returns the TLS context, and is called only for an encrypted one."""
     sock = socket.create_connection((address.host, address.port), wiring.connect_timeout)
     try:
         for option in wiring.socket_options:
@@ -113,21 +116,22 @@ Receive: TypeAlias = Callable[[int], bytes]
 
 
 def read_response(receive: Receive) -> Response:
-    """Return the next response of the connection. Raise if it isn't one that a lean request allows."""
-    data = b""
-    while (end := data.find(b"\r\n\r\n")) < 0:
-        if len(data) > _MAX_BYTES:
+    """Return the next response of the connection. Raise `UnclearResponse` if it ends early, `UnreadableResponse` for any unsupported form."""
+    received = b""
+    while (end := received.find(_END_OF_HEAD)) < 0:
+        if len(received) > _MAX_BYTES:
             raise UnreadableResponse("the headers of the response don't end")
-        data += _receive_more(receive)
-    status, headers = _read_head(data[:end].decode("latin-1"))
+        received += _receive_more(receive)
+    status, headers = _read_head(received[:end].decode("latin-1"))
     size = _parse_number(headers.get("content-length", ""))
-    data = _fill(receive, data[end + 4 :], size)
-    body, surplus = data[:size], data[size:]
+    received = _receive_body(receive, received[end + len(_END_OF_HEAD) :], size)
+    body, surplus = received[:size], received[size:]
+    # After surplus bytes, no one knows where the next response would begin.
     return Response(status, headers, body, is_last=bool(surplus) or "close" in headers.get("connection", "").lower())
 
 
 def _read_head(text: str) -> tuple[int, dict[str, str]]:
-    """Return the status and the headers."""
+    """Return the status and the headers, joined by a comma if a name occurs twice."""
     status_line, *lines = text.split("\r\n")
     version, _, status_and_reason = status_line.partition(" ")
     if version != "HTTP/1.1":
@@ -145,9 +149,9 @@ def _read_head(text: str) -> tuple[int, dict[str, str]]:
     return _parse_number(status_and_reason.partition(" ")[0]), headers
 
 
-def _fill(receive: Receive, data: bytes, size: int) -> bytes:
-    """Receive until the data has at least `size` bytes, and return it."""
-    parts, length = [data], len(data)
+def _receive_body(receive: Receive, beginning: bytes, size: int) -> bytes:
+    """Return at least `size` bytes of the body, of which the beginning was received together with the head."""
+    parts, length = [beginning], len(beginning)
     while length < size:
         parts.append(_receive_more(receive))
         length += len(parts[-1])
@@ -155,13 +159,15 @@ def _fill(receive: Receive, data: bytes, size: int) -> bytes:
 
 
 def _receive_more(receive: Receive) -> bytes:
-    data = receive(_MAX_BYTES)
-    if not data:
+    """Return the next bytes of the response, at least one."""
+    received = receive(_MAX_BYTES)
+    if not received:
         raise UnclearResponse("the connection ended before the response did")
-    return data
+    return received
 
 
 def _parse_number(text: str) -> int:
+    """Return a number that consists of digits only."""
     if not text.isascii() or not text.isdigit():  # int() accepts signs, spaces, and underscores too
         raise UnreadableResponse(f"{text[:40]!r} isn't a number")
     return int(text)
