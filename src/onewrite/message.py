@@ -48,13 +48,14 @@ class Message:
     max_text_bytes: ClassVar[int] = 2048
 
     def __post_init__(self) -> None:
-        id_, source, sequence = self.id, self.source, self.sequence
+        id_, source, sequence, max_bytes = self.id, self.source, self.sequence, self.max_text_bytes
         if (
             type(id_) is type(source) is str
             and (sequence is None or (type(sequence) is int and sequence.bit_length() <= _MAX_BITS))
             and id_.isascii()
             and source.isascii()
-            and 0 < len(id_) <= self.max_text_bytes >= len(source)
+            and 0 < len(id_) <= max_bytes
+            and len(source) <= max_bytes
             and self.parts == ()
         ):
             return  # the common case, without a function call
@@ -80,10 +81,11 @@ class Message:
         for part in self.parts:
             _check_text("part", part)
         # Convert enum members that are strings to plain text: an f-string would show the member's name instead.
-        plain = {name: str.__str__(text) for name, text in (("id", id_), ("source", source))}
-        plain |= {"sequence": str.__str__(sequence)} if isinstance(sequence, str) else {}
-        for name, value in {**plain, "parts": tuple([str.__str__(part) for part in self.parts])}.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "id", str.__str__(id_))
+        object.__setattr__(self, "source", str.__str__(source))
+        object.__setattr__(self, "parts", tuple([str.__str__(part) for part in self.parts]))
+        if isinstance(sequence, str):
+            object.__setattr__(self, "sequence", str.__str__(sequence))
 
     def child(self, name: str) -> str:
         """Return a key to pass downstream: the same on every delivery, and a different one for each name.
@@ -135,7 +137,8 @@ def full_name(message: Message) -> str:
     """
     source = f" of source {printable(message.source)}" if message.source else ""
     sequence = "" if message.sequence is None else f", sequence {printable(str(message.sequence))}"
-    return f"message {printable(message.id)}{source}{sequence}{''.join([f', part {printable(part)}' for part in message.parts])}"
+    parts = "".join([f", part {printable(part)}" for part in message.parts])
+    return f"message {printable(message.id)}{source}{sequence}{parts}"
 
 
 def sort_by_sequence(messages: Sequence[Message | None]) -> list[int]:
@@ -143,16 +146,16 @@ def sort_by_sequence(messages: Sequence[Message | None]) -> list[int]:
 
     Each source keeps the positions that it has in the list, so no source waits for all others.
     """
-    positions_by_source: dict[str, list[tuple[str, int | str, int]]] = {}
-    for place, message in enumerate(messages):
+    keys_by_source: dict[str, list[tuple[str, int | str, int]]] = {}
+    for index, message in enumerate(messages):
         if message is not None and message.sequence is not None:
-            # Group by type first: numbers and strings can't be compared. The ledger refuses a source that has both.
-            sequence = (type(message.sequence).__name__, message.sequence, place)
-            positions_by_source.setdefault(message.source, []).append(sequence)
+            # Sort by type first: numbers and strings can't be compared. The ledger refuses a source that has both.
+            key = (type(message.sequence).__name__, message.sequence, index)
+            keys_by_source.setdefault(message.source, []).append(key)
     order = list(range(len(messages)))
-    for members in positions_by_source.values():
-        for (_, _, place), (_, _, number) in zip(members, sorted(members), strict=True):
-            order[place] = number
+    for keys in keys_by_source.values():
+        for (_, _, position), (_, _, index) in zip(keys, sorted(keys), strict=True):
+            order[position] = index
     return order
 
 
@@ -183,7 +186,7 @@ def is_sortable(text: str) -> bool:
 
 
 def _check_text(name: str, value: object) -> None:
-    """Raise unless this is a text that a database can store, and that isn't too long for a ledger."""
+    """Raise unless this is a text that a database can store and that isn't too long for a ledger. `name`: the message's field."""
     if not isinstance(value, str):
         raise InvalidMessage(
             f"Message.{name}: expected a str, got a {type(value).__name__}. Read it as text. If you convert it with str(), check for None "

@@ -45,6 +45,7 @@ _BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.
 
 
 def print_line(line: str) -> None:
+    """Print a line, as Lambda's log needs it."""
     sys.stdout.write(f"{line}\n")  # a single write, so that no other thread writes before the line break
     sys.stdout.flush()
 
@@ -65,18 +66,19 @@ def emf(
     A line has about 250 bytes. Each record has its own line, because Lambda can stop a function at any time. `write` receives the
     line without a line break; the default prints it.
     """
-    put = emf_writer(namespace, function, checked_clock(clock), write)
+    put = make_emf_writer(namespace, function, checked_clock(clock), write)
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # part of the hook's signature
         kinds = list_kinds(outcome)
-        counts = Counter([*(kind for kind, _ in kinds), *("Retried" for _, is_retry in kinds if is_retry)])
+        counts = Counter([kind for kind, _ in kinds])
+        counts.update("Retried" for _, is_retry in kinds if is_retry)
         metrics = {name: (count, "Count") for name, count in counts.items()}
         put({**metrics, "Duration": (round(seconds * 1000, 3), "Milliseconds")})
 
     return hook
 
 
-def emf_writer(
+def make_emf_writer(
     namespace: str, function: str | None, clock: Callable[[], float], write: Callable[[str], object]
 ) -> Callable[[Mapping[str, tuple[float, str]]], None]:
     """Return a function that writes metrics as one EMF line. It takes values and units by metric name."""
@@ -85,7 +87,7 @@ def emf_writer(
             f"emf(namespace={namespace!r}): CloudWatch doesn't accept this namespace. Use letters, digits, and . _ # : "
             "/ - only, and don't begin with AWS/ or a colon."
         )
-    name = function_name(function)
+    name = find_function_name(function)
     dimension = {} if name is None else {"FunctionName": name}
 
     def put(metrics: Mapping[str, tuple[float, str]]) -> None:
@@ -112,7 +114,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
         description="Time to process a record.",
         explicit_bucket_boundaries_advisory=_BUCKET_BOUNDS,
     )
-    name = function_name(function)
+    name = find_function_name(function)
     common = {} if name is None else {"faas.name": name}
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # part of the hook's signature
@@ -138,8 +140,11 @@ def list_kinds(outcome: Reported) -> list[tuple[str, bool]]:
     return kinds or [(NO_OUTCOME, False)]
 
 
-def function_name(function: str | None) -> str | None:
-    name = os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or None if function is None else function
+def find_function_name(function: str | None) -> str | None:
+    """Return the caller's name of the function, or else Lambda's, or None outside Lambda."""
+    name = function
+    if name is None:
+        name = os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or None  # an empty variable counts as unset
     if name is not None and (not isinstance(cast("object", name), str) or not _DIMENSION.fullmatch(name)):
         raise ConfigurationError(f"function={name!r}: expected 1 to 1024 printable ASCII characters, not only spaces.")
     return name

@@ -21,7 +21,7 @@ from onewrite.aws_lambda import (
     sns_handler,
     sqs_handler,
 )
-from onewrite.aws_lambda.sources import lambda_record
+from onewrite.aws_lambda.sources import make_lambda_record
 from onewrite.identity import documentdb_position, eventbridge, json_body, s3_object, sns, sqs_message_id
 from tests.support.batches import (
     FIFO,
@@ -392,7 +392,7 @@ def test_received_message_becomes_lambdas_record() -> None:
         "MessageAttributes": {"kind": order, "picture": picture},
     }
     lists: dict[str, Any] = {"stringListValues": [], "binaryListValues": []}
-    assert lambda_record(received, ARN) == {
+    assert make_lambda_record(received, ARN) == {
         "messageId": "m1",
         "receiptHandle": "h1",
         "body": "text",

@@ -17,7 +17,7 @@ import boto3
 import pytest
 from moto.sqs.models import Queue
 
-from onewrite.aws_lambda.sources import lambda_record
+from onewrite.aws_lambda.sources import make_lambda_record
 from order_history import OrderHistory, feed
 from order_history.__main__ import deliveries
 from order_history.events import Event, message_of
@@ -163,7 +163,7 @@ def poll(deployment: Deployment, handler: Any) -> int:
     ).get("Messages", [])
     if not messages:
         return 0
-    event = {"Records": [lambda_record(message, mapping["EventSourceArn"]) for message in messages]}
+    event = {"Records": [make_lambda_record(message, mapping["EventSourceArn"]) for message in messages]}
     answer = json.loads(json.dumps(handler(json.loads(json.dumps(event)), None)))
     failed_ids = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
     for message in messages:

@@ -69,11 +69,12 @@ class GroupingDecorator(Protocol):
     def __call__(self, identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> Decorator[list[Message]]: ...
 
 
-def _by_group_by(function: Callable[..., Decorator[Any]]) -> GroupingDecorator:
+def _type_by_group_by(function: Callable[..., Decorator[Any]]) -> GroupingDecorator:
+    """Return the function with a signature that shows its options, and with the type that `group_by` gives it."""
     return cast("GroupingDecorator", show_options(Options)(function))
 
 
-@_by_group_by
+@_type_by_group_by
 def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Make a handler of batches from a standard or FIFO queue of SQS.
 
@@ -92,7 +93,7 @@ def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **option
     return Decorator("sqs_handler", sources.SQS, identity, group_by, options)
 
 
-@_by_group_by
+@_type_by_group_by
 def kinesis_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Make a handler of batches from a Kinesis stream. It stops at the first failure, and Lambda restarts from there.
 
@@ -101,7 +102,7 @@ def kinesis_handler(identity: Identity, *, group_by: GroupBy | None = None, **op
     return Decorator("kinesis_handler", sources.KINESIS, identity, group_by, options)
 
 
-@_by_group_by
+@_type_by_group_by
 def dynamodb_stream_handler(
     identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]
 ) -> Decorator[Any]:
@@ -124,13 +125,12 @@ def kafka_handler(
 def kafka_handler(
     identity: Identity, *, group_by: GroupBy | None = None, provisioned_mode: bool = False, **options: Unpack[Options]
 ) -> Decorator[Any]:
-    """Make a handler of batches from Kafka topics, on Amazon MSK or another cluster. With `group_by`, each call takes
-    several messages.
+    """Make a handler of batches from Kafka topics, on Amazon MSK or another cluster.
 
-    A failure stops only its own partition. The handler then raises `NotSettled`, and Lambda delivers the whole batch again,
-    because it reads no response. If the event source mapping is in provisioned mode and has ReportBatchItemFailures, pass
-    `provisioned_mode=True`: the response then names the records to redeliver. Without that mapping, `provisioned_mode=True`
-    loses every failed record.
+    With `group_by`, each call takes several messages. A failure stops only its own partition. The handler then raises
+    `NotSettled`, and Lambda delivers the whole batch again, because it reads no response. If the event source mapping is in
+    provisioned mode and has ReportBatchItemFailures, pass `provisioned_mode=True`: the response then names the records to
+    redeliver. Without that mapping, `provisioned_mode=True` loses every failed record.
     """
     if type(provisioned_mode) is not bool:
         raise ConfigurationError(
@@ -140,32 +140,32 @@ def kafka_handler(
     return Decorator("kafka_handler", source, identity, group_by, options)
 
 
-@_by_group_by
+@_type_by_group_by
 def documentdb_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Make a handler of batches from a DocumentDB change stream. With `group_by`, each call takes several messages.
 
-    It stops at the first failure and raises `NotSettled`. Lambda then delivers the whole batch again, because it reads no
-    response.
+    The handler stops at the first failure and raises `NotSettled`. Lambda then delivers the whole batch again, because it
+    reads no response.
     """
     return Decorator("documentdb_handler", sources.DOCUMENTDB, identity, group_by, options)
 
 
 @show_options(Options)
 def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
-    """Make a handler of events that SNS sends directly to Lambda. To remove the envelope, use the identity `sns(...)`, as
-    for SNS through SQS.
+    """Make a handler of events that SNS sends directly to Lambda.
 
-    If the message isn't settled, the handler raises `NotSettled`, and Lambda invokes the function again.
+    To remove the envelope, use the identity `sns(...)`, as for SNS through SQS. If the message isn't settled, the handler
+    raises `NotSettled`, and Lambda invokes the function again.
     """
     return Decorator("sns_handler", sources.SNS, identity, None, options)
 
 
 @show_options(Options)
 def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
-    """Make a handler of events that EventBridge sends directly to Lambda. To remove the envelope, use the identity
-    `eventbridge(...)`, as for EventBridge through SQS.
+    """Make a handler of events that EventBridge sends directly to Lambda.
 
-    If the event isn't settled, the handler raises `NotSettled`, and Lambda invokes the function again.
+    To remove the envelope, use the identity `eventbridge(...)`, as for EventBridge through SQS. If the event isn't settled,
+    the handler raises `NotSettled`, and Lambda invokes the function again.
     """
     return Decorator("eventbridge_handler", sources.EVENTBRIDGE, identity, None, options)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import repeat
@@ -26,7 +26,8 @@ _Event: TypeAlias = Mapping[str, Any] | list[Any]
 _InLanes: TypeAlias = Iterable[tuple[Hashable, Any]] | None
 
 
-def _text(value: object) -> str:
+def _read_text(value: object) -> str:
+    """Return a string, or "" for any other value."""
     return value if isinstance(value, str) else ""
 
 
@@ -42,12 +43,13 @@ def _read_seconds(value: object, unit: float = 1.0) -> float:
 
 
 def _read_list(event: _Event, name: str = "Records") -> list[Any] | None:
+    """Return an event's list of records, or None if it has none. EventBridge Pipes sends the list itself."""
     records = event if isinstance(event, list) else event.get(name)
     return cast("list[Any]", records) if isinstance(records, list) else None
 
 
 def _read_direct_list(event: _Event, name: str = "Records") -> list[Any] | None:
-    """Return an event's list of records. A list as the event is from EventBridge Pipes, which doesn't have this source."""
+    """Return an event's list of records, or None. A list as the event is from EventBridge Pipes, which doesn't have this source."""
     return None if isinstance(event, list) else _read_list(event, name)
 
 
@@ -62,11 +64,11 @@ def _read_stream(event: _Event) -> _InLanes:
 
 
 def _read_kinesis_stream(event: _Event) -> _InLanes:
-    """Return the lane of a Kinesis stream. EventBridge Pipes puts Kinesis's fields next to Lambda's."""
-    lines = _read_stream(event)
-    if lines is None or not isinstance(event, list):
-        return lines
-    return [(lane, _read_kinesis_record(record)) for lane, record in lines]
+    """Return the records of a Kinesis stream in their lane, each in Lambda's format."""
+    in_lanes = _read_stream(event)
+    if in_lanes is None or not isinstance(event, list):
+        return in_lanes
+    return [(lane, _read_kinesis_record(record)) for lane, record in in_lanes]
 
 
 def _read_kinesis_record(record: Any) -> Any:
@@ -86,9 +88,9 @@ def _read_queue(event: _Event) -> _InLanes:
     records = _read_list(event)
     if records is None:
         return None
-    if any(_text(field_at(record, "eventSourceARN")).endswith(".fifo") for record in records):
+    if any(_read_text(field_at(record, "eventSourceARN")).endswith(".fifo") for record in records):
         # Records with an unreadable group could share a group, so they share the lane "".
-        return [(_text(field_at(record, "attributes", "MessageGroupId")), record) for record in records]
+        return [(_read_text(field_at(record, "attributes", "MessageGroupId")), record) for record in records]
     return zip(repeat(None), records)
 
 
@@ -112,7 +114,7 @@ def _read_changes(event: _Event) -> _InLanes:
         return None
     common = {"eventSource": event.get("eventSource", DOCUMENTDB_ORIGIN), "eventSourceARN": event.get("eventSourceArn")}
     return [
-        ("", {"event": (change := field_at(entry, "event")), "eventID": field_at(change, "_id", "_data"), **common})
+        ("", {"event": field_at(entry, "event"), "eventID": field_at(entry, "event", "_id", "_data"), **common})
         for entry in changes
     ]
 
@@ -124,7 +126,7 @@ def _read_notifications(event: _Event) -> _InLanes:
     if records is None or not all(contents):
         return None
     return [
-        (None, _record(content, "aws:sns", field_at(content, "MessageId"), field_at(content, "TopicArn")))
+        (None, _make_record(content, "aws:sns", field_at(content, "MessageId"), field_at(content, "TopicArn")))
         for content in contents
     ]
 
@@ -133,7 +135,7 @@ def _read_one_event(event: _Event) -> _InLanes:
     """Return an EventBridge event in the format that it has through SQS."""
     if isinstance(event, list) or not event.keys() >= EVENT_FIELDS:
         return None
-    return [(None, _record(dict(event), "aws:events", event["id"], None))]
+    return [(None, _make_record(dict(event), "aws:events", event["id"], None))]
 
 
 def _read_objects(event: _Event) -> _InLanes:
@@ -142,12 +144,12 @@ def _read_objects(event: _Event) -> _InLanes:
     if records is None or not all(field_at(record, "s3") for record in records):
         return None
     return [
-        (None, _record({"Records": [record]}, "aws:s3", field_at(record, "responseElements", "x-amz-request-id"), None))
+        (None, _make_record({"Records": [record]}, "aws:s3", field_at(record, "responseElements", "x-amz-request-id"), None))
         for record in records
     ]
 
 
-def _record(body: Any, origin: str, message_id: object, arn: object) -> dict[str, Any]:
+def _make_record(body: Any, origin: str, message_id: object, arn: object) -> dict[str, Any]:
     """Return a record in SQS's format. Its body is text, so that the identity chooses how to parse numbers."""
     try:
         text = json.dumps(body)
@@ -156,38 +158,39 @@ def _record(body: Any, origin: str, message_id: object, arn: object) -> dict[str
     return {"messageId": message_id, "body": text, "eventSource": origin, "eventSourceARN": arn}
 
 
-def _make_body_time_reader(*path: str) -> Any:
-    """Return a function that reads the send time from a record's body, which `_record` has made: an ISO time, or NaN."""
+def _make_body_time_reader(name: str) -> Callable[[Any], float]:
+    """Return a function that reads the send time from this field of a record's body, which `_make_record` has made. Without one, it's NaN."""
 
-    def sent_at(record: Any) -> float:
+    def read_sent_at(record: Any) -> float:
         body = field_at(record, "body")
         content = json.loads(body) if isinstance(body, str) else body
-        time = field_at(content, *path)
+        time = field_at(content, name)
         try:
             # A model of Powertools parses the text into a datetime.
-            moment = time if isinstance(time, datetime) else datetime.fromisoformat(_text(time))
+            moment = time if isinstance(time, datetime) else datetime.fromisoformat(_read_text(time))
             return moment.timestamp()
         except (ValueError, OverflowError):
             return math.nan
 
-    return sent_at
+    return read_sent_at
 
 
 def _skip_s3_test(record: dict[str, Any]) -> Skip | None:
-    """Return a Skip for S3's test message, which S3 sends when you set up a notification, also through SNS."""
+    """Return a Skip for S3's test message, which S3 sends when you set up a notification, also through SNS. Return None for others."""
     body = record.get("body")
     if not isinstance(body, str) or "s3:TestEvent" not in body:  # avoids parsing other bodies
         return None
     try:
         content = json.loads(body)
         inner = field_at(content, "Message") if field_at(content, "Type") == "Notification" else None
-        return Skip("s3:TestEvent") if is_s3_test(json.loads(inner) if isinstance(inner, str) else content) else None
-    except (ValueError, RecursionError):
+        notification = json.loads(inner) if isinstance(inner, str) else content
+        return Skip("s3:TestEvent") if is_s3_test(notification) else None
+    except (ValueError, RecursionError):  # not JSON, which the identity judges
         return None
 
 
-def _receive_count(record: Any) -> int | None:
-    """Return how often SQS has delivered a message. Streams and Kafka don't count deliveries."""
+def _read_receive_count(record: Any) -> int | None:
+    """Return how often SQS has delivered a message, or None if the record doesn't say so."""
     try:
         return int(cast("str", field_at(record, "attributes", "ApproximateReceiveCount")))
     except (TypeError, ValueError, OverflowError):
@@ -195,8 +198,9 @@ def _receive_count(record: Any) -> int | None:
 
 
 def _read_kafka_position(record: Any) -> Identifier:
+    """Return a record's partition and offset, or "" if they can't be read."""
     topic, partition, offset = field_at(record, "topic"), field_at(record, "partition"), field_at(record, "offset")
-    if not _text(topic) or type(partition) is not int or type(offset) is not int:
+    if not _read_text(topic) or type(partition) is not int or type(offset) is not int:
         return ""
     return f"{topic}-{partition}", offset
 
@@ -207,9 +211,9 @@ SQS = Source(
     records=_read_queue,
     named_as_in_pipes=True,
     screen=_skip_s3_test,
-    identifier=lambda record: _text(field_at(record, "messageId")),
+    identifier=lambda record: _read_text(field_at(record, "messageId")),
     sent_at=lambda record: _read_seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
-    attempt=_receive_count,
+    attempt=_read_receive_count,
 )
 KINESIS = Source(
     name="Kinesis",
@@ -217,7 +221,7 @@ KINESIS = Source(
     records=_read_kinesis_stream,
     screen=refuse_aggregated,
     decodes=True,
-    identifier=lambda record: _text(field_at(record, "kinesis", "sequenceNumber")),
+    identifier=lambda record: _read_text(field_at(record, "kinesis", "sequenceNumber")),
     sent_at=lambda record: _read_seconds(field_at(record, "kinesis", "approximateArrivalTimestamp")),
     restarts=True,
 )
@@ -226,7 +230,7 @@ DYNAMODB = Source(
     origins=frozenset({"aws:dynamodb"}),
     decodes=True,
     records=_read_stream,
-    identifier=lambda record: _text(field_at(record, "dynamodb", "SequenceNumber")),
+    identifier=lambda record: _read_text(field_at(record, "dynamodb", "SequenceNumber")),
     sent_at=lambda record: _read_seconds(field_at(record, "dynamodb", "ApproximateCreationDateTime")),
     restarts=True,
 )
@@ -246,7 +250,7 @@ DOCUMENTDB = Source(
     name="DocumentDB",
     origins=frozenset({DOCUMENTDB_ORIGIN}),
     records=_read_changes,
-    identifier=lambda record: _text(field_at(record, "eventID")),
+    identifier=lambda record: _read_text(field_at(record, "eventID")),
     sent_at=lambda record: _read_seconds(field_at(record, "event", "clusterTime", "$timestamp", "t")),
     restarts=True,
     raises=True,
@@ -256,7 +260,7 @@ SNS = Source(
     origins=frozenset({"aws:sns"}),
     records=_read_notifications,
     screen=_skip_s3_test,
-    identifier=lambda record: _text(field_at(record, "messageId")),
+    identifier=lambda record: _read_text(field_at(record, "messageId")),
     sent_at=_make_body_time_reader("Timestamp"),
     raises=True,
 )
@@ -264,7 +268,7 @@ EVENTBRIDGE = Source(
     name="EventBridge",
     origins=frozenset({"aws:events"}),
     records=_read_one_event,
-    identifier=lambda record: _text(field_at(record, "messageId")),
+    identifier=lambda record: _read_text(field_at(record, "messageId")),
     sent_at=_make_body_time_reader("time"),
     raises=True,
 )
@@ -272,13 +276,13 @@ S3 = Source(
     name="S3",
     origins=frozenset({"aws:s3"}),
     records=_read_objects,
-    identifier=lambda record: _text(field_at(record, "messageId")),
+    identifier=lambda record: _read_text(field_at(record, "messageId")),
     sent_at=lambda _: math.nan,
     raises=True,
 )
 
 
-def lambda_record(message: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
+def make_lambda_record(message: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
     """Return Lambda's record for a message of ReceiveMessage."""
     record: dict[str, Any] = {
         "messageId": message["MessageId"],

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onewrite.core.clock import checked_clock
-from onewrite.metrics import emf_writer, function_name, print_line
+from onewrite.metrics import find_function_name, make_emf_writer, print_line
 from onewrite.outbox.passes import SweepReport
 from onewrite.outbox.relay import OnPass
 
@@ -33,7 +33,7 @@ def emf(
     An alarm can therefore distinguish an idle relay from a relay that doesn't run. Only the lines of sweeps contain `OldestEvent`. For the
     arguments, see `onewrite.metrics.emf`.
     """
-    put = emf_writer(namespace, function, checked_clock(clock), write)
+    put = make_emf_writer(namespace, function, checked_clock(clock), write)
 
     def on_pass(report: SweepReport) -> None:
         counts = {
@@ -70,7 +70,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     oldest = meter.create_histogram(
         "onewrite.relay.oldest", unit="s", description=description, explicit_bucket_boundaries_advisory=_AGES
     )
-    name = function_name(function)
+    name = find_function_name(function)
     common = {} if name is None else {"faas.name": name}
 
     def on_pass(report: SweepReport) -> None:

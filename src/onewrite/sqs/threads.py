@@ -20,7 +20,7 @@ from contextvars import copy_context
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-from onewrite.aws_lambda.sources import lambda_record
+from onewrite.aws_lambda.sources import make_lambda_record
 from onewrite.batch.function import find_thread_line
 from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
@@ -328,7 +328,7 @@ class WorkerThreads:
         """Return the load's records with their messages, which are also noted in the load, so that the log can name them."""
         states: list[RecordState] = []
         for message in load.members:
-            states.append(self._handler.read(lambda_record(message.content, self._queue.arn)))
+            states.append(self._handler.read(make_lambda_record(message.content, self._queue.arn)))
             message.messages = states[-1].messages
         return states
 
@@ -345,7 +345,7 @@ class WorkerThreads:
         # A cancellation isn't the end of the worker: the worker itself cancels the task of an overdue load.
         if not isinstance(error, Exception | asyncio.CancelledError):
             self._fail(error)
-        records = [lambda_record(message.content, self._queue.arn) for message in load.members]
+        records = [make_lambda_record(message.content, self._queue.arn) for message in load.members]
         return [Result(record, record_id(record), message=None, outcomes=(), error=error, seconds=0.0) for record in records]
 
     def _finish(self, load: Load, results: Results) -> None:
@@ -410,7 +410,7 @@ class WorkerThreads:
 
     def _read_key(self, message: SqsMessage) -> Hashable:
         """Return the group of a record, which is its first message's group. A record without messages has its own group."""
-        state = self._handler.read(lambda_record(message, self._queue.arn))
+        state = self._handler.read(make_lambda_record(message, self._queue.arn))
         return state.keys[0] if state.keys else object()
 
     def _delete(self, messages: list[SqsMessage]) -> None:

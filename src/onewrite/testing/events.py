@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from onewrite.aws_lambda.sources import lambda_record
+from onewrite.aws_lambda.sources import make_lambda_record
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 
@@ -100,7 +100,7 @@ def _make_sqs_record(
         "Attributes": system,
         "MessageAttributes": user_attributes,
     }
-    return lambda_record(message, f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}")
+    return make_lambda_record(message, f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}")
 
 
 def _make_sqs_attribute(value: str | float | bytes) -> dict[str, Any]:
