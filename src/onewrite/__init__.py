@@ -4,14 +4,7 @@ from onewrite.core.event import Event, Outbox
 from onewrite.core.inbox import Inbox
 from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIds, SeenIds
 from onewrite.core.tombstone import Tombstones
-from onewrite.errors import (
-    ConfigurationError,
-    EntityTooLarge,
-    InvalidMessage,
-    InvalidUpdate,
-    LedgerMismatch,
-    OnewriteError,
-)
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidMessage, InvalidUpdate, LedgerMismatch, OnewriteError
 from onewrite.message import Message, sortable
 from onewrite.outcome import (
     Answer,

@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, Deferred, Duplicate, InSequence, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.order import find_lanes_and_order
+from onewrite.batch.order import find_order
 from onewrite.identity import sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
@@ -53,7 +53,7 @@ class Counting:
 def test_equal_sequences_keep_order_and_types_are_not_compared() -> None:
     sequences: list[int | str] = ["b", 5, "a", 5, 1]
     mixed = [Message(str(number), "s", sequence) for number, sequence in enumerate(sequences)]
-    assert find_lanes_and_order(mixed)[1] == [4, 1, 3, 2, 0]
+    assert find_order(mixed)[1] == [4, 1, 3, 2, 0]
 
 
 def test_order_of_a_fifo_queue_is_kept() -> None:

@@ -7,15 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar, Unpack, cast, overload
 
 from onewrite.aws_lambda import sources
 from onewrite.batch.function import G, R
-from onewrite.batch.handler import (
-    GroupBy,
-    Handler,
-    HandlerFunction,
-    Options,
-    as_function,
-    find_handler,
-    show_options,
-)
+from onewrite.batch.handler import GroupBy, Handler, HandlerFunction, Options, as_function, find_handler, show_options
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Identity

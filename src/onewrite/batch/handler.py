@@ -29,16 +29,7 @@ from onewrite.batch.function import (
     short_name,
     with_unreturned,
 )
-from onewrite.batch.order import (
-    Lanes,
-    RecordState,
-    Turn,
-    Unit,
-    find_lanes_and_order,
-    make_ordered_units,
-    make_unordered_units,
-    split_runs,
-)
+from onewrite.batch.order import Lanes, RecordState, Turn, Unit, find_order, make_group_units, make_run_units, split_runs
 from onewrite.batch.report import (
     EveryRecordFailed,
     Failure,
@@ -186,16 +177,12 @@ class Handler(Generic[R]):
         failed = report.failed
         if (failed or report.returned) and not self.source.is_response_read(event):
             count = len(failed) + len(report.returned)
-            first_failure = ""
-            cause: BaseException | None = None
-            if failed:
-                first_failure = f" First failure: {replace(self.failure(failed[0]), traceback=None)}."
-                # Lambda logs the cause too. It can quote content, so it is attached only if exceptions are logged.
-                cause = failed[0].error if self._log_exceptions else None
+            first_failure = f" First failure: {replace(self.failure(failed[0]), traceback=None)}." if failed else ""
+            # Lambda logs the cause too. It can quote content, so it is attached only if exceptions are logged.
             raise NotSettled(
                 f"{self.name}: {count} of {report.size} records must be redelivered. This exception is expected: it is how "
                 f"a handler of {self.source.name} requests redelivery.{first_failure}"
-            ) from cause
+            ) from (failed[0].error if failed and self._log_exceptions else None)
         if self._raise_when_all_fail and failed and not report.settled:
             raise EveryRecordFailed(
                 f"{self.name}: none of {report.size} records was settled. The log line of this batch has the failures."
@@ -228,7 +215,8 @@ class Handler(Generic[R]):
     def process(self, record: Any) -> Result:
         """Process one record outside a batch, log the result, and return it.
 
-        Only exits are raised, such as KeyboardInterrupt. An async function runs in an event loop of this thread. If a loop is already running, await `aprocess`.
+        Only exits are raised, such as KeyboardInterrupt. An async function runs in an event loop of this thread. If a loop is
+        already running, await `aprocess`.
         """
         return self.process_in_order([record])[0]
 
@@ -303,7 +291,7 @@ class Handler(Generic[R]):
 
     def read(self, record: Any, position: int = 0) -> RecordState:
         """Return a record with its messages and their groups. An error of the identity or of `group_by` fails the record."""
-        began = self._monotonic()
+        began, group_by = self._monotonic(), self._group_by
         messages: tuple[Message, ...] = ()
         keys: tuple[Hashable, ...] = ()
         refusal: Skip | Exception | None = None
@@ -312,7 +300,7 @@ class Handler(Generic[R]):
             if isinstance(record, dict):
                 fields = cast("dict[str, Any]", record)
                 body = fields.get("body")
-                has_mutable_body = body is not None or (self._group_by is not None and is_change(fields))
+                has_mutable_body = body is not None or (group_by is not None and is_change(fields))
                 if has_mutable_body and type(body) not in (str, bytes):
                     argument = copy_value(fields)  # the function could change the body, and a retry reads it again
             elif not self.source.takes_any_object:
@@ -335,9 +323,7 @@ class Handler(Generic[R]):
                     f"The identity returned a {kind}. Return a Message, a sequence of them, or a Skip."
                 )
             # Without `group_by`, each message is a group.
-            keys = (
-                messages if self._group_by is None else tuple([_find_group(self._group_by, message) for message in messages])
-            )
+            keys = messages if group_by is None else tuple([_find_group(group_by, message) for message in messages])
         except Exception as error:
             messages, refusal = (), error
         return RecordState(record, position, messages, refusal, keys, self.clock, self._monotonic() - began)
@@ -367,14 +353,14 @@ class Handler(Generic[R]):
         if self._group_by is not None:
             self._read_ahead(records, states_ahead, time_left)
             states = [state for state in states_ahead if state is not None]
-            units = make_ordered_units(states, lanes) if in_order else make_unordered_units(states)
+            units = make_run_units(states, lanes) if in_order else make_group_units(states)
             lanes_by_position = {position: unit.lane for unit in units for position in unit.positions}
             lanes = [lanes_by_position.get(position) for position in order] + [unit.lane for unit in units]
             order = range(count, len(lanes))
             states_ahead = [None] * count
         elif not in_order and count > 1:
             self._read_ahead(records, states_ahead, time_left)
-            lanes, order = find_lanes_and_order(
+            lanes, order = find_order(
                 [state.messages[0] if state is not None and len(state.messages) == 1 else None for state in states_ahead]
             )
         queue = Lanes(lanes, order, strict=in_order)
@@ -406,7 +392,7 @@ class Handler(Generic[R]):
             state.position = position  # each was read as the only one, at position 0
         units = self._list_turns(records)
         if not in_order and self._group_by is not None:
-            units = [unit.turns for unit in make_unordered_units(records)]
+            units = [unit.turns for unit in make_group_units(records)]
         # Without a margin: unlike Lambda at the end of an invocation, the worker doesn't interrupt a call.
         return self._steps(units, Deadline(time_left, 0.0), in_order=in_order)
 
@@ -605,9 +591,7 @@ def show_options(options: type[Any]) -> Callable[[C], C]:
 
     def decorate(function: C) -> C:
         signature = inspect.signature(function)
-        parameters = [
-            parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
+        parameters = [*signature.parameters.values()][:-1]  # without `**options`, which is always the last
         parameters += [
             parameter for name, parameter in inspect.signature(Handler).parameters.items() if name in options.__annotations__
         ]

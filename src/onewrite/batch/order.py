@@ -122,7 +122,7 @@ class Unit:
         return tuple(dict.fromkeys(state.position for state, _, _ in self.turns))
 
 
-def make_ordered_units(records: Iterable[RecordState], lanes: Sequence[Hashable]) -> list[Unit]:
+def make_run_units(records: Iterable[RecordState], lanes: Sequence[Hashable]) -> list[Unit]:
     """Return the units of a source that keeps an order, sorted by their first record. `lanes`: the records' lanes, by position."""
     turns_by_lane: dict[Hashable, list[Turn]] = defaultdict(list)
     for state in records:
@@ -131,9 +131,9 @@ def make_ordered_units(records: Iterable[RecordState], lanes: Sequence[Hashable]
     return sorted(units, key=lambda unit: (unit.turns[0][0].position, unit.turns[0][1]))
 
 
-def make_unordered_units(records: Sequence[RecordState]) -> list[Unit]:
+def make_group_units(records: Sequence[RecordState]) -> list[Unit]:
     """Return the units of a source that keeps no order. Units of the same lane must be processed in list order."""
-    sources, order = find_lanes_and_order([state.messages[0] if len(state.messages) == 1 else None for state in records])
+    sources, order = find_order([state.messages[0] if len(state.messages) == 1 else None for state in records])
     ranks = {records[index].position: rank for rank, index in enumerate(order)}
     turns_by_source: dict[Hashable, list[Turn]] = defaultdict(list)
     for index in order:
@@ -203,16 +203,7 @@ class Lanes:
     `strict`: a failure stops its lane.
     """
 
-    __slots__ = (
-        "_failed_lanes",
-        "_free_numbers",
-        "_is_open",
-        "_is_strict",
-        "_lanes",
-        "_next_place",
-        "_order",
-        "_queues",
-    )
+    __slots__ = ("_failed_lanes", "_free_numbers", "_is_open", "_is_strict", "_lanes", "_next_place", "_order", "_queues")
 
     def __init__(self, lanes: Sequence[Hashable | None], order: Sequence[int] | None = None, *, strict: bool = True) -> None:
         self._lanes = lanes
@@ -288,7 +279,7 @@ class Lanes:
 _Place: TypeAlias = tuple[str, tuple[str, ...], int]  # a message's source, parts, and sequence
 
 
-def find_lanes_and_order(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], list[int]]:
+def find_order(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], list[int]]:
     """Return each message's lane, and all positions in processing order.
 
     The lane is the source of a message with a sequence. A source's messages are sorted by sequence within the positions that

@@ -85,11 +85,9 @@ class Batch:
                 self._lanes.close()
             number = self._lanes.take()
             if self._retries is not None and number is not None:
-                if number < self._count:
-                    self._retries.begin(number)
-                else:
-                    for position in self._units[number - self._count].positions:
-                        self._retries.begin(position)
+                is_record = number < self._count
+                for position in (number,) if is_record else self._units[number - self._count].positions:
+                    self._retries.begin(position)
             return number
 
     def end(self, number: int, results: Mapping[int, Result]) -> None:

@@ -166,12 +166,10 @@ class GuardedCall:
         own_entities, other_entities = self.read_entities(), other.read_entities()
         if not own_entities or not all(entity.is_in(other_entities) for entity in own_entities):
             return
+        # A refusal that the entity doesn't remember proves nothing about a write that might not have arrived.
+        kinds: Any = Answer if self.answers else _REMEMBERED
         if not all(entity.is_in(own_entities) for entity in other_entities):
-            kinds: Any = Applied  # a refusal can come from an entity that this call hasn't written to
-        elif self.answers:
-            kinds = Answer
-        else:
-            kinds = _REMEMBERED  # another refusal proves nothing about this call's write, which might not have arrived
+            kinds = Applied  # a refusal can come from an entity that this call hasn't written to
         keys = {_make_part_key(answer.message) for answer in settled if isinstance(answer, kinds)}
         self.messages = [message for message in self.messages if _make_part_key(message) not in keys]
         self.answers = [answer for answer in self.answers if _make_part_key(answer.message) not in keys]

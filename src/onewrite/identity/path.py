@@ -129,8 +129,8 @@ class _Lookup:
             return value
         if isinstance(value, str) and WHOLE_NUMBER.fullmatch(value):
             return int(value)
-        is_text = isinstance(value, str) and value != ""
-        description = "a string with other characters than digits" if is_text else _describe_type(value)
+        has_text = isinstance(value, str) and value != ""
+        description = "a string with other characters than digits" if has_text else _describe_type(value)
         raise make_refusal(record, f"{self.subject}: expected an integer in decimal digits, got {description}.")
 
 

@@ -150,10 +150,9 @@ def documentdb_position() -> OneMessage:
         change = read_part(record, "event")
         token = require_text(record, "its resume token", read_part(record, "_id", change).get("_data"))
         names = read_part(record, "ns", change)
-        collection = (
-            f"{require_text(record, 'its ns.db', names.get('db'))}.{require_text(record, 'its ns.coll', names.get('coll'))}"
-        )
-        source = f"{_read_arn(record)}/{collection}/{_hash_key(record, change.get('documentKey'), 'documentKey')}"
+        database = require_text(record, "its ns.db", names.get("db"))
+        collection = require_text(record, "its ns.coll", names.get("coll"))
+        source = f"{_read_arn(record)}/{database}.{collection}/{_hash_key(record, change.get('documentKey'), 'documentKey')}"
         return make_whole_message(
             record, f"{_read_arn(record)}:{token}", source=source, sequence=_read_moment(record, change, token)
         )
