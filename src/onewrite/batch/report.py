@@ -326,7 +326,7 @@ def _describe_reason(result: Result) -> str | None:
 
 
 def _describe_unsettled(answer: Answer | None) -> str | None:
-    """Return why an outcome is unsettled, or None for other outcomes."""
+    """Return why this outcome isn't settled, or None if there is no outcome or no reason to name."""
     match answer:
         case Begun():
             return "the function began a step and didn't finish it"

@@ -178,7 +178,7 @@ class GuardedCall:
                 call.guarded_calls.pop(self, None)
 
     def read_entities(self) -> Sequence[WrittenEntity]:
-        """Return the entities that the call has written to, or is about to write to. Read them from `keys` until it has ended."""
+        """Return the entities that the call has written to, or is about to write to. They are read from `keys` until the call has ended."""
         if self.entities is not None:
             return self.entities
         entities: list[WrittenEntity] = []

@@ -152,7 +152,7 @@ class Advance(NamedTuple):
         return type(mark) is int and isinstance(reaches, int) and mark >= reaches
 
     def _is_below(self, message: Message, stored_mark: object) -> bool:
-        """Whether the stored mark is below this entry's. Raise if the two can't be compared."""
+        """Whether the stored mark is below the message's. Raise if the two can't be compared."""
         if isinstance(stored_mark, str) and isinstance(self.mark, str):
             if self.is_numeral and stored_mark < "0":
                 raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
