@@ -20,6 +20,8 @@ DAY = timedelta(days=1)
         ({"also": "bills"}, "also='bills'"),
         ({"also": ("bills", "")}, "also="),
         ({"key": "expiresAt"}, "expected two different names, neither of which begins with ow_"),
+        ({"key": None}, "key=None, .*: expected two different names"),
+        ({"key": ""}, "key='', .*: expected two different names"),
         ({"key": "ow_id"}, "expected two different names, neither of which begins with ow_"),
         ({"ttl_attribute": "ow_until"}, "'ow_until' isn't a valid attribute name"),
         ({"ttl_attribute": "_id"}, "'_id' isn't a valid attribute name"),  # where the message stands on MongoDB

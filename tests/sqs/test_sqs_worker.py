@@ -600,6 +600,7 @@ async def asynchronous_function(*_: object) -> None:
         ({"wait": -1}, "wait"),
         ({"visibility_timeout": 0}, "visibility_timeout"),
         ({"drain_seconds": None}, "drain_seconds must be a number between .*, got None"),
+        ({"backoff": 30}, "backoff=30: expected a function"),
         ({"on_outcome": 5}, "on_outcome=5: expected a plain function"),
         ({"on_outcome": asynchronous_function}, "on_outcome=.*: expected a plain function"),
     ],

@@ -62,9 +62,11 @@ class Inbox:
                 f"Inbox(also={also!r}): expected the earlier names of the consumer, for example also=('bills',)."
             )
         check_attribute(self.ttl_attribute)  # on MongoDB, "_id" would replace the message by the time
-        if self.key == self.ttl_attribute or is_ours(self.key):
+        key = cast("object", self.key)
+        if not isinstance(key, str) or key in ("", self.ttl_attribute) or is_ours(key):
             raise ConfigurationError(
-                f"Inbox(key={self.key!r}, ttl_attribute={self.ttl_attribute!r}): expected two different names, neither of which begins with ow_."
+                f"Inbox(key={key!r}, ttl_attribute={self.ttl_attribute!r}): expected two different names, neither of which begins with ow_. "
+                "Pass the name of the table's partition key, for example key='id'."
             )
         if self.clock is not None:
             object.__setattr__(self, "clock", checked_clock(self.clock))
