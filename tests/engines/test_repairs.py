@@ -371,6 +371,9 @@ def test_plain_id_is_forgotten_for_every_source(place: Place, capsys: pytest.Cap
     assert "counts for every source" in " ".join(shown["effects"])
     message = Message("m1", source="s")
     assert place.apply(MessageIds(), message, message, Message("m5")) == ["Applied", "Duplicate", "Duplicate"]
+    without_source = output_of(capsys, lambda: place.run("forget", "--message", "m5", "--json", "--yes"))
+    assert "counts for every source" in " ".join(without_source["effects"])
+    assert place.apply(MessageIds(), Message("m5", source="s")) == ["Applied"]
 
 
 def test_forget_is_refused_if_message_would_still_be_refused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

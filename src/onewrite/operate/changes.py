@@ -228,12 +228,13 @@ def _describe_forgetting(image: EntityImage, message: Message, drops: list[Drop]
     )
     if others:
         yield f"Some stores still refuse it: {'; '.join(map(_describe_answer, others))}."
-    plain = [slot for slot, members in drops if message.source and message.id in members]
-    for slot in plain:
-        yield (
-            f"{image.layout.place_of(slot)} holds the ID alone, which counts for every source. So message "
-            f"{message.id!r} of any other source takes effect again too."
-        )
+    for slot, members in drops:
+        # Only MessageIds gives a plain ID this meaning. Its set is the user's own attribute.
+        if message.id in members and not is_ours(slot.group):
+            yield (
+                f"{image.layout.place_of(slot)} holds the ID alone, which counts for every source. So message "
+                f"{message.id!r} of any other source takes effect again too."
+            )
     if _list_token(image):
         yield _FORGETS_WRITER
 
