@@ -37,8 +37,7 @@ class Session:
             arguments = replace(arguments, replay=self.replay_code)
         exploration = run(arguments, nodeid)
         self.entries.append(SessionEntry(nodeid, exploration, replayed))
-        # Only one schedule was requested, so no warning says that others weren't run.
-        return replace(exploration, sampled=True) if replayed else exploration
+        return exploration
 
     @property
     def nothing_replayed(self) -> bool:
@@ -52,8 +51,7 @@ class Session:
         if self.entries:
             yield _format_totals(self.entries)
         incomplete_count = sum(
-            exploration.passes and not (exploration.exhausted or exploration.sampled or replayed)
-            for _, exploration, replayed in self.entries
+            exploration.passes and not (exploration.exhausted or exploration.sampled) for _, exploration, _ in self.entries
         )
         if incomplete_count:
             yield (
