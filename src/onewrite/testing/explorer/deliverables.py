@@ -146,7 +146,7 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Return the messages as deliverables. A message's name is its ID, or its number if it doesn't have an ID."""
     if not isinstance(cast("object", messages), Sequence) or isinstance(messages, str | bytes) or not messages:
         raise ConfigurationError(f"messages={messages!r}: expected at least one message, in a list.")
-    named_by_id = [_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)]
+    named_by_id = [_make_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)]
     deliverables = tuple(_name_by_source(named_by_id))
     for place, message in enumerate(messages):
         _check_copies(message, f"messages[{place}]")
@@ -252,14 +252,15 @@ def _check_copies(message: Any, place: str) -> None:
         ) from error
 
 
-def _deliverable(message: Any, number: str) -> Deliverable:
-    for source in (SQS, KINESIS, DYNAMODB, KAFKA):
-        if isinstance(message, Mapping) and (event := _event(cast("Mapping[str, Any]", message), source)) is not None:
+def _make_deliverable(message: Any, number: str) -> Deliverable:
+    for source in (SQS, KINESIS, DYNAMODB, KAFKA) if isinstance(message, Mapping) else ():
+        event = _read_event(cast("Mapping[str, Any]", message), source)
+        if event is not None:
             return event
     return PlainMessage(message, str(getattr(cast("Any", message), "id", number)))
 
 
-def _event(message: Mapping[str, Any], source: Source) -> LambdaEvent | None:
+def _read_event(message: Mapping[str, Any], source: Source) -> LambdaEvent | None:
     """Return the message as an event of this source, or None if it isn't one."""
     try:
         records, lanes = source.open(message)
