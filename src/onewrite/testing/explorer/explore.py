@@ -196,7 +196,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
         )
         try:
             judge = Judge(subject, arguments.observe, arguments.invariant)
-            judge.in_time(judge.prepare)
+            judge.restart_at_lease(judge.prepare)
             judge.recall()
             search = _search(judge, arguments)
             if search.schedule is None and arguments.replay is None and judge.may_share_memory:
@@ -291,7 +291,7 @@ def _make_exploration(arguments: Arguments, judge: Judge, search: _Search, start
         )
         counterexample = make_counterexample(schedule, schedule.finding, make_legend(judge.subject), code, replay)
     passes = counterexample is None
-    remarks += judge.in_time(lambda: [*judge.find_remarks(passes=passes)])
+    remarks += judge.restart_at_lease(lambda: [*judge.find_remarks(passes=passes)])
     return Exploration(
         search.schedules,
         search.pruned,

@@ -276,7 +276,7 @@ class Judge:
         self._forget()
         self.recall()
 
-    def in_time(self, work: Callable[[], T]) -> T:
+    def restart_at_lease(self, work: Callable[[], T]) -> T:
         """Return the result of the work. If a delivery encounters another delivery's lease, restart the work with an advancing clock."""
         try:
             return work()
@@ -317,8 +317,8 @@ class Judge:
             self.recall()
             return
         self.subject.recall = None
-        before = self._reference(self._order) if self.subject.own_processes else self._references[self._order]
-        self._note_first_difference(before, self._reference(self._order))
+        before = self._process_undisturbed(self._order) if self.subject.own_processes else self._references[self._order]
+        self._note_first_difference(before, self._process_undisturbed(self._order))
 
     @property
     def request_counts(self) -> list[int]:
@@ -347,10 +347,10 @@ class Judge:
                 trial.abandon()
             self.try_more(order)
 
-    def trial(self) -> Trial:
+    def make_trial(self) -> Trial:
         return Trial(self.subject)
 
-    def recalled_trial(self) -> TrialFromMemory:
+    def make_recalled_trial(self) -> TrialFromMemory:
         return TrialFromMemory(self.subject, self._effects)
 
     def find_mistake(self, trial: Trial) -> WrongEnd | None:
@@ -379,13 +379,13 @@ class Judge:
             if failure is None:
                 return self.find_mistake(trial)
             return self._make_finding(
-                f"{self._unsettled(trial)}: {failure}. {_OWN_LEASE}", self._observe_end(trial).observed
+                f"{self._describe_unsettled(trial)}: {failure}. {_OWN_LEASE}", self._observe_end(trial).observed
             )
         return None
 
     def prepare(self) -> None:
         """Process the messages undisturbed, twice, to find the expected states. Raise if the handler fails."""
-        self._run_twice(self._order)
+        self._check_determinism(self._order)
         self.try_more(self._order)
         if not self.expected:
             self.try_more(self._order)  # now that this order was tried, it tries all of them
@@ -410,17 +410,17 @@ class Judge:
             raise UndecidedError(self._order)
         return WrongEnd(reason, self.expected, observed)
 
-    def _run_twice(self, order: tuple[int, ...]) -> None:
+    def _check_determinism(self, order: tuple[int, ...]) -> None:
         """Check whether undisturbed processing is the same each time."""
-        one, other = self._two_alike(order)
+        one, other = self._process_twice(order)
         if not _are_alike(one, other):
-            self._note_first_difference(one, other, lasting=_are_alike(other, self._reference(order)))
+            self._note_first_difference(one, other, lasting=_are_alike(other, self._process_undisturbed(order)))
             return
         messages = [deliverable.message for deliverable in self.subject.deliverables]
         requests = [step.request for step in other.taken_steps if step.request is not None]
         if any(may_read_the_clock(request, messages) for request in requests):
             time.sleep(1 - time.time() % 1 + _CLOCKS_APART)
-            later = self._reference(order)
+            later = self._process_undisturbed(order)
             if not _are_alike(other, later):
                 self._note_first_difference(other, later)
                 return
@@ -430,16 +430,16 @@ class Judge:
             self.nondeterministic = describe_state_difference(one.observed, other.observed)
         else:
             self.subject.always_anew = True  # `observe` reads data outside the store, which `world` might reset
-            self._run_twice(order)
+            self._check_determinism(order)
 
-    def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
-        """Return two results of undisturbed processing, neither of which includes the process's initialization."""
-        one, other = self._reference(order), self._reference(order, in_another_process=True)
+    def _process_twice(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
+        """Process the messages undisturbed, twice, and return both results without the process's initialization."""
+        one, other = self._process_undisturbed(order), self._process_undisturbed(order, in_another_process=True)
         only_first = find_initialization(one.taken_steps, other.taken_steps)
         if only_first:
             self.subject.begin_with(tuple(request for request in only_first if request.writes))
         if only_first or self.subject.tapped_late:
-            one, other = other, self._reference(order, in_another_process=True)
+            one, other = other, self._process_undisturbed(order, in_another_process=True)
         return one, other
 
     def _check_new_world(self, order: tuple[int, ...], reference: Reference) -> None:
@@ -451,7 +451,7 @@ class Judge:
         trial.settle(order)  # without calling `observe`, which might receive messages from a queue
         trial.abandon()
         self.subject.renew()
-        new_reference = self._reference(order)
+        new_reference = self._process_undisturbed(order)
         if new_reference.observed != reference.observed:
             raise ConfigurationError(
                 f"world() must create the same state each time: after processing without faults, observe() returned "
@@ -471,12 +471,13 @@ class Judge:
         """Add the state that this order reaches to the expected states. If the order was tried or is impossible, try all orders."""
         if order in self._references or not self._is_possible(order):
             for other in islice(self._orders, MAX_ORDERS):
-                self._references.setdefault(other, self._reference(other))
+                if other not in self._references:
+                    self._references[other] = self._process_undisturbed(other)
             self._all_tried = True
             self._some_untried = next(self._orders, None) is not None
             self._try_task_orders()
         else:
-            self._references[order] = self._reference(order)
+            self._references[order] = self._process_undisturbed(order)
         # Sorted, because a replay tries the orders in a different sequence and must expect the same results.
         references = [reference for _, reference in sorted(self._references.items(), key=itemgetter(0))]
         successes = [reference for reference in (*references, *self._task_references) if reference.failure is None]
@@ -492,16 +493,17 @@ class Judge:
                 if len(self._references) + len(self._task_references) >= MAX_ORDERS:
                     self._some_untried = True
                     return
-                self._task_references.append(reference := self._reference(order, choices))
+                self._task_references.append(reference := self._process_undisturbed(order, choices))
                 choices = _next_choices(choices, reference.widths)
 
     def _is_possible(self, order: tuple[int, ...]) -> bool:
         """Whether each part comes after its predecessors."""
         return all(set(self._predecessors[part]) <= set(order[:place]) for place, part in enumerate(order))
 
-    def _reference(
+    def _process_undisturbed(
         self, order: tuple[int, ...], choices: tuple[int, ...] = (), *, in_another_process: bool = False
     ) -> Reference:
+        """Process the messages undisturbed in this order, and return the result."""
         trial = Trial(self.subject, choices)
         try:
             if in_another_process:
@@ -514,7 +516,7 @@ class Judge:
                 observed=self._observe_undisturbed() if failure is None else None,
                 position=trial.position,
                 incomplete=failure is None and has_unprocessed_message(step.outcomes for step in trial.steps),
-                failure=None if failure is None else f"{self._unsettled(trial)}: {failure}",
+                failure=None if failure is None else f"{self._describe_unsettled(trial)}: {failure}",
                 widths=tuple(trial.widths),
             )
         finally:
@@ -522,7 +524,7 @@ class Judge:
 
     def _observe_undisturbed(self) -> Any:
         try:
-            return self._observation()
+            return self._call_observe()
         except ConfigurationError:  # its message states already what is wrong
             raise
         except Exception as error:
@@ -530,7 +532,7 @@ class Judge:
                 f"observe(store) fails after processing without faults: {error_in_words(error)}."
             ) from error
 
-    def _unsettled(self, trial: Trial) -> str:
+    def _describe_unsettled(self, trial: Trial) -> str:
         names = [name for number, name in enumerate(self.subject.titles.messages) if not trial.progress.is_settled(number)]
         return f"{', '.join(names)} never settled"
 
@@ -553,13 +555,13 @@ class Judge:
     def _look(self) -> ScheduleEnd:
         breach = self._find_breach()
         try:
-            return ScheduleEnd(self._observation(), has_failed=False, breach=breach)
+            return ScheduleEnd(self._call_observe(), has_failed=False, breach=breach)
         except Exception as error:
             if self.subject.misuse is not None:
                 raise
             return ScheduleEnd(error_in_words(error), has_failed=True, breach=breach)
 
-    def _observation(self) -> Any:
+    def _call_observe(self) -> Any:
         observation = self.subject.look(self._observe)
         if (reason := why_incomparable(observation)) is not None:
             raise ConfigurationError(f"observe(store) must return a comparable value, but {reason}.")

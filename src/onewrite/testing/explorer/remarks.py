@@ -312,10 +312,10 @@ def _process(
 
     `look` returns the state of the stores, and the value of `observe`.
     """
-    before, first, keys_before = look(), len(trial.steps), trial.keys_held()
+    before, first, keys_before = look(), len(trial.steps), trial.list_keys()
     owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
     answer: Reply = trial.deliver(owner, (part,))
-    after, keys_after = look(), trial.keys_held()
+    after, keys_after = look(), trial.list_keys()
     steps = trial.steps[first:]
     requests = [step.taken_step.request for step in steps]
     writes = [request for request in requests if request is not None and request.writes]

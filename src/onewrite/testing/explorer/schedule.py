@@ -106,13 +106,13 @@ class Delivery(NamedTuple):
 class ScheduleStep(NamedTuple):
     """One delivery sends the pending request with this index, and the fault affects it.
 
-    For a delivery that begins, `company` is the index of its parts in the list that `Progress.companies` returns.
+    For a delivery that begins, `batch` is the index of the parts that it brings, in the list that `Progress.list_batches` returns.
     """
 
     delivery: Delivery
     fault: Fault = Fault.NONE
     request_index: int = 0
-    company: int = 0
+    batch: int = 0
 
 
 Steps: TypeAlias = tuple[ScheduleStep, ...]
@@ -239,7 +239,7 @@ class Progress(NamedTuple):
             len(open_deliveries) < self.bounds.concurrency and self._has_its_turn(delivery)
         )
 
-    def companies(self, message: int, lanes: Sequence[Hashable | None] | None) -> list[tuple[int, ...]]:
+    def list_batches(self, message: int, lanes: Sequence[Hashable | None] | None) -> list[tuple[int, ...]]:
         """Return the sets of parts that a new delivery can bring. Normally that's the unsettled parts; for a duplicate, all parts.
 
         Pass `lanes`, one per part, if a redelivery can also bring each part alone, or all parts but the first. Parts of one lane
@@ -250,10 +250,10 @@ class Progress(NamedTuple):
             return [rest]
         lane_of = dict(zip(self.parts[message], lanes, strict=True))
 
-        def keeps_order(company: Sequence[int]) -> bool:
-            last = max(company)
+        def keeps_order(batch: Sequence[int]) -> bool:
+            last = max(batch)
             return all(
-                part in company or lane_of[part] is None or lane_of[part] != lane_of[last] for part in rest if part < last
+                part in batch or lane_of[part] is None or lane_of[part] != lane_of[last] for part in rest if part < last
             )
 
         return list(filter(keeps_order, dict.fromkeys([rest, *[(part,) for part in rest], rest[1:]])))
@@ -330,14 +330,14 @@ _AFTER_VERSION = re.compile(
 def encode(steps: Steps, names: Sequence[str], *, own_processes: bool = False) -> str:
     """Return the replay code for these steps. `names` are the names of the messages."""
     mark = _OWN_PROCESSES if own_processes else ""
-    body = f"{_VERSION}.{_checksum('/'.join(names))}.{mark}{''.join(map(_encode_step, steps))}"
-    return f"{body}.{_checksum(body)}"
+    body = f"{_VERSION}.{_compute_checksum('/'.join(names))}.{mark}{''.join(map(_encode_step, steps))}"
+    return f"{body}.{_compute_checksum(body)}"
 
 
 def decode(code: str, names: Sequence[str]) -> Steps:
     """Return the steps of a replay code. Raise `ConfigurationError` if it isn't valid, or belongs to other messages."""
     checksum, steps, _ = read(code)
-    if checksum != _checksum("/".join(names)) or any(step.delivery.message >= len(names) for step in steps):
+    if checksum != _compute_checksum("/".join(names)) or any(step.delivery.message >= len(names) for step in steps):
         raise ConfigurationError(
             f"{code!r} is the replay code of a schedule of other messages than {', '.join(names)}: use it in the test that "
             "reported it."
@@ -359,7 +359,7 @@ def read(code: str) -> tuple[str, Steps, bool]:
             f"{code!r} was made by another version of onewrite: explore again to get a new replay code."
         )
     names_checksum, steps, checksum = match.groups()
-    if checksum != _checksum(f"{version}.{names_checksum}.{steps}"):
+    if checksum != _compute_checksum(f"{version}.{names_checksum}.{steps}"):
         raise ConfigurationError(f"{code!r} is mistyped: copy it whole from the report of a counterexample.")
     return names_checksum, _decode_steps(steps), steps.startswith(_OWN_PROCESSES)
 
@@ -369,27 +369,27 @@ def _decode_steps(text: str) -> Steps:
         ScheduleStep(
             Delivery(int(message) - 1, ord(letter) - ord("a")),
             Fault(fault),
-            _number(index_letters),
-            _number(company.removeprefix("_")),
+            _read_letters(index_letters),
+            _read_letters(batch_letters.removeprefix("_")),
         )
-        for message, letter, index_letters, company, fault in _STEP.findall(text)
+        for message, letter, index_letters, batch_letters, fault in _STEP.findall(text)
     )
 
 
 def _encode_step(step: ScheduleStep) -> str:
-    (message, number), fault, index, company = step
-    brings = f"_{_letters(company)}" if company else ""
-    return f"{message + 1}{chr(ord('a') + number)}{_letters(index)}{brings}{fault.value}"
+    (message, number), fault, index, batch = step
+    batch_letters = f"_{_format_letters(batch)}" if batch else ""
+    return f"{message + 1}{chr(ord('a') + number)}{_format_letters(index)}{batch_letters}{fault.value}"
 
 
-def _letters(number: int) -> str:
+def _format_letters(number: int) -> str:
     rows, last = divmod(number, _LETTERS)
     return "z" * rows + (chr(ord("a") + last) if last else "")
 
 
-def _number(letters: str) -> int:
+def _read_letters(letters: str) -> int:
     return sum(ord(letter) - ord("a") for letter in letters)
 
 
-def _checksum(text: str) -> str:
+def _compute_checksum(text: str) -> str:
     return f"{crc32(text.encode('utf-8', 'surrogatepass')) & 0xFFFF:04x}"

@@ -66,7 +66,7 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
         finding = judge.conclude(trial)  # which takes more steps
         return JudgedSchedule(tuple(trial.steps), finding)
 
-    return judge.run(body, judge.recalled_trial if recalled else judge.trial)
+    return judge.run(body, judge.make_recalled_trial if recalled else judge.make_trial)
 
 
 def _find_simpler(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) -> JudgedSchedule | None:
@@ -210,8 +210,8 @@ class EverySchedule:
     def _start(self) -> Trial:
         """Return a trial at the place where the next schedule leaves the previous one, or at the beginning."""
         if not self._is_recalling:
-            return self._judge.trial()
-        return cast("TrialFromMemory", self._path[-1].trial).fork() if self._path else self._judge.recalled_trial()
+            return self._judge.make_trial()
+        return cast("TrialFromMemory", self._path[-1].trial).fork() if self._path else self._judge.make_recalled_trial()
 
     def _run(self, trial: Trial) -> JudgedSchedule:
         """Take the remaining steps of the path, and then further steps until none is possible or none can lead to a new place."""
@@ -238,7 +238,7 @@ class EverySchedule:
 
     def _make_node(self, trial: Trial) -> _Node:
         """Return a node for the place that the last step reached."""
-        todo = [step for delivery in reversed(trial.list_able()) for step in reversed(trial.beginnings(delivery))]
+        todo = [step for delivery in reversed(trial.list_able()) for step in reversed(trial.list_next_steps(delivery))]
         return _Node(trial.progress, todo, trial.fork() if isinstance(trial, TrialFromMemory) else None)
 
     def _go_back(self) -> bool:
@@ -342,7 +342,7 @@ class RandomSchedules:
         for number in range(self._schedules):
             seed = f"{self._seed}/{number}"
             draw = _Priorities(Random(f"{seed}/order"), steps) if number % 2 else None
-            yield _run_random(judge, seed, judge.recalled_trial if judge.is_recalling else judge.trial, draw)
+            yield _run_random(judge, seed, judge.make_recalled_trial if judge.is_recalling else judge.make_trial, draw)
         judge.prove()
 
 
@@ -370,7 +370,7 @@ class _Priorities:
 
 def _draw(judge: Judge, start: int, stop: int) -> list[JudgedSchedule]:
     """Return random schedules that run the handler itself, to check the runs that the search has skipped."""
-    return [_run_random(judge, f"check/{number}", judge.trial) for number in range(start, stop)]
+    return [_run_random(judge, f"check/{number}", judge.make_trial) for number in range(start, stop)]
 
 
 def _run_random(
@@ -384,8 +384,8 @@ def _run_random(
         while finding is None and (able := trial.list_able()):
             fault = draw.choice(_FAULTS) if draw.random() < _FAULT_SHARE else Fault.NONE
             delivery = draw.choice(able) if priorities is None else priorities.choose(able)
-            company = draw_index.choice(trial.beginnings(delivery)).company
-            step = ScheduleStep(delivery, fault, draw_index.randrange(_MANY_REQUESTS), company)
+            batch = draw_index.choice(trial.list_next_steps(delivery)).batch
+            step = ScheduleStep(delivery, fault, draw_index.randrange(_MANY_REQUESTS), batch)
             trial.take(step if trial.progress.can_take(step) else step._replace(fault=Fault.NONE))
             finding = judge.find_mistake(trial)
         return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))

@@ -119,7 +119,7 @@ class Trial:
         is_beginning = step.delivery not in self._calls
         if is_beginning:
             self._forget_tokens(step.delivery)
-            self._begin(step.delivery, self._brought(step))
+            self._begin(step.delivery, self._find_batch(step))
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
         stop = call.stop
@@ -127,14 +127,14 @@ class Trial:
         if not stop.pending or (is_beginning and step.fault is Fault.BEGUN):
             self._end_transactions(step.delivery, call)
             fault = Fault.BEGUN if stop.pending else Fault.NONE
-            step = ScheduleStep(step.delivery, fault, company=step.company)
+            step = ScheduleStep(step.delivery, fault, batch=step.batch)
             taken_step = TakenStep(step, request=None, key=None, has_ended=call.has_ended)
-            return self._trial_step(taken_step, call, answers=()), self._subject.machine.position
+            return self._make_trial_step(taken_step, call, answers=()), self._subject.machine.position
         index = step.request_index % len(stop.pending)  # a random schedule draws any number
         request, cancelled = stop.pending[index]
         request = self._subject.with_entities(request)
         outage = self._repeat_outage(step.delivery, request)
-        faults = () if outage else self._faults(stop, index, request)
+        faults = () if outage else self._list_faults(stop, index, request)
         variants = [variant for fault in faults for variant in list_variants(fault, request)]
         race_state = None if outage or cancelled else self._find_race_state(step.delivery, request)
         if race_state is not None:
@@ -145,7 +145,7 @@ class Trial:
         # A search follows only the variants to which the handler has reacted differently.
         faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
         if step.fault.is_lasting:
-            self._outages[step.delivery] = _Outage(step.fault, _identity(request))
+            self._outages[step.delivery] = _Outage(step.fault, _make_identity(request))
         history = self._histories.get(step.delivery)
         key = self._subject.key(request) if history is None else history.keys[index]
         self._states = [self._subject.machine.present]
@@ -157,21 +157,21 @@ class Trial:
         taken_step = TakenStep(
             step, request, key, call.has_ended, faults=faults, others=others, cancelled=cancelled, outage=outage
         )
-        return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
+        return self._make_trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
-    def beginnings(self, delivery: Delivery) -> list[ScheduleStep]:
+    def list_next_steps(self, delivery: Delivery) -> list[ScheduleStep]:
         """Return the possible next steps of a delivery: several if it hasn't begun and can bring different records."""
         if delivery in self._open_parts:
             return [ScheduleStep(delivery)]
-        return [ScheduleStep(delivery, company=number) for number in range(len(self._companies(delivery.message)))]
+        return [ScheduleStep(delivery, batch=number) for number in range(len(self._list_batches(delivery.message)))]
 
-    def _companies(self, message: int) -> list[tuple[int, ...]]:
+    def _list_batches(self, message: int) -> list[tuple[int, ...]]:
         deliverable = self._subject.deliverables[message]
-        return self.progress.companies(message, deliverable.lanes if deliverable.can_come_apart else None)
+        return self.progress.list_batches(message, deliverable.lanes if deliverable.can_come_apart else None)
 
-    def _brought(self, step: ScheduleStep) -> tuple[int, ...]:
-        companies = self._companies(step.delivery.message)
-        return companies[step.company % len(companies)]
+    def _find_batch(self, step: ScheduleStep) -> tuple[int, ...]:
+        batches = self._list_batches(step.delivery.message)
+        return batches[step.batch % len(batches)]
 
     def _find_state_before_creation(self, delivery: Delivery) -> WorldState | None:
         """Return the state before the last step, if that step added a MongoDB document and could overlap with this delivery."""
@@ -191,7 +191,7 @@ class Trial:
     def _repeat_outage(self, delivery: Delivery, request: Request) -> Fault:
         """Return the lasting fault that affects this request again, and count it. Return `Fault.NONE` if there is none."""
         outage = self._outages.get(delivery)
-        if outage is None or outage.request != _identity(request) or outage.times == MAX_OUTAGE:
+        if outage is None or outage.request != _make_identity(request) or outage.times == MAX_OUTAGE:
             return Fault.NONE
         self._outages[delivery] = outage._replace(times=outage.times + 1)
         return outage.fault
@@ -200,10 +200,10 @@ class Trial:
         """Set the machine to this trial's position."""
         self._subject.machine.go_to(self.position)
 
-    def keys_held(self) -> frozenset[Key]:
+    def list_keys(self) -> frozenset[Key]:
         """Return the keys of all entities in the stores at this trial's position."""
         self.go_here()
-        return self._subject.machine.keys_held()
+        return self._subject.machine.list_keys()
 
     def _forget_tokens(self, delivery: Delivery) -> None:
         """Forget a message's tokens if none of its deliveries is in progress.
@@ -257,9 +257,9 @@ class Trial:
     def finish(self) -> Iterator[TakenStep]:
         """Run the open deliveries to their ends without faults, one after the other."""
         while self.progress.open:
-            yield self.take(self._in_turn(min(self.progress.open)))
+            yield self.take(self._choose_step(min(self.progress.open)))
 
-    def _in_turn(self, delivery: Delivery) -> ScheduleStep:
+    def _choose_step(self, delivery: Delivery) -> ScheduleStep:
         """Return the next step of a delivery whose tasks run one after the other. A cancelled request isn't sent."""
         stop = self._stop(delivery)
         able = stop.in_turn or [index for index, entry in enumerate(stop.pending) if not entry.cancelled]
@@ -283,14 +283,14 @@ class Trial:
             missing = [part for part in order if part not in self.progress.settled_parts]
             if not missing:
                 return None
-            for message, parts in self._list_batches(missing):
+            for message, parts in self._split_into_deliveries(missing):
                 error = self.deliver(message, parts).error
                 failures = self.steps[-1].failures
                 if failures:
                     failure = failures[0]
                 elif error is not None:
                     failure = error_in_words(error)
-        return failure or f"the handler never settles the message{_why_never_done(self.steps[-1])}"
+        return failure or f"the handler never settles the message{_explain_unsettled(self.steps[-1])}"
 
     def deliver(self, message: int, parts: tuple[int, ...]) -> Reply:
         """Deliver these parts of the message once more, from start to end, regardless of the bounds and any time later."""
@@ -302,7 +302,7 @@ class Trial:
         self.position = self._subject.machine.position  # building the handler again might have written something
         end: Reply | None = None
         while True:
-            has_ended = self.take(self._in_turn(delivery)).has_ended
+            has_ended = self.take(self._choose_step(delivery)).has_ended
             self.steps[-1] = replace(self.steps[-1], settling=True)
             end = end or self.steps[-1].end
             if has_ended:
@@ -314,7 +314,7 @@ class Trial:
             self._release(call)
         self._calls.clear()
 
-    def _list_batches(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def _split_into_deliveries(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield the messages of these parts, each with the parts of one delivery."""
         owners = {part: message for message, own in enumerate(self.progress.parts) for part in own}
         first = 0
@@ -374,7 +374,7 @@ class Trial:
         if not isinstance(call, CallFromMemory):
             self._subject.threads.release(call)
 
-    def _trial_step(
+    def _make_trial_step(
         self, taken_step: TakenStep, call: AnyCall, answers: tuple[Reply, ...], *, had_returned: bool = False
     ) -> TrialStep:
         """Return a step with its result. The message is settled when the handler returns, even if a task is still running."""
@@ -386,7 +386,7 @@ class Trial:
         outcomes: tuple[object, ...] = ()
         failures: tuple[str, ...] = ()
         if call.has_returned and not had_returned:
-            settled_parts, repeated_parts = self._settlement(delivery, call)
+            settled_parts, repeated_parts = self._read_settlement(delivery, call)
             taken_step = taken_step._replace(settled_parts=settled_parts)
             end, failures = call.result, tuple(call.failures)
             # The outcomes of the stores are more reliable than the handler's return value.
@@ -410,7 +410,7 @@ class Trial:
             step_name=call.step_name,
         )
 
-    def _settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _read_settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the parts that the end of the handler settles, and the records that its response reports as failed."""
         if call.has_died or call.result.error is not None:
             return (), ()
@@ -421,7 +421,7 @@ class Trial:
         repeated_parts = tuple(first + place for place in failed_places) if isinstance(deliverable, LambdaEvent) else ()
         return settled_parts, repeated_parts
 
-    def _faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
+    def _list_faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
         """Return the faults that can affect this request."""
         if stop.pending[index].cancelled:
             return (Fault.NEVER_SENT,)
@@ -469,12 +469,12 @@ class Trial:
         return (answer,)
 
 
-def _identity(request: Request) -> Hashable:
+def _make_identity(request: Request) -> Hashable:
     """Return a value that is equal for identical requests, even if the driver adds different tokens."""
     return request.store, request.method, request.tables, request.keys
 
 
-def _why_never_done(last: TrialStep) -> str:
+def _explain_unsettled(last: TrialStep) -> str:
     """Explain why a message is never settled, based on its last delivery."""
     unsettled_outcomes = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
     if not unsettled_outcomes:
@@ -552,15 +552,15 @@ class TrialFromMemory(Trial):
         return self._store_form, frozenset[Hashable]()  # handlers that begin a transaction aren't recalled
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
-        delivery, fault, index, company = step
+        delivery, fault, index, batch = step
         if delivery not in self._histories:
-            self._begin(delivery, self._brought(step))
+            self._begin(delivery, self._find_batch(step))
         history = self._histories[delivery]
         index %= max(len(history.stop.pending), 1)
         step = step._replace(request_index=index)
         outage = self._outages.get(delivery)
         race = self._find_state_before_creation(delivery)
-        key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults, outage, race, company
+        key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults, outage, race, batch
         effect = self._effects.get(key)
         if effect is None:
             effect = self._effects[key] = self._find_effect(step, history)

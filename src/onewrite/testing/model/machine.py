@@ -383,7 +383,7 @@ class Machine:
         database = self.databases.name(store)
         return {place[1]: contents.key for place, contents in self._initial.items() if place[0] == database}
 
-    def keys_held(self) -> frozenset[Key]:
+    def list_keys(self) -> frozenset[Key]:
         """Return the keys of all current entities, in the form that requests use."""
         return frozenset(
             (place[1], key) for place in self._initial for key in self.contents_at(self.present, place).entities
