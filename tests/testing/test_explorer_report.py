@@ -15,8 +15,8 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore, mongomock_collection
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.deliverables import Titles
-from onewrite.testing.explorer.difference import difference
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, in_words, make_counterexample
+from onewrite.testing.explorer.difference import describe_difference
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, describe_step, make_counterexample
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import Remark
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, TakenStep
@@ -63,7 +63,7 @@ def trial_step(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_step_description_states_the_event(happened: TrialStep, told: str) -> None:
-    assert in_words(happened) == told
+    assert describe_step(happened) == told
 
 
 def shown(*steps: TrialStep, **finding: Any) -> Counterexample:
@@ -162,7 +162,7 @@ def sent(**arguments: Any) -> Request:
     ],
 )
 def test_the_first_difference_is_named(before: Request | None, after: Request | None, told: str) -> None:
-    text = difference("m1, delivery 1", before, after)
+    text = describe_difference("m1, delivery 1", before, after)
     assert text.startswith("m1, delivery 1 differs between two runs of the same schedule: ")
     assert told in text
     assert "message.child(name)" in text

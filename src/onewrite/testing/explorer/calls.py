@@ -326,7 +326,7 @@ class Reply(NamedTuple):
     faulty: bool = False  # whether a fault changed it
 
 
-def without_frames(error: BaseException | None) -> None:
+def remove_frames(error: BaseException | None) -> None:
     """Remove the tracebacks of a stored error, and of its causes and contexts.
 
     Their frames refer to the error itself and to the whole exploration. These reference cycles would live until a garbage
@@ -488,7 +488,7 @@ class HandlerCall:
         for raised_error in (*self._errors, self.result.error):
             # An error that stops the exploration keeps its traceback for the user.
             if not isinstance(raised_error, ConfigurationError):
-                without_frames(raised_error)
+                remove_frames(raised_error)
         self._loops.clear()  # the contexts of their tasks refer to this call: avoid a cycle
         self._is_over = True
         if self.is_dead:
@@ -567,7 +567,7 @@ class HandlerCall:
     def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
         if self.is_dead:
             raise Crash(f"The process is dead, so {request} isn't sent.")
-        waiter = _Waiter(request, asyncio.current_task() if in_an_event_loop() else None, future)
+        waiter = _Waiter(request, asyncio.current_task() if is_in_event_loop() else None, future)
         if self._has_returned and not self._may_go_on:
             self._refuse_left_behind(waiter.task, f"is about to send {request}")
         self._waiters.append(waiter)
@@ -857,7 +857,7 @@ def _describe_task(task: asyncio.Task[Any] | None) -> str:
     return f"the task {code.co_qualname}, created at {place_in_words(made_at or (code.co_filename, code.co_firstlineno))}"
 
 
-def in_an_event_loop() -> bool:
+def is_in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

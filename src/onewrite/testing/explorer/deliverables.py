@@ -88,7 +88,7 @@ class LambdaEvent:
     def sources(self) -> frozenset[Hashable]:
         """Return the sources that keep their records in order. A standard queue doesn't."""
         places = range(len(self.records))
-        return frozenset(source for place in places if (source := self._source(place)) is not None)
+        return frozenset(source for place in places if (source := self._find_source(place)) is not None)
 
     def copy_parts(self, places: Places, redeliveries: int) -> Any:
         """Return the redelivered event with only the records at these places.
@@ -112,13 +112,13 @@ class LambdaEvent:
 
     def failures(self, answer: object, places: Places) -> Places:
         """Return the delivered records that Lambda redelivers after this response of the handler."""
-        failed_places = self._named_places(answer, places)
+        failed_places = self._read_failed_places(answer, places)
         if self.source not in _KEEPS_ONE_POSITION:
             return failed_places
         first = {self.lanes[place]: place for place in reversed(failed_places)}
         return tuple(place for place in places if place >= first.get(self.lanes[place], place + 1))
 
-    def _named_places(self, answer: object, places: Places) -> Places:
+    def _read_failed_places(self, answer: object, places: Places) -> Places:
         """Return the places of the records that the response reports as failed, or all places if Lambda can't read the response."""
         failures = cast("Mapping[str, Any]", answer).get(_FAILURES) if isinstance(answer, Mapping) else None
         if not failures:
@@ -131,7 +131,7 @@ class LambdaEvent:
             return places
         return tuple(place for place, identifier in zip(places, own_identifiers, strict=True) if identifier in identifiers)
 
-    def _source(self, place: int) -> Hashable | None:
+    def _find_source(self, place: int) -> Hashable | None:
         record, lane = self.records[place], self.lanes[place]
         if lane is None:
             return None
@@ -194,7 +194,7 @@ def make_titles(deliverables: Sequence[Deliverable]) -> Titles:
         if isinstance(deliverable, LambdaEvent) and any(map(_MADE_UP.fullmatch, deliverable.ids)):
             messages.append(f"batch {next(numbers)}")
             parts += [
-                f"{messages[-1]}, record {place}{_body(record)}" for place, record in enumerate(deliverable.records, 1)
+                f"{messages[-1]}, record {place}{_quote_body(record)}" for place, record in enumerate(deliverable.records, 1)
             ]
         else:
             messages.append(deliverable.name)
@@ -202,7 +202,7 @@ def make_titles(deliverables: Sequence[Deliverable]) -> Titles:
     return Titles(tuple(messages), tuple(parts))
 
 
-def _body(record: Record) -> str:
+def _quote_body(record: Record) -> str:
     body = field_at(record, "body")
     return f' ("{body}")' if isinstance(body, str) and len(body) <= _SHORT_BODY else ""
 

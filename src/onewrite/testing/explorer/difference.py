@@ -28,7 +28,7 @@ def is_read_once(value: object) -> bool:
     return any(hasattr(type(value), name) for name in _READ_ONCE)
 
 
-def why_incomparable(value: object) -> str | None:
+def explain_incomparable(value: object) -> str | None:
     """Return why this value doesn't equal its own copy, or None if it does."""
     kind = type(value).__qualname__
     try:
@@ -78,7 +78,7 @@ _TIME_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?|\d{10,
 _RANDOM_IN_TEXT = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{16,}|[0-9A-HJKMNP-TV-Z]{26}")
 
 
-def difference(delivery: str, before: Request | None, after: Request | None, *, lasting: bool = False) -> str:
+def describe_difference(delivery: str, before: Request | None, after: Request | None, *, lasting: bool = False) -> str:
     """Return how a delivery differed when its schedule was run again, and the remedy.
 
     `delivery` is the delivery's name. `before` and `after` are its requests in the two runs, or None if it didn't send one. Pass
@@ -99,11 +99,11 @@ def difference(delivery: str, before: Request | None, after: Request | None, *, 
         elif path == "its arguments":
             description = f"the arguments of {before} differed"
         else:
-            description = f"{_field_at(path, before)} of {before} was {values[0]!r}, and then {values[1]!r}"
+            description = f"{_find_field(path, before)} of {before} was {values[0]!r}, and then {values[1]!r}"
     return f"{delivery} differs between two runs of the same schedule: {description}. {remedy}"
 
 
-def _field_at(path: str, request: Request) -> str:
+def _find_field(path: str, request: Request) -> str:
     """Return the path, or the attribute that gets the value if the path ends in a DynamoDB placeholder such as `:at`."""
     placeholder = re.match(r"ExpressionAttributeValues\.(:\w+)", path)
     if placeholder is None:
@@ -126,8 +126,8 @@ def describe_state_difference(one: object, other: object) -> str:
 
 def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
     """Return the reason why this state looks wrong although the handler is correct, or None."""
-    business_state = _without_ledgers(observed)
-    if any(business_state == _without_ledgers(state) for state in expected):
+    business_state = _omit_ledgers(observed)
+    if any(business_state == _omit_ledgers(state) for state in expected):
         return (
             "They differ only in onewrite's fields, which depend on the schedule. Leave these out of observe(), with get_item(...), "
             "find_one(...), or without_ledger(...) of a guarded store"
@@ -188,12 +188,12 @@ def _is_random(value: object) -> bool:
     return isinstance(value, UUID | bytes) or type(value).__name__ in ("ObjectId", "Binary")
 
 
-def _without_ledgers(value: object) -> object:
+def _omit_ledgers(value: object) -> object:
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, object]", value).items()
-        return {name: _without_ledgers(inner) for name, inner in items if not is_ours(str(name))}
+        return {name: _omit_ledgers(inner) for name, inner in items if not is_ours(str(name))}
     if isinstance(value, list | tuple):
-        return [_without_ledgers(inner) for inner in cast("Sequence[object]", value)]
+        return [_omit_ledgers(inner) for inner in cast("Sequence[object]", value)]
     return value
 
 
@@ -208,7 +208,7 @@ def _sort_lists(value: object) -> object:
 
 def _find_difference(one: object, other: object, path: str = "") -> tuple[str, object, object] | None:
     """Return the path to the first difference, and both values, or None if the values are equal."""
-    ours, others = _parts(one), _parts(other)
+    ours, others = _read_parts(one), _read_parts(other)
     if ours is None or others is None:
         return None if one == other else (path, one, other)
     for name in dict.fromkeys([*ours, *others]):
@@ -222,7 +222,7 @@ def _find_difference(one: object, other: object, path: str = "") -> tuple[str, o
     return None
 
 
-def _parts(value: object) -> Mapping[Any, object] | None:
+def _read_parts(value: object) -> Mapping[Any, object] | None:
     """Return the values in a mapping by name, or in a list by position. Return None for any other value."""
     if isinstance(value, Mapping):
         return cast("Mapping[Any, object]", value)

@@ -197,12 +197,12 @@ def make_counterexample(
     schedule: JudgedSchedule, finding: WrongEnd, legend: Legend, replay_code: str, command: str
 ) -> Counterexample:
     """Return the counterexample. `command` runs the schedule again."""
-    steps = tuple(step for step in _shown_steps(schedule, legend) if not step.settling)
+    steps = tuple(step for step in _list_shown_steps(schedule, legend) if not step.settling)
     text = "\n".join(
         [
             f"Not effectively once: {finding.reason}.",
             "",
-            timeline(schedule, legend),
+            format_timeline(schedule, legend),
             "",
             *_format_states("expected", finding.expected),
             *_format_states("observed", (finding.observed,)),
@@ -212,12 +212,12 @@ def make_counterexample(
     return Counterexample(steps, finding.reason, finding.expected, finding.observed, replay_code=replay_code, text=text)
 
 
-def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
+def format_timeline(schedule: JudgedSchedule, legend: Legend) -> str:
     """Return the steps of a schedule as text, with a column for each delivery, and the redeliveries below them."""
-    all_steps = _shown_steps(schedule, legend)
+    all_steps = _list_shown_steps(schedule, legend)
     steps = [step for step in all_steps if not step.settling]
     lines = ["     Each delivery is in a process of its own."] if legend.own_processes else []
-    lines += _rows(steps)
+    lines += _format_rows(steps)
     if redeliveries := [f"{step}{step.values}" for step in all_steps if step.settling]:
         # If the schedule doesn't have steps of its own, these are first deliveries, not redeliveries.
         lines.append(f"     {'then redelivered until settled' if steps else 'delivered one at a time, without faults'}:")
@@ -228,9 +228,9 @@ def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
     return "\n".join(lines)
 
 
-def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
+def describe_step(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     """Return a step in words, such as "UpdateItem customers c1: guarded, applied"."""
-    request, fault, ending = step.taken_step.request, step.taken_step.step.fault, _ending(step, part_titles)
+    request, fault, ending = step.taken_step.request, step.taken_step.step.fault, _describe_end(step, part_titles)
     if request is None:
         return f"{'begins' if fault is Fault.BEGUN else 'sends nothing'}{ending}"
     if step.taken_step.outage:
@@ -249,79 +249,80 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     return f"{request}: {answers[0]}{fault.words}{ending}"
 
 
-def _shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:
+def _list_shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:
     titles = legend.titles
 
-    def delivery_name(step: TrialStep) -> str:
-        records = f" of {_list(titles.parts, step.partial_parts)}" if step.partial_parts else ""
+    def name_delivery(step: TrialStep) -> str:
+        records = f" of {_list_titles(titles.parts, step.partial_parts)}" if step.partial_parts else ""
         return f"{format_delivery(titles.messages, step.taken_step.step.delivery)}{records}"
 
     return [
-        ShownStep(delivery_name(step), in_words(step, titles.parts), step.settling, _values(step, legend.read_changes(step)))
+        ShownStep(name_delivery(step), describe_step(step, titles.parts), step.settling, _describe_values(step, legend))
         for step in schedule.trial_steps
     ]
 
 
-def _values(step: TrialStep, changes: Changes) -> str:
+def _describe_values(step: TrialStep, legend: Legend) -> str:
     """Return the values that the step read or changed, and whether the handler returned."""
     request = step.taken_step.request
-    parts = [_changes(pairs, step) for pairs in changes]
+    parts = [_describe_changes(pairs, step) for pairs in legend.read_changes(step)]
     if request is not None and not request.writes and step.answers:
-        parts = [_read(step.answers[0].value)]
+        parts = [_describe_read(step.answers[0].value)]
     text = ", then ".join(filter(None, parts))
-    end, fault = step.end, step.taken_step.step.fault
-    returns = end is not None and not (fault.is_crash or end.error is not None or step.repeated_parts or _ending(step, ()))
+    is_crash = step.taken_step.step.fault.is_crash
+    returns = step.end is not None and not is_crash and not _describe_end(step, legend.titles.parts)
     return f"{f' ({text})' if text else ''}{', returns: settled' if returns else ''}"
 
 
-def _read(answer: Any) -> str:
+def _describe_read(answer: Any) -> str:
     """Return the values of the document or the item that a read returned. Other responses, such as a list, have none."""
     if not isinstance(answer, Mapping):
         return ""
     entity = cast("Entity", answer)
     if "ResponseMetadata" in entity:  # a response of DynamoDB
         entity = entity.get("Item", {})
-    return _listing([f"{name}={_short(value)}" for name, value in _business(entity).items()])
+    return _join_words([f"{name}={_shorten(value)}" for name, value in _select_own_values(entity).items()])
 
 
-def _changes(pairs: Sequence[tuple[Entity, Entity]], step: TrialStep) -> str:
+def _describe_changes(pairs: Sequence[tuple[Entity, Entity]], step: TrialStep) -> str:
     """Return the changes of entities in words, each after the step of a guarded store that it began or finished."""
     words: list[str] = []
     for before, after in pairs:
-        old, new = _business(before), _business(after)
+        old, new = _select_own_values(before), _select_own_values(after)
         if not after:
             words.append("deleted")
         for name in dict.fromkeys([*old, *new]) if after else ():
             if name not in old:
-                words.append(f"{name}={_short(new[name])}")
+                words.append(f"{name}={_shorten(new[name])}")
             elif old[name] != new.get(name):
-                words.append(f"{name} {_short(old[name])} -> {_short(new[name]) if name in new else 'nothing'}")
-        old_steps, new_steps = _open_steps(before), _open_steps(after)
+                words.append(f"{name} {_shorten(old[name])} -> {_shorten(new[name]) if name in new else 'nothing'}")
+        old_steps, new_steps = _find_open_steps(before), _find_open_steps(after)
         if len(new_steps) < len(old_steps):
             words.insert(0, f'finish "{step.step_name}"')
         elif new_steps != old_steps:
             taken_over = ", taken over" if len(new_steps) == len(old_steps) else ""
             ran = "" if step.taken_step.step.fault else ", your code ran"
             words.insert(0, f'begin "{step.step_name}": Begun{taken_over}{ran}')
-    return _listing(words)
+    return _join_words(words)
 
 
-def _open_steps(entity: Entity) -> Entity:
+def _find_open_steps(entity: Entity) -> Entity:
     """Return the open steps of an entity. On DynamoDB, each step has its own attribute; on MongoDB, all steps are in one field."""
     named = {name: value for name, value in entity.items() if name.startswith(STEP)}
     return named or (cast("Entity", steps) if isinstance(steps := entity.get(STEPS), Mapping) else {})
 
 
-def _listing(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     more = len(words) - _MAX_VALUES
     return ", ".join([*words[:_MAX_VALUES], *([f"{more} more"] if more > 0 else [])])
 
 
-def _business(entity: Entity) -> dict[str, Any]:
+def _select_own_values(entity: Entity) -> dict[str, Any]:
+    """Return the entity's values that the user chose, without its key."""
     return {name: value for name, value in entity.items() if not is_ours(name) and name not in _KEYS}
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     """Return a value as a short string. A typed value of a DynamoDB client is shown without its type."""
     if isinstance(value, Decimal):
         return str(value)
@@ -333,11 +334,11 @@ def _short(value: Any) -> str:
     return textwrap.shorten(repr(cast("object", value)), _MAX_VALUE_LENGTH, placeholder="...")
 
 
-def _list(part_titles: Sequence[str], parts: Sequence[int]) -> str:
+def _list_titles(part_titles: Sequence[str], parts: Sequence[int]) -> str:
     return list_in_words([part_titles[part] for part in parts])
 
 
-def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
+def _describe_end(step: TrialStep, part_titles: Sequence[str]) -> str:
     """Return the handler's result or error, if it adds something to the request."""
     end = step.end
     if end is None or step.taken_step.step.fault.is_crash:
@@ -345,7 +346,7 @@ def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
     if end.error is not None:
         return f", raises {type(end.error).__name__}"
     if step.repeated_parts:
-        return f", fails {_list(part_titles, step.repeated_parts)}"
+        return f", fails {_list_titles(part_titles, step.repeated_parts)}"
     outcomes = [outcome for outcome in read_outcomes(end.value) if isinstance(outcome, Answer)]
     unsettled = [outcome for outcome in outcomes if not outcome.settled]
     if unsettled:
@@ -355,21 +356,21 @@ def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
     return ""
 
 
-def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:
+def _format_rows(steps: Sequence[ShownStep]) -> Iterator[str]:
     """Yield a row for each step, below the names of the deliveries."""
     columns = list(dict.fromkeys(step.delivery for step in steps))
     if not steps:
         return
     width = max(_NARROWEST_COLUMN, min(_WIDEST_COLUMN, _WIDTH // len(columns)))
-    yield _row("", [textwrap.wrap(column, width - 2) for column in columns], width)
+    yield _format_row("", [textwrap.wrap(column, width - 2) for column in columns], width)
     for number, step in enumerate(steps, 1):
         cells = [
             textwrap.wrap(f"{step.words}{step.values}", width - 2) if column == step.delivery else [] for column in columns
         ]
-        yield _row(str(number), cells, width)
+        yield _format_row(str(number), cells, width)
 
 
-def _row(number: str, cells: Sequence[Sequence[str]], width: int) -> str:
+def _format_row(number: str, cells: Sequence[Sequence[str]], width: int) -> str:
     """Return a row that has as many lines as its longest cell."""
     height = max(map(len, cells))
     columns = [[f"{line:>3}  " for line in (number, *[""] * (height - 1))]]

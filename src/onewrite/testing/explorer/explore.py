@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.calls import BlockedError, current_call, in_an_event_loop
+from onewrite.testing.explorer.calls import BlockedError, current_call, is_in_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, make_counterexample, make_legend
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
@@ -159,7 +159,7 @@ class Explore:
 def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
     """Run the exploration. `nodeid` is pytest's name of the test, for the command that replays a counterexample."""
     context = contextvars.copy_context()
-    if not in_an_event_loop():
+    if not is_in_event_loop():
         exploration = context.run(_explore_with_taps, arguments, nodeid)
     else:
         with ThreadPoolExecutor(1) as pool:  # an exploration runs its own event loops

@@ -15,16 +15,16 @@ from onewrite.message import full_name
 from onewrite.testing.explorer.calls import error_in_words, place_in_words
 from onewrite.testing.explorer.deliverables import has_unprocessed_message
 from onewrite.testing.explorer.difference import (
+    describe_difference,
     describe_state_difference,
-    difference,
+    explain_incomparable,
     hint_on_states,
     is_read_once,
     may_read_the_clock,
-    why_incomparable,
 )
 from onewrite.testing.explorer.proof import prove
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
-from onewrite.testing.explorer.remarks import NOTE, Remark, remark_on_invariant, remarks_on
+from onewrite.testing.explorer.remarks import NOTE, Remark, list_remarks, remark_on_invariant
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, format_delivery, names_its_delivery
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
@@ -196,7 +196,7 @@ class Judge:
             yield Remark(NOTE, text)
         if not passes:
             return
-        yield from remarks_on(self.subject, list_orders(self._predecessors), lambda: self._look().observed)
+        yield from list_remarks(self.subject, list_orders(self._predecessors), lambda: self._look().observed)
         if self._invariant is not None and not self._invariant_has_judged:
             yield from remark_on_invariant(self._invariant, has_asked=self._invariant_has_asked)
         if self.subject.hashes_at is not None:
@@ -401,7 +401,7 @@ class Judge:
         Pass `lasting=True` if it sent the same request in the third run as in the second.
         """
         requests = (None if step is None else step.request for step in (before, after))
-        words = difference(format_delivery(self.subject.titles.messages, delivery), *requests, lasting=lasting)
+        words = describe_difference(format_delivery(self.subject.titles.messages, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
     def _make_finding(self, reason: str, observed: Any) -> WrongEnd:
@@ -563,7 +563,7 @@ class Judge:
 
     def _call_observe(self) -> Any:
         observation = self.subject.look(self._observe)
-        if (reason := why_incomparable(observation)) is not None:
+        if (reason := explain_incomparable(observation)) is not None:
             raise ConfigurationError(f"observe(store) must return a comparable value, but {reason}.")
         return copy.deepcopy(observation)
 

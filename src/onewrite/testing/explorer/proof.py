@@ -5,7 +5,7 @@ up a message after its second write was refused, behaves differently in the next
 run all of them. This module therefore runs three checks, in which the handler must always show the recorded behavior:
 
 - One handler runs a course of each kind, and some more, in a random order, with as many in progress at once as the bounds allow.
-  Courses are of one kind if they send the same requests and get responses of the same shape: see `_shape`. Each recorded kind of
+  Courses are of one kind if they send the same requests and get responses of the same shape: see `_make_shape`. Each recorded kind of
   response is therefore given once more, with other courses after it.
 - In newly built handlers, each message is delivered undisturbed after a course of each kind, and within the course, at each of its
   requests. The effects of one course on the handler's memory are thus tested in isolation.
@@ -187,7 +187,7 @@ def _list_courses(histories: tuple[History, ...], kind: tuple[Hashable, ...]) ->
         for (index, form), history in last.after.items():
             request = last.stop.pending[index].request
             error = history.answer.error
-            shape = _shape(form) if error is None else _describe_error(error)
+            shape = _make_shape(form) if error is None else _describe_error(error)
             branch = index, request.method, request.tables, shape, history.faulty
             yield from _list_courses((*histories, history), (*kind, branch))
 
@@ -206,7 +206,7 @@ def _describe_error(error: BaseException) -> Hashable:
     )
 
 
-def _shape(form: Hashable) -> Hashable:
+def _make_shape(form: Hashable) -> Hashable:
     """Return the shape of a response, on which handlers are likely to branch.
 
     The shape contains names, whether values are present, and whether there are none, one, or many, but not strings or amounts.
@@ -218,12 +218,12 @@ def _shape(form: Hashable) -> Hashable:
     whole = cast("tuple[Any, ...]", form)
     kind, *parts = whole
     if kind == "map":
-        return kind, frozenset((name, _shape(value)) for name, value in parts[0])
+        return kind, frozenset((name, _make_shape(value)) for name, value in parts[0])
     if kind in ("int", "float"):
         amount = float(parts[0])
         return kind, amount if amount in (0.0, 1.0) else amount > 0
     if kind in ("list", "tuple", "set"):
-        return kind, min(len(parts), 2), frozenset(map(_shape, parts))
+        return kind, min(len(parts), 2), frozenset(map(_make_shape, parts))
     if kind == "bytes":
         return kind, bool(parts[0])
-    return (kind, *map(_shape, parts)) if isinstance(kind, str) else tuple(map(_shape, whole))
+    return (kind, *map(_make_shape, parts)) if isinstance(kind, str) else tuple(map(_make_shape, whole))

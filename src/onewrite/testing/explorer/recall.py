@@ -30,7 +30,7 @@ from onewrite.testing.explorer.calls import (
     PendingRequest,
     Reply,
     Standstill,
-    without_frames,
+    remove_frames,
 )
 from onewrite.testing.explorer.deliverables import read_outcomes
 from onewrite.testing.explorer.schedule import Delivery
@@ -41,7 +41,7 @@ from onewrite.testing.taps.traffic import Request
 # --- equal responses --------------------------------------------------------------------------------------------------
 
 
-def comparable(answer: Reply) -> Hashable:
+def make_comparable(answer: Reply) -> Hashable:
     """Return a value that is equal for equal responses. A response without a canonical form isn't equal to any other.
 
     Of the response metadata, only the number of retries is compared. The rest differs with each request.
@@ -50,15 +50,15 @@ def comparable(answer: Reply) -> Hashable:
     if answer.error is not None:
         value = (type(answer.error).__name__, str(answer.error), getattr(answer.error, "response", None))
     try:
-        return canonical(_without_metadata(value), ordered=True)
+        return canonical(_omit_metadata(value), ordered=True)
     except NotCanonicalError:
         return object()
 
 
-def _without_metadata(value: Any) -> Any:
+def _omit_metadata(value: Any) -> Any:
     """Return a DynamoDB response without its metadata, together with the number of retries. Return other values as they are."""
     if isinstance(value, tuple):
-        return [_without_metadata(part) for part in cast("tuple[Any, ...]", value)]
+        return [_omit_metadata(part) for part in cast("tuple[Any, ...]", value)]
     if isinstance(value, dict):
         rest = {name: inner for name, inner in cast("dict[str, Any]", value).items() if name != "ResponseMetadata"}
         return rest, cast("dict[str, Any]", value).get("ResponseMetadata", {}).get("RetryAttempts", 0)
@@ -127,7 +127,7 @@ class Recall:
 
     def after(self, history: History, answer: Reply, index: int = 0) -> History:
         """Return the history of a delivery after this response to one of its pending requests."""
-        key = index, comparable(answer)
+        key = index, make_comparable(answer)
         later = history.after.get(key)
         if later is None:
             copy, number = copy_reply(answer), next(self._numbers)
@@ -258,5 +258,5 @@ def copy_reply(answer: Reply) -> Reply:
     try:
         return Reply(repeater(), faulty=answer.faulty)
     except Exception as error:
-        without_frames(error)
+        remove_frames(error)
         return Reply(error=error, faulty=answer.faulty)

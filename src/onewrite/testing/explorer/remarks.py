@@ -116,7 +116,7 @@ class _OrderResult(NamedTuple):
     end: object  # the value of `observe` after the last part
 
 
-def remarks_on(subject: Subject, orders: Iterator[Order], observe: Callable[[], object]) -> Iterator[Remark]:
+def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[], object]) -> Iterator[Remark]:
     """Yield remarks on messages that raise, return a wrong value, or have no effect, and on an `observe` that shows too little.
 
     The first of `orders` is the order in which the messages were passed.

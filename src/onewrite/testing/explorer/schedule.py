@@ -266,7 +266,7 @@ class Progress(NamedTuple):
         return delivery.number > 0 or all(map(self.is_settled, self.predecessors[delivery.message]))
 
 
-def faults_for(request: Request) -> tuple[Fault, ...]:
+def list_faults(request: Request) -> tuple[Fault, ...]:
     """Return the faults that make a difference to this request at any point.
 
     A crash after a read, after a write that doesn't touch an entity, or after an uncommitted write leaves the same state as a

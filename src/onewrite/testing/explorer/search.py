@@ -9,7 +9,7 @@ from itertools import count, pairwise, product
 from random import Random
 from typing import TypeAlias, cast
 
-from onewrite.testing.explorer.exploration import make_legend, timeline
+from onewrite.testing.explorer.exploration import format_timeline, make_legend
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.schedule import (
     VARIANTS,
@@ -73,7 +73,7 @@ def _find_simpler(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int])
     """Return the first simpler schedule that also ends wrongly and is easier to read."""
     for _, steps in zip(trials, _list_simpler(schedule.steps), strict=False):
         simpler = run_again(judge, _renumber(steps), recalled=judge.is_recalling)
-        if simpler.finding is not None and _cost(simpler) < _cost(schedule):
+        if simpler.finding is not None and _measure_cost(simpler) < _measure_cost(schedule):
             return simpler
     return None
 
@@ -115,7 +115,7 @@ def _renumber(steps: Steps) -> Steps:
     return tuple(renumbered)
 
 
-def _cost(schedule: JudgedSchedule) -> tuple[int, ...]:
+def _measure_cost(schedule: JudgedSchedule) -> tuple[int, ...]:
     """Return how hard a schedule is to read. The steps beyond `_FEW_STEPS` count first, then the faults, then all steps."""
     steps = schedule.steps
     faults = sum(bool(step.fault) for step in steps)
@@ -415,7 +415,7 @@ class OneSchedule:
                 "were run."
             )
         if schedule.finding is None:
-            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, make_legend(judge.subject))]))
+            self.remark = "\n\n".join(filter(None, [self.remark, format_timeline(schedule, make_legend(judge.subject))]))
         yield schedule
 
 

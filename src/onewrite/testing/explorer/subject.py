@@ -32,12 +32,12 @@ from onewrite.testing.explorer.calls import (
     WaitFor,
     await_result,
     current_call,
-    in_an_event_loop,
+    is_in_event_loop,
     is_own_code,
-    without_frames,
+    remove_frames,
 )
 from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, make_deliverables, make_titles
-from onewrite.testing.explorer.recall import MustRunError, Recall, comparable
+from onewrite.testing.explorer.recall import MustRunError, Recall, make_comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
 from onewrite.testing.model.databases import World
 from onewrite.testing.model.machine import (
@@ -350,14 +350,14 @@ class Subject:
     def take_turns(self) -> None:
         """Run one delivery at a time."""
         self.is_taking_turns = True
-        self._bound(concurrency=1)
+        self._limit(concurrency=1)
 
     def separate(self) -> None:
         """Run each delivery in its own process."""
         self.own_processes, self.must_run = True, False
-        self._bound(concurrency=self.bounds.concurrency)
+        self._limit(concurrency=self.bounds.concurrency)
 
-    def _bound(self, *, concurrency: int) -> None:
+    def _limit(self, *, concurrency: int) -> None:
         self.start = self.start._replace(bounds=replace(self.bounds, concurrency=concurrency))
 
     def call(
@@ -399,11 +399,11 @@ class Subject:
         if self.recall is not None and not self.must_run and names_its_delivery(request):
             raise MustRunError
         machine_key = key if isinstance(key, int) and self._keys is self.machine else None
-        answer = self._reply(self.machine.answer(request, machine_key))
+        answer = self._make_reply(self.machine.answer(request, machine_key))
         self._note_lasting(request, answer)
         return answer
 
-    def _reply(self, calls: StoreCalls[Any]) -> Reply:
+    def _make_reply(self, calls: StoreCalls[Any]) -> Reply:
         """Make the calls, and return their result or the store's error."""
         try:
             return Reply(self._make(calls))
@@ -412,7 +412,7 @@ class Subject:
         except UnsupportedByStandIn as error:
             self.refuse(error)
         except Exception as error:
-            without_frames(error)
+            remove_frames(error)
             return Reply(error=error)
 
     def _make(self, calls: StoreCalls[T]) -> T:
@@ -427,7 +427,7 @@ class Subject:
     def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
         """Send the part of the request that the fault doesn't block."""
         if fault is Fault.STALE:
-            return self._stale_answer(request) or self.perform(request, key)
+            return self._find_stale_answer(request) or self.perform(request, key)
         if fault not in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED):
             return self.perform(request, key)
         rest, remainder = without_one(request, first=fault is Fault.FIRST_UNPROCESSED)
@@ -446,14 +446,14 @@ class Subject:
 
     def race(self, before: WorldState, request: Request) -> Reply:
         """Perform an upsert that looked for its document in the state `before` and inserts it now. Return the response."""
-        return self._reply(self.machine.race(before, request))
+        return self._make_reply(self.machine.race(before, request))
 
-    def failure(self, fault: Fault, request: Request) -> Exception:
+    def make_failure(self, fault: Fault, request: Request) -> Exception:
         """Return the error that the driver raises for this fault."""
         store = self.machine.databases.stores[request.store]
         return cancellation_error(store, request) if fault.failure is None else fault.failure.error_for(store, request)
 
-    def faults_for(self, request: Request) -> tuple[Fault, ...]:
+    def list_dependent_faults(self, request: Request) -> tuple[Fault, ...]:
         """Return the faults that make a difference to this request because of earlier requests."""
         faults: tuple[Fault, ...] = ()
         if is_transaction(request):
@@ -462,16 +462,16 @@ class Subject:
             faults = (Fault.CONFLICT,)
         if may_be_stale(self.machine.databases.stores[request.store], request):
             self.reads_may_be_stale = True
-            if self._stale_answer(request) is not None:
+            if self._find_stale_answer(request) is not None:
                 faults = (*faults, Fault.STALE)
         return faults
 
-    def _stale_answer(self, request: Request) -> Reply | None:
+    def _find_stale_answer(self, request: Request) -> Reply | None:
         """Return the response from before the last write that changed it, or None if no write did."""
-        present = comparable(self._answer_at(self.machine.present, request))
+        present = make_comparable(self._answer_at(self.machine.present, request))
         for state in reversed(self.machine.earlier):
             answer = self._answer_at(state, request)
-            if answer.error is None and comparable(answer) != present:
+            if answer.error is None and make_comparable(answer) != present:
                 return answer
         return None
 
@@ -479,7 +479,7 @@ class Subject:
         with self.machine.looking_at(state):
             return self.perform(request)
 
-    def with_entities(self, request: Request) -> Request:
+    def add_entities(self, request: Request) -> Request:
         """Return the request with the entities that it touches. They depend on the key names of the table."""
         if not is_dynamodb(request) or request.keys is not None:
             return request
@@ -555,7 +555,7 @@ class Subject:
 
     def _send_now(self, request: Request) -> Any:
         with heard_by(None):
-            if self.machine.is_async and in_an_event_loop():
+            if self.machine.is_async and is_in_event_loop():
                 self.refuse(
                     ConfigurationError(
                         f"{request} was sent by a blocking client in a coroutine, but the stores of world() are asynchronous. In build, "

@@ -26,7 +26,7 @@ from onewrite.testing.explorer.schedule import (
     Progress,
     ScheduleStep,
     TakenStep,
-    faults_for,
+    list_faults,
     list_variants,
 )
 from onewrite.testing.explorer.subject import Invocation, Subject, format_delivery
@@ -132,7 +132,7 @@ class Trial:
             return self._make_trial_step(taken_step, call, answers=()), self._subject.machine.position
         index = step.request_index % len(stop.pending)  # a random schedule draws any number
         request, cancelled = stop.pending[index]
-        request = self._subject.with_entities(request)
+        request = self._subject.add_entities(request)
         outage = self._repeat_outage(step.delivery, request)
         faults = () if outage else self._list_faults(stop, index, request)
         variants = [variant for fault in faults for variant in list_variants(fault, request)]
@@ -429,7 +429,7 @@ class Trial:
             return ()
         is_first = all(entry.cancelled for entry in stop.pending[:index])
         slow = (Fault.SLOW,) if stop.timers and is_first else ()
-        return *faults_for(request), *self._subject.faults_for(request), *slow
+        return *list_faults(request), *self._subject.list_dependent_faults(request), *slow
 
     def _perform(
         self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep, race_state: WorldState | None
@@ -444,7 +444,7 @@ class Trial:
             return ()
         if fault.is_kept_back:
             is_event = fault in _EVENTS
-            reply = _EVENTS[fault] if is_event else Reply(error=self._subject.failure(fault, request), faulty=True)
+            reply = _EVENTS[fault] if is_event else Reply(error=self._subject.make_failure(fault, request), faulty=True)
             self._resume(call, delivery, reply, index)
             return ()
         self._subject.has_written = self._subject.has_written or request.writes
@@ -464,7 +464,7 @@ class Trial:
             call.die()
         else:
             is_lost = fault is Fault.LOST or fault in VARIANTS[Fault.LOST]
-            reply = Reply(error=self._subject.failure(fault, request)) if is_lost else answer
+            reply = Reply(error=self._subject.make_failure(fault, request)) if is_lost else answer
             self._resume(call, delivery, reply._replace(faulty=fault.is_counted), index)
         return (answer,)
 
