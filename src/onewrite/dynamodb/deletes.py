@@ -87,20 +87,23 @@ def _clean_up(flows: Flows, key: Mapping[str, Any], rest: Mapping[str, Any]) -> 
     names = [name for name in _read_caller_attributes(flows, rest) if name not in key]
     is_expiring = tombstone.ttl not in rest and not has_pending(rest)
     while len(names) > _MAX_NAMES:
-        yield from _change(flows, key, tombstone, names[:_MAX_NAMES], is_expiring=False)
+        yield from _remove_attributes(flows, key, tombstone, names[:_MAX_NAMES], is_expiring=False)
         names = names[_MAX_NAMES:]
     if names or is_expiring:
-        yield from _change(flows, key, tombstone, names, is_expiring=is_expiring)
+        yield from _remove_attributes(flows, key, tombstone, names, is_expiring=is_expiring)
 
 
-def _change(
+def _remove_attributes(
     flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: list[str], *, is_expiring: bool
 ) -> Flow[None]:
     """Remove the attributes, and set the tombstone's expiry time if `is_expiring`."""
-    removes = {f"#a{n}": name for n, name in enumerate(names)}
-    clauses = {"REMOVE": ",".join(removes), "SET": "#ttl=:at" if is_expiring else ""}
+    placeholders = {f"#a{n}": name for n, name in enumerate(names)}
+    clauses = {"REMOVE": ",".join(placeholders)}
+    placeholders["#by"] = "by"
     values: dict[str, Any] = {":by": tombstone.by}
     if is_expiring:
+        clauses["SET"] = "#ttl=:at"
+        placeholders["#ttl"] = tombstone.ttl
         values[":at"] = tombstone.expiry(flows.clock())
     request = {
         **flows.table,
@@ -108,7 +111,7 @@ def _change(
         "UpdateExpression": merge_update(None, clauses),
         # DynamoDB might have removed the tombstone by now, and a new item might have the same key.
         "ConditionExpression": f"{TOMBSTONE}.#by=:by",
-        "ExpressionAttributeNames": {**removes, "#by": "by", **({"#ttl": tombstone.ttl} if is_expiring else {})},
+        "ExpressionAttributeNames": placeholders,
         "ExpressionAttributeValues": flows.convert(values),
     }
     yield from try_send(Call("update_item", (), request))
