@@ -90,8 +90,12 @@ class Broker:
             self.relay.stop()
 
 
-def test_relay_continues_after_failures_until_stopped(collection: Any, make: Callable[..., Any]) -> None:
+def test_relay_continues_after_failures_until_stopped(
+    collection: Any, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[SweepReport] = []
+    failures_in_a_row: list[int] = []
+    monkeypatch.setattr("onewrite.outbox.relay.pause", lambda failures, *_: failures_in_a_row.append(failures) or 0.0)
     broker = Broker(failures=3, stops_at=2)
     broker.relay = relay = make(broker, clock=Ticks(), batch=1)
     emit(collection, 1)
@@ -99,6 +103,7 @@ def test_relay_continues_after_failures_until_stopped(collection: Any, make: Cal
     relay.run(poll=0.001, on_pass=told.append)
     assert sorted(broker.bodies) == ["1", "2"]
     assert [swept.error is not None for swept in told][:3] == [True, True, True]
+    assert failures_in_a_row[:4] == [1, 2, 3, 0]
     relay.run()  # a relay that was stopped does not begin again
 
 

@@ -211,7 +211,7 @@ def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], option
     code: int = Exit.DONE
     if options["once"]:
         sweep = relay.sweep(oldest)
-        report_pass(sweep, 0, progress.count)
+        report_pass(sweep, progress.count)
         if sweep.error or sweep.failed:
             code = Exit.FAILED
         elif sweep.refused or sweep.broken:

@@ -70,7 +70,7 @@ class _RelayFlows(FollowedPasses):
     def _follow_until_stopped(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Flow[None]:
         """Return the flow that follows the stream, and reopens it whenever it ends, until stopped."""
         self._check_following(tokens, sweep_every)
-        report = partial(report_pass, failures=0, on_pass=on_pass)
+        report = partial(report_pass, on_pass=on_pass)
         return self._repeat(lambda: self._follow(tokens, sweep_every, report), 0.0, on_pass)
 
     def _repeat(self, act: Callable[[], Flow[SweepReport | None]], poll: float, on_pass: OnPass | None) -> Flow[None]:
@@ -83,7 +83,9 @@ class _RelayFlows(FollowedPasses):
                 raise
             except Exception as error:
                 report = SweepReport(error=error, complete=False)
-            failures = 0 if report is None else report_pass(report, failures, on_pass)
+            if report is not None:
+                report_pass(report, on_pass)
+            failures = 0 if report is None or report.error is None else failures + 1
             yield Wait(pause(failures, poll, random_share()))
 
 
@@ -259,7 +261,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
                 raise
             log(WARNING, "Relay: a pass over stream records failed. A sweep will publish their events: %r", error)
         else:
-            report_pass(report, 0, on_pass)
+            report_pass(report, on_pass)
         return {"batchItemFailures": []}
 
     return handler
@@ -317,8 +319,8 @@ def find_outboxes(store: object, publish: object) -> StoredOutboxes:
     return cast("EmittingStore", store).outboxes
 
 
-def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> int:
-    """Log a pass after `failures` failed passes in a row, and return their new number. A failing hook doesn't stop the relay."""
+def report_pass(report: SweepReport, on_pass: OnPass | None) -> None:
+    """Log a pass, and pass its report to the hook. A failing hook doesn't stop the relay."""
     for event in report.refused:
         text = "Relay: the broker refused event %s of %s. Its entity publishes no later event until the broker accepts it or you skip it"
         log(WARNING, text, event.id, event.source)
@@ -333,7 +335,6 @@ def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> i
             on_pass(report)
     except Exception as error:
         log(ERROR, "Relay: on_pass raised %r. The relay continues, but its metrics are incomplete", error)
-    return 0 if report.error is None else failures + 1
 
 
 def pause(failures: int, poll: float, share: float) -> float:
