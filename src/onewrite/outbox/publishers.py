@@ -43,7 +43,7 @@ def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> 
         ]
         return Call("send_message_batch", (), {"QueueUrl": queue_url, "Entries": entries})
 
-    return Publisher(client, queue_url, "send_message_batch", compile_request, _read_failed_events, largest=largest)
+    return Publisher(client, queue_url, "send_message_batch", compile_request, _read_failures_by_id, largest=largest)
 
 
 def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
@@ -60,7 +60,7 @@ def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> 
             entries.append({**entry, **_order_fields(event, topic_arn)})
         return Call("publish_batch", (), {"TopicArn": topic_arn, "PublishBatchRequestEntries": entries})
 
-    return Publisher(client, topic_arn, "publish_batch", compile_request, _read_failed_events, largest=largest)
+    return Publisher(client, topic_arn, "publish_batch", compile_request, _read_failures_by_id, largest=largest)
 
 
 def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQUEST_BYTES) -> Publisher:
@@ -75,7 +75,13 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQ
         return Call("put_events", (), {"Entries": entries})
 
     return Publisher(
-        client, bus, "put_events", compile_request, _read_failed_entries, largest=largest, longest_type=_MAX_TYPE_LENGTH
+        client,
+        bus,
+        "put_events",
+        compile_request,
+        _read_failures_by_position,
+        largest=largest,
+        longest_type=_MAX_TYPE_LENGTH,
     )
 
 
@@ -142,7 +148,7 @@ def _order_fields(event: Outgoing, address: str) -> dict[str, str]:
     return {"MessageGroupId": group, "MessageDeduplicationId": event.id}
 
 
-def _read_failed_events(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
+def _read_failures_by_id(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
     """Return the events that SQS or SNS didn't accept. The response names the accepted and the failed entries."""
     accepted_ids = {str(entry["Id"]) for entry in response.get("Successful", [])}
     failed_entries = {str(entry["Id"]): entry for entry in response.get("Failed", [])}
@@ -154,7 +160,7 @@ def _read_failed_events(events: Sequence[Outgoing], response: Any) -> list[Outgo
     ]
 
 
-def _read_failed_entries(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
+def _read_failures_by_position(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
     """Return the events that EventBridge didn't accept. An accepted entry has an ID, and a failed one an error code."""
     entries: list[dict[str, Any]] = response.get("Entries", [])
     known_entries = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]
