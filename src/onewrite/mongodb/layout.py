@@ -7,7 +7,6 @@ from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from math import isfinite
 from struct import pack, unpack_from
 from typing import Any, TypeAlias, cast
 
@@ -292,14 +291,7 @@ def _make_comparable(value: object) -> Hashable:
 
 def _make_comparable_number(value: float | Decimal128) -> Hashable:
     """Return the exact value of a finite number, or the name of any other."""
-    exact = value.to_decimal() if isinstance(value, Decimal128) else value
-    if not isinstance(exact, Decimal):
-        return Fraction(exact) if isfinite(exact) else _format_nonfinite(exact)
-    if exact.is_finite():
-        return Fraction(exact)
-    return "NaN" if exact.is_nan() else _format_nonfinite(float(exact))
-
-
-def _format_nonfinite(value: float) -> str:
-    """Return an infinite number or a NaN as a string, so that NaN equals NaN."""
-    return "NaN" if value != value else f"{value}"  # noqa: PLR0124  # true only for a NaN
+    number = value.to_decimal() if isinstance(value, Decimal128) else Decimal(value)
+    if number.is_finite():
+        return Fraction(number)
+    return "NaN" if number.is_nan() else str(number)  # as a string, NaN equals NaN
