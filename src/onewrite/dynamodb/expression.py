@@ -318,8 +318,8 @@ class Placeholders:
         self.values[placeholder] = value
         return placeholder
 
-    def arguments(self, *, is_typed: bool) -> dict[str, Any]:
+    def arguments(self, *, typed: bool) -> dict[str, Any]:
         """Return the names and values as arguments of a request. Empty maps are left out, because DynamoDB refuses them."""
-        values = typed_values(self.values) if is_typed else self.values
+        values = typed_values(self.values) if typed else self.values
         placeholders = {"ExpressionAttributeNames": self.names, "ExpressionAttributeValues": values}
         return {name: members for name, members in placeholders.items() if members}

@@ -96,9 +96,9 @@ class Flows(Engine):
         self._key_names: tuple[str, ...] = ()
         self.typed = typed  # whether callers pass and receive typed values
         # A Table's own client accepts and returns plain values, like the Table.
-        self.is_typed = table_name is not None
-        self.convert = typed_values if self.is_typed else sendable
-        self.table_client = None if self.is_typed else self.target
+        self.has_typed_client = table_name is not None
+        self.convert = typed_values if self.has_typed_client else sendable
+        self.table_client = None if self.has_typed_client else self.target
 
     # --- the methods ---------------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Flows(Engine):
         return too_large(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
 
     def _read_item(self, item: Entity | None) -> Entity | None:
-        return readable_values(item) if self.is_typed else item
+        return readable_values(item) if self.has_typed_client else item
 
     def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
         """Return the current item, or None if there is none.
@@ -275,14 +275,14 @@ class Flows(Engine):
         if "TableName" in native:
             raise make_table_error()
         check_names(read_mapping(native, "Key"))
-        key = {"Key": typed_values(native["Key"])} if self.is_typed and "Key" in native else {}
+        key = {"Key": typed_values(native["Key"])} if self.has_typed_client and "Key" in native else {}
         return {**self.table, **native, **key}
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self.ledger.terms, item)
 
     def plain_item(self, item: Entity) -> Entity:
-        return plain_values(item) if self.is_typed else item
+        return plain_values(item) if self.has_typed_client else item
 
 
 class TableAttempt:
@@ -330,12 +330,12 @@ class TableAttempt:
         failure, burial = cast("ClientError | None", refusal.failure), self.write.burial
         if failure is None:
             return None
-        sizes: dict[str, int] = {}  # of the attributes that a delete can remove
-        if burial is not None and not burial.removes and _is_too_large(failure):
-            keys = {*self.write.key, burial.tombstone.ttl}
-            attributes = self.flows.without_ledger(refusal.image.fields)
-            sizes = {name: measure_value(value) for name, value in attributes.items() if name not in keys}
-        if burial is None or not sizes:
+        if burial is None or burial.removes or not _is_too_large(failure):
+            self.flows.raise_failure(failure, self.write, self.call, refusal.image)
+        attributes = self.flows.without_ledger(refusal.image.fields)
+        kept = {*self.write.key, burial.tombstone.ttl}  # every delete already removes the expiry time
+        sizes = {name: measure_value(value) for name, value in attributes.items() if name not in kept}
+        if not sizes:
             self.flows.raise_failure(failure, self.write, self.call, refusal.image)
         # A full item doesn't have room for a tombstone, so the first request of the delete already removes some attributes.
         largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MAX_REMOVED]
@@ -428,7 +428,7 @@ def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[
             yield Wait(wait)
         elif isinstance(error, ArithmeticError) and table_client is not None:
             shorten_long_numbers(table_client)
-            table_client = None
+            table_client = None  # shortening them again wouldn't help
         else:
             raise error
         try:

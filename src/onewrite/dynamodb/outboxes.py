@@ -37,8 +37,9 @@ class Outboxes:
     def __init__(self, table: object, table_name: str | None, outbox: Outbox) -> None:
         self.target, self.table = find_client(table, table_name)
         self.outbox = outbox
-        self.is_typed = table_name is not None
-        self.table_client = None if self.is_typed else self.target
+        self.has_typed_client = table_name is not None
+        # A Table's own client, because boto3 raises for some numbers in its responses.
+        self.table_client = None if self.has_typed_client else self.target
 
     def entity(self, filter: object, key: object) -> Key:
         """Return the item's key. The caller can pass plain or typed values to any store."""
@@ -71,7 +72,7 @@ class Outboxes:
         }
         response = yield Call("get_item", (), request)
         item: Mapping[str, Any] = response.get("Item", {})
-        return self._make_box(key, plain_values(item) if self.is_typed else item)
+        return self._make_box(key, plain_values(item) if self.has_typed_client else item)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first `count` events, which were sent. Return None, or the current box if it has changed."""
@@ -146,7 +147,7 @@ class Outboxes:
             **self._build_address(key),
             "UpdateExpression": update,
             "ConditionExpression": " AND ".join(conditions),
-            **words.arguments(is_typed=self.is_typed),
+            **words.arguments(typed=self.has_typed_client),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         try:
@@ -162,7 +163,7 @@ class Outboxes:
         return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", fields)
 
     def _build_address(self, key: Key) -> dict[str, Any]:
-        return {**self.table, "Key": typed_values(key) if self.is_typed else dict(key)}
+        return {**self.table, "Key": typed_values(key) if self.has_typed_client else dict(key)}
 
 
 class Finder:
@@ -207,12 +208,12 @@ class Finder:
                 condition += f" AND (attribute_not_exists({OUTBOX.due}) OR {OUTBOX.due}<={words.value(self._before)})"
             projection = ",".join([words.name(name) for name in self._key_names])
             request = {"FilterExpression": condition, "ProjectionExpression": projection, "ConsistentRead": True}
-        request |= {**self._boxes.table, **words.arguments(is_typed=self._boxes.is_typed)}
+        request |= {**self._boxes.table, **words.arguments(typed=self._boxes.has_typed_client)}
         if self._start is not None:
             request["ExclusiveStartKey"] = self._start
         page = yield from send(Call("scan", (), request), self._boxes.table_client)
         for item in page["Items"]:
-            key = plain_values(item) if self._boxes.is_typed else item
+            key = plain_values(item) if self._boxes.has_typed_client else item
             if outbox.index is not None and (len(key) > _MAX_INDEX_KEYS or OUTBOX.events in key):
                 raise self._make_index_error()
             self._keys.append({name: value for name, value in key.items() if name not in (OUTBOX.due, OUTBOX.shard)})
