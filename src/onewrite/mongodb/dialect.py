@@ -115,7 +115,8 @@ def build_insert(write: Write, document: Document, native: Mapping[str, Any]) ->
 def is_creatable_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
     """Whether a record can create its entity.
 
-    A record with further conditions can't, because an upsert would copy them into the new document.
+    A record with further conditions can't, because an upsert would copy them into the new document. Neither can a record that
+    identifies its entity by other fields, because the server would choose the `_id`, or one in a transaction (see `_NO_UPSERT`).
     """
     entity = read_entity_key(query, fields)
     return "_id" in entity and not has_conditions(query, entity) and not in_transaction(native)

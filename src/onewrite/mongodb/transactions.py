@@ -197,11 +197,11 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         document = yield from self.look()
         return self.write.entry.is_shown_by(lookup(document or {}))
 
-    def pass_over(self, image: Image | None) -> Flow[Outcome | None]:
+    def pass_over(self, image: Image | None) -> Flow[Outcome | None]:  # noqa: ARG002  # a refusal on MongoDB doesn't show the entity
         if not self.write.entry.also:
             return None
-        image = self.flows.read_image((yield from self.look()))  # majority-committed
-        return (yield from redirect_calls(self.target, pass_over(self.attempt, image)))
+        current_image = self.flows.read_image((yield from self.look()))
+        return (yield from redirect_calls(self.target, pass_over(self.attempt, current_image)))
 
     def judge_document(self, document: Document | None, *, first: bool) -> Outcome | None:
         """Return why the write was refused, or None if the reason no longer exists, so the write can be sent again.

@@ -337,7 +337,10 @@ class Passes:
         return None
 
     def _settle_all(self, progress: _Progress) -> Flow[None]:
-        """Settle each entity. A database error on one entity doesn't stop the others. If all of them fail, the pass fails."""
+        """Settle each entity. A database error on one entity doesn't stop the others. If all of them fail, the pass fails.
+
+        End the pass if every call to the broker or the database has failed for half a minute.
+        """
         report, lanes = progress.report, progress.lanes
         for lane in lanes:
             try:
@@ -346,7 +349,8 @@ class Passes:
                 lane.is_broken = True
                 self._note_broken(report, Broken(lane.box.entity, error))
             except Exception as error:
-                lane.settle_error, lane.accepted_count = error, 0
+                lane.settle_error = error
+                lane.accepted_count = 0  # the accepted events are still in the outbox
                 self._passed_over[self._boxes.canonical(lane.box.entity)] = self._clock() + _QUIET
                 text = "Relay: the database refused to record the published or refused events of %r. Publishing them again in %g s: %r"
                 log(ERROR, text, dict(lane.box.entity), _QUIET, error)
