@@ -66,7 +66,7 @@ def emf(
     A line has about 250 bytes. Each record has its own line, because Lambda can stop a function at any time. `write` receives the
     line without a line break; the default prints it.
     """
-    put = make_emf_writer(namespace, function, checked_clock(clock), write)
+    put = make_emf_writer(namespace, function, clock, write)
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # part of the hook's signature
         kinds = list_kinds(outcome)
@@ -87,13 +87,14 @@ def make_emf_writer(
             f"emf(namespace={namespace!r}): CloudWatch doesn't accept this namespace. Use letters, digits, and . _ # : "
             "/ - only, and don't begin with AWS/ or a colon."
         )
+    now = checked_clock(clock)
     name = find_function_name(function)
     dimension = {} if name is None else {"FunctionName": name}
 
     def put(metrics: Mapping[str, tuple[float, str]]) -> None:
         units = [{"Name": metric, "Unit": unit} for metric, (_, unit) in metrics.items()]
         directive = {"Namespace": namespace, "Dimensions": [[*dimension]], "Metrics": units}
-        metadata = {"Timestamp": int(clock() * 1000), "CloudWatchMetrics": [directive]}
+        metadata = {"Timestamp": int(now() * 1000), "CloudWatchMetrics": [directive]}
         line = {"_aws": metadata, **dimension, **{metric: value for metric, (value, _) in metrics.items()}}
         write(json.dumps(line, separators=(",", ":")))
 

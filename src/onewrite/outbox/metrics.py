@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onewrite.core.clock import checked_clock
 from onewrite.metrics import find_function_name, make_emf_writer, print_line
 from onewrite.outbox.passes import SweepReport
 from onewrite.outbox.relay import OnPass
@@ -33,7 +32,7 @@ def emf(
     An alarm can therefore distinguish an idle relay from a relay that doesn't run. Only the lines of sweeps contain `OldestEvent`. For the
     arguments, see `onewrite.metrics.emf`.
     """
-    put = make_emf_writer(namespace, function, checked_clock(clock), write)
+    put = make_emf_writer(namespace, function, clock, write)
 
     def on_pass(report: SweepReport) -> None:
         counts = {
