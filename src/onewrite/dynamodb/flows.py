@@ -51,7 +51,7 @@ from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 _CONFLICT = "TransactionConflictException"
 _REFUSED = "ConditionalCheckFailedException"
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
-MAX_KEY_ATTRIBUTES = 2  # the maximum number
+MAX_KEY_ATTRIBUTES = 2  # in a table's primary key
 # The maximum number of messages in one write. The conditions for that many ids leave room for a typical condition of the caller. A
 # source's mark takes the same room for any number of messages, but the caller's update might not.
 _MAX_IDS, _MAX_NUMBERED = 40, 1000
@@ -309,7 +309,7 @@ class TableAttempt:
                 response = yield from send_again(error, call, flows.table_client)
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
-        watch, now = flows.watch, write.now
+        watch, now = flows.watch, write.now  # now and then, compare the clock with DynamoDB's
         if not watch.since < now < watch.until and watch.start_comparison(now):
             date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
             with suppress(TypeError, ValueError):  # an unreadable date must not fail the write

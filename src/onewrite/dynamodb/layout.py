@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.step import make_step_error
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image, Unreadable
-from onewrite.dynamodb.values import is_typed, plain_values, read_bytes
+from onewrite.dynamodb.values import STORED_PRECISION, is_typed, plain_values, read_bytes
 from onewrite.outcome import Entity
 
 
@@ -87,9 +87,6 @@ def normalize(value: object) -> object:
 # --- which keys identify the same item -----------------------------------------------------------------------------
 
 
-_DIGITS = Context(prec=38)  # the most digits that a number can have
-
-
 def canonical(key: object) -> Hashable:
     """Return a value that is equal for two keys, in plain values, of the same item.
 
@@ -103,7 +100,7 @@ def canonical(key: object) -> Hashable:
 
 def format_number(value: int | Decimal) -> str:
     """Return a string that is the same for equal numbers, such as 1, 1.0, and 1E+0, or 0 and -0."""
-    return f"{Decimal(value or 0).normalize(_DIGITS):f}"
+    return f"{Decimal(value or 0).normalize(STORED_PRECISION):f}"
 
 
 def _make_comparable(value: object) -> tuple[str, Hashable]:

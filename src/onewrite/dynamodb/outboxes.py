@@ -59,7 +59,7 @@ class Outboxes:
     def read_source(self, source: str) -> Key:
         """Return the key of the item whose events have that source."""
         try:
-            return {part.name: _VALUES[part.kind](part.value) for part in parse_source(source, self.outbox.name)}
+            return {part.name: _PARSERS[part.kind](part.value) for part in parse_source(source, self.outbox.name)}
         except (KeyError, ValueError, ArithmeticError) as error:
             raise ConfigurationError(f"{source!r} doesn't identify an item of a table.") from error
 
@@ -76,70 +76,71 @@ class Outboxes:
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first `count` events, which were sent. Return None, or the current box if it has changed."""
-        words = Placeholders()
+        placeholders = Placeholders()
         sets = [
-            f"{OUTBOX.sent_count}={words.value(box.base + count)}",
-            f"{OUTBOX.incarnation}={words.value(box.life)}",
+            f"{OUTBOX.sent_count}={placeholders.value(box.base + count)}",
+            f"{OUTBOX.incarnation}={placeholders.value(box.life)}",
         ]
-        conditions = self._match_read_box(box, words, count - 1)
+        conditions = self._match_read_box(box, placeholders, count - 1)
         if count == len(box.events):
-            conditions.append(f"size({OUTBOX.events})={words.value(count)}")
+            conditions.append(f"size({OUTBOX.events})={placeholders.value(count)}")
             removes = [OUTBOX.events, OUTBOX.due, OUTBOX.shard]
             if box.tombstone is None:
                 conditions.append(f"attribute_not_exists({TOMBSTONE})")
             else:  # let the database remove the deleted item with its last event, unless it was deleted again since
-                conditions.append(f"{TOMBSTONE}.{words.name('by')}={words.value(box.tombstone.by)}")
-                sets.append(f"{words.name(box.tombstone.ttl)}={words.value(box.tombstone.expiry(now))}")
+                conditions.append(f"{TOMBSTONE}.{placeholders.name('by')}={placeholders.value(box.tombstone.by)}")
+                sets.append(f"{placeholders.name(box.tombstone.ttl)}={placeholders.value(box.tombstone.expiry(now))}")
         else:
             removes = [f"{OUTBOX.events}[{place}]" for place in reversed(range(count))]
             # Set the due time even if this relay has no index, because another relay can use one.
-            sets.append(f"{OUTBOX.due}={words.value(box.events[count].time)}")
-        return (yield from self._change(box.entity, words, sets, removes, conditions))
+            sets.append(f"{OUTBOX.due}={placeholders.value(box.events[count].time)}")
+        return (yield from self._change(box.entity, placeholders, sets, removes, conditions))
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Postpone the entity's next sweep to `due`, if the oldest event is still the same."""
-        words = Placeholders()
-        sets = [f"{OUTBOX.due}={words.value(due)}"]
-        return (yield from self._change(box.entity, words, sets, [], self._match_read_box(box, words, 0)))
+        placeholders = Placeholders()
+        sets = [f"{OUTBOX.due}={placeholders.value(due)}"]
+        return (yield from self._change(box.entity, placeholders, sets, [], self._match_read_box(box, placeholders, 0)))
 
     def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
         """Replace an event, and make the entity due for the next sweep."""
-        words = Placeholders()
-        sets = [f"{OUTBOX.events}[{place}]={words.value(event.as_fields())}"]
-        conditions = self._match_read_box(box, words, place)
-        sets.append(f"{OUTBOX.due}={words.value(box.events[0].time)}")
-        return (yield from self._change(box.entity, words, sets, [], conditions))
+        placeholders = Placeholders()
+        sets = [f"{OUTBOX.events}[{place}]={placeholders.value(event.as_fields())}"]
+        conditions = self._match_read_box(box, placeholders, place)
+        sets.append(f"{OUTBOX.due}={placeholders.value(box.events[0].time)}")
+        return (yield from self._change(box.entity, placeholders, sets, [], conditions))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Restart the count of sent events at zero, under a new source."""
-        words = Placeholders()
+        placeholders = Placeholders()
         sets = [
-            f"{OUTBOX.sent_count}={words.value(0)}",
-            f"{OUTBOX.incarnation}={words.value(incarnation)}",
+            f"{OUTBOX.sent_count}={placeholders.value(0)}",
+            f"{OUTBOX.incarnation}={placeholders.value(incarnation)}",
         ]
-        conditions = self._match_read_box(box, words, 0 if box.events else None)
-        return (yield from self._change(box.entity, words, sets, [], conditions))
+        conditions = self._match_read_box(box, placeholders, 0 if box.events else None)
+        return (yield from self._change(box.entity, placeholders, sets, [], conditions))
 
     def finder(self, before: str | None) -> Finder:
         """Return a search for pending events that are due `before` that time, or for all pending events if it's None."""
         return Finder(self, before)
 
-    def _match_read_box(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
+    def _match_read_box(self, box: Box, placeholders: Placeholders, place: int | None) -> list[str]:
         """Return the conditions that the item's outbox hasn't changed since it was read, up to the event at `place`.
 
         The count alone isn't enough: if an item is deleted and created again, its new events have the same counts.
         """
         fields = ((OUTBOX.sent_count, box.sent_count), (OUTBOX.incarnation, box.incarnation))
         conditions = [
-            f"attribute_not_exists({name})" if value is None else f"{name}={words.value(value)}" for name, value in fields
+            f"attribute_not_exists({name})" if value is None else f"{name}={placeholders.value(value)}"
+            for name, value in fields
         ]
         if place is not None:
-            nonce = f"{OUTBOX.events}[{place}].{words.name('nonce')}"
-            conditions.append(f"{nonce}={words.value(box.events[place].nonce)}")
+            nonce = f"{OUTBOX.events}[{place}].{placeholders.name('nonce')}"
+            conditions.append(f"{nonce}={placeholders.value(box.events[place].nonce)}")
         return conditions
 
     def _change(
-        self, key: Key, words: Placeholders, sets: list[str], removes: list[str], conditions: list[str]
+        self, key: Key, placeholders: Placeholders, sets: list[str], removes: list[str], conditions: list[str]
     ) -> Flow[Box | None]:
         """Change the outbox, and return None, or return the current box if a condition is false."""
         update = f"SET {','.join(sets)}" + (f" REMOVE {','.join(removes)}" if removes else "")
@@ -147,7 +148,7 @@ class Outboxes:
             **self._build_address(key),
             "UpdateExpression": update,
             "ConditionExpression": " AND ".join(conditions),
-            **words.arguments(typed=self.has_typed_client),
+            **placeholders.arguments(typed=self.has_typed_client),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         try:
@@ -194,21 +195,21 @@ class Finder:
         """Read more keys, and return whether there was another page."""
         if not self._has_more:
             return False
-        outbox, words = self._boxes.outbox, Placeholders()
+        outbox, placeholders = self._boxes.outbox, Placeholders()
         if outbox.index is not None:
             # The index contains only pending items. A query would need to know the number of shards that all writers use.
             request: dict[str, Any] = {"IndexName": outbox.index}
             if self._before is not None:
-                request["FilterExpression"] = f"{OUTBOX.due}<={words.value(self._before)}"
+                request["FilterExpression"] = f"{OUTBOX.due}<={placeholders.value(self._before)}"
         else:
             if not self._key_names:
                 self._key_names = yield from ask_key_names(self._boxes.table)
             condition = f"attribute_exists({OUTBOX.events})"
             if self._before is not None:
-                condition += f" AND (attribute_not_exists({OUTBOX.due}) OR {OUTBOX.due}<={words.value(self._before)})"
-            projection = ",".join([words.name(name) for name in self._key_names])
+                condition += f" AND (attribute_not_exists({OUTBOX.due}) OR {OUTBOX.due}<={placeholders.value(self._before)})"
+            projection = ",".join([placeholders.name(name) for name in self._key_names])
             request = {"FilterExpression": condition, "ProjectionExpression": projection, "ConsistentRead": True}
-        request |= {**self._boxes.table, **words.arguments(typed=self._boxes.has_typed_client)}
+        request |= {**self._boxes.table, **placeholders.arguments(typed=self._boxes.has_typed_client)}
         if self._start is not None:
             request["ExclusiveStartKey"] = self._start
         page = yield from send(Call("scan", (), request), self._boxes.table_client)
@@ -263,7 +264,7 @@ def _parse_number(text: str) -> object:
 
 
 # The functions that parse the result of `_format_value`, by type.
-_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": _parse_number, "B": urlsafe_b64decode}
+_PARSERS: dict[str, Callable[[str], object]] = {"S": unquote, "N": _parse_number, "B": urlsafe_b64decode}
 
 
 def _decode_value(value: Any) -> Any:

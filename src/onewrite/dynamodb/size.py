@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.values import read_bytes
+from onewrite.dynamodb.values import STORED_PRECISION, read_bytes
 
 MAX_ITEM_BYTES = 400 * 1024  # DynamoDB's quota for an item, including its attribute names
 
 _MAX_NUMBER_BYTES = 21
-_DIGITS = Context(prec=38)  # the most digits that a number can have
 
 
 def measure_item(item: Mapping[str, Any]) -> int:
@@ -51,7 +50,7 @@ def _measure_number(number: Decimal) -> int:
     """
     if not number:
         return 1
-    sign, digits, exponent = number.normalize(_DIGITS).as_tuple()
+    sign, digits, exponent = number.normalize(STORED_PRECISION).as_tuple()
     half_a_pair = cast("int", exponent) % 2
     pairs = (len(digits) + half_a_pair + 1) // 2
     return min(1 + pairs + sign, _MAX_NUMBER_BYTES)

@@ -25,10 +25,12 @@ class _ExactNumbers(TypeDeserializer):
     def _deserialize_n(self, value: str) -> Decimal:
         number = Decimal(value)
         # Remove trailing zeros, so the number can be sent again.
-        return number if len(value) <= _DIGITS else number.normalize(_EXACT)
+        return number if len(value) <= _MAX_DIGITS else number.normalize(_EXACT)
 
 
-_DIGITS, _EXACT = 38, Context(prec=200)  # the most digits of a number, and more than its written-out string can have
+_MAX_DIGITS = 38  # in a number that DynamoDB stores
+STORED_PRECISION = Context(prec=_MAX_DIGITS)
+_EXACT = Context(prec=200)  # more than the digits of any number that is written out
 _serialize = TypeSerializer().serialize
 _deserialize = _ExactNumbers().deserialize
 # Integers of 38 digits. DynamoDB stores no more, and boto3 raises for others.
@@ -211,4 +213,4 @@ def _shorten(parsed: Any, **_: Any) -> None:
 
 
 def _shorten_number(number: str) -> str:
-    return number if len(number) <= _DIGITS else str(Decimal(number).normalize(_EXACT))
+    return number if len(number) <= _MAX_DIGITS else str(Decimal(number).normalize(_EXACT))

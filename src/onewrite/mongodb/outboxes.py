@@ -43,7 +43,7 @@ class Outboxes:
         self.watched = set_codec(majority, LENIENT_CODEC)
         self.outbox = outbox
         self._fields = tuple(fields)
-        self._callers, self._codec = read_codec(collection), read_codec(self.target)
+        self._caller_codec, self._codec = read_codec(collection), read_codec(self.target)
 
     def entity(self, filter: object, key: object) -> Document:
         """Return the key of the document that the filter identifies. Raise if the caller passed a `key`."""
@@ -65,7 +65,7 @@ class Outboxes:
         """Return the key of the document whose events have that source."""
         try:
             ((name, kind, value),) = parse_source(source, self.outbox.name)
-            key = _VALUES[kind](value)
+            key = _PARSERS[kind](value)
         except (KeyError, ValueError, InvalidId) as error:
             raise ConfigurationError(f"{source!r} doesn't identify a document of a collection.") from error
         return {name: _recode(key, _PLAIN_CODEC, self._codec)}
@@ -131,16 +131,16 @@ class Outboxes:
     def _make_box(self, document: Document) -> Box:
         """Return the outbox in a document, with the document's key as a relay reads it and as the caller's client reads it."""
         key = caller_key = document["_id"]
-        if self._callers != self._codec:
+        if self._caller_codec != self._codec:
             with suppress(Exception):  # keep the key if the caller's options can't decode it
-                caller_key = _recode(key, self._codec, self._callers)
+                caller_key = _recode(key, self._codec, self._caller_codec)
         fields = {name: _make_neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
         box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", fields)
         return replace(box, caller_entity={"_id": caller_key})
 
     def _recode_value(self, value: object) -> object:
         """Return the caller's value as a relay reads it, because the client's options can decode it to a different type."""
-        return value if self._callers == self._codec else _recode(value, self._callers, self._codec)
+        return value if self._caller_codec == self._codec else _recode(value, self._caller_codec, self._codec)
 
 
 class Finder:
@@ -194,19 +194,19 @@ class Finder:
         return bool(page)
 
 
-_PAGE = 100
+_PAGE_SIZE = 100
 
 
 def _read_page(cursor: Any) -> Any:
     """Return the cursor's next page, or an awaitable of it if the cursor is asynchronous."""
-    return _read_page_async(cursor) if hasattr(cursor, "__anext__") else [*islice(cursor, _PAGE)]
+    return _read_page_async(cursor) if hasattr(cursor, "__anext__") else [*islice(cursor, _PAGE_SIZE)]
 
 
 async def _read_page_async(cursor: Any) -> list[Any]:
     """Return the next page of an asynchronous cursor."""
     page: list[Any] = []
     with suppress(StopAsyncIteration):
-        while len(page) < _PAGE:
+        while len(page) < _PAGE_SIZE:
             page.append(await anext(cursor))
     return page
 
@@ -220,6 +220,7 @@ def _read_id_and_due(document: Any) -> tuple[Any, object]:
         return document["_id"], document[OUTBOX.due]
     try:
         fields = BSON(document.raw).decode(STORED_CODEC)
+        # A stored document begins with its length, in four bytes, and its _id.
         encoded_id = BSON.encode({"_id": fields["_id"]}, codec_options=STORED_CODEC)[4:-1]
         if document.raw[4 : 4 + len(encoded_id)] == encoded_id:
             return fields["_id"], fields[OUTBOX.due]
@@ -266,7 +267,7 @@ def _parse_document(text: str) -> object:
 
 
 # The functions that parse the result of `origin`, by type.
-_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": int, "O": ObjectId, "J": _parse_document}
+_PARSERS: dict[str, Callable[[str], object]] = {"S": unquote, "N": int, "O": ObjectId, "J": _parse_document}
 
 
 def _make_neutral(value: Any) -> Any:

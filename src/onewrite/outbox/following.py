@@ -114,7 +114,10 @@ class FollowedPasses(Passes):
         failure: Exception | None = None
         try:
             stream = yield Do(
-                cast("Any", self._boxes).watched.watch, (changes(OUTBOX.events),), {"resume_after": token}, sends=True
+                cast("Any", self._boxes).watched.watch,
+                (_build_pipeline(OUTBOX.events),),
+                {"resume_after": token},
+                sends=True,
             )
             change = yield Do(stream.try_next)  # Motor opens the stream only now
             is_open = True
@@ -177,7 +180,7 @@ class FollowedPasses(Passes):
         self._last_sweep = now  # only after success, so that a failed sweep is repeated with the next stream
 
 
-def changes(events: str) -> list[dict[str, Any]]:
+def _build_pipeline(events: str) -> list[dict[str, Any]]:
     """Return the pipeline stages that select the changes that can have added an event."""
     names_events = {"$eq": [{"$first": {"$split": ["$$field.k", "."]}}, events]}  # a regex fails on a name that isn't UTF-8
     no_fields: dict[str, Any] = {}

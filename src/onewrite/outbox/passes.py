@@ -182,8 +182,8 @@ class Passes:
         self._boxes, self._publish, self._batch, self._clock = boxes, publish, batch, checked_clock(clock)
         self._share = random_share  # from 0 to 1, so that relays don't retry at the same time
         self._is_stopped = False
-        # End times by the entity's canonical name: until then, the log doesn't repeat the entity, or the relay skips it.
-        self._logged, self._passed_over = dict[Hashable, float](), dict[Hashable, float]()
+        # By the entity's canonical name: the time from which the log repeats a broken entity, or the relay retries an unchangeable one.
+        self._log_again_at, self._retry_at = dict[Hashable, float](), dict[Hashable, float]()
 
     def _flush(self, entity: Entity) -> Flow[FlushReport]:
         """Make one pass over one entity, even if the entity is postponed after a refusal."""
@@ -235,9 +235,9 @@ class Passes:
     def _pass(self, find: Find, within: timedelta) -> Flow[SweepReport]:
         """Make one pass over the found entities, in rounds of a call to the broker each, and report it."""
         until = self._clock() + read_seconds("within", within)
-        for end_times in (self._logged, self._passed_over):
-            for name in [name for name, end in end_times.items() if end <= self._clock()]:
-                del end_times[name]
+        for times in (self._log_again_at, self._retry_at):
+            for name in [name for name, time in times.items() if time <= self._clock()]:
+                del times[name]
         progress = _Progress(find, until)
         report, lanes = progress.report, progress.lanes
         try:
@@ -275,17 +275,18 @@ class Passes:
             except OnewriteError:  # misuse, which isn't a failed search
                 raise
             except Exception as error:
-                item, report.complete, progress.failure = None, False, error
+                item = None
+                report.complete, progress.failure = False, error
             match item:
                 case Box():
                     progress.has_read, progress.failure = True, None
                     name = self._boxes.canonical(item.entity)
-                    if name in self._passed_over:  # the database recently refused to change the entity
+                    if name in self._retry_at:  # the database recently refused to change the entity
                         self._note_pending(report, item.events)
                     elif all(self._boxes.canonical(lane.box.entity) != name for lane in lanes):  # not found twice
                         lanes.append(EntityLane(item))
                 case Broken():
-                    self._pass_over(progress, item)
+                    self._note_unreadable(progress, item)
                 case None:
                     progress.has_more = False
                     if progress.failure is not None and not lanes and not report.entities:
@@ -294,7 +295,7 @@ class Passes:
                     pass
         return bool(lanes)
 
-    def _pass_over(self, progress: _Progress, broken: Broken) -> None:
+    def _note_unreadable(self, progress: _Progress, broken: Broken) -> None:
         """Report an unreadable entity, which doesn't block the others. If no entity is readable, the pass fails."""
         self._note_broken(progress.report, broken)
         if isinstance(broken.error, LedgerMismatch):
@@ -351,7 +352,7 @@ class Passes:
             except Exception as error:
                 lane.settle_error = error
                 lane.accepted_count = 0  # the accepted events are still in the outbox
-                self._passed_over[self._boxes.canonical(lane.box.entity)] = self._clock() + _QUIET
+                self._retry_at[self._boxes.canonical(lane.box.entity)] = self._clock() + _QUIET
                 text = "Relay: the database refused to record the published or refused events of %r. Publishing them again in %g s: %r"
                 log(ERROR, text, dict(lane.box.entity), _QUIET, error)
         if report.error is None and all(lane.settle_error is not None for lane in lanes):
@@ -366,6 +367,7 @@ class Passes:
         if not lane.is_overtaken and (lane.refusal is not None or lane.error is not None):
             now, began = self._clock(), seconds(lane.box.events[0].time)
             wait = min(max(now - began, 1.0), _MAX_WAIT_AFTER_REFUSAL if lane.error is None else _MAX_WAIT_AFTER_FAILURE)
+            # A writer's clock can be ahead, and only a due time after the event's postpones it.
             due = max(now, began) + wait * (0.5 + self._share() / 2)
             yield from self._boxes.postpone(lane.box, moment(due))
 
@@ -396,8 +398,8 @@ class Passes:
         """Report a broken entity. Each pass finds it again, so log it at most once a minute."""
         report.broken.append(broken)
         name = self._boxes.canonical(broken.entity)
-        if name not in self._logged:
-            self._logged[name] = self._clock() + _QUIET
+        if name not in self._log_again_at:
+            self._log_again_at[name] = self._clock() + _QUIET
             text = "Relay: the outbox of %r can't be read, so its events aren't published: %s"
             log(ERROR, text, dict(broken.entity), broken.error)
 
