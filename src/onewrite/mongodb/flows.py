@@ -524,6 +524,7 @@ class CollectionAttempt(NamedTuple):
         write, request, failure, exists = self.write, self.request, refusal.failure, refusal.image.exists
         if failure is not None and (not self.upsert or is_raised_after_write(failure, request.native)):
             yield from self.raise_failure(refusal)
+        # This write has no condition of the caller's, so the entity has changed between the write and the read, or a hint hides it.
         if isinstance(write.step, Finishes) and not write.step.is_unsent:
             if attempts == MAX_ATTEMPTS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)

@@ -292,12 +292,12 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             raise ConfigurationError(
                 "These collections have different clients. Create all of them with the same MongoClient."
             )
-        names: set[Hashable] = set()
+        documents: set[Hashable] = set()
         for write in self.participants:
-            name = (write.store.full_name, write.store.canonical(write.entity))
-            if name in names:
+            document = (write.store.full_name, write.store.canonical(write.entity))
+            if document in documents:
                 raise InvalidUpdate(_SAME_DOCUMENT)
-            names.add(name)
+            documents.add(document)
 
     def check_stores(self) -> Flow[None]:
         for action in self.make_actions(""):
@@ -442,13 +442,17 @@ def _check_distinct(actions: Sequence[_Action], refusing_action: _Action) -> Flo
     With a collation, different ids can identify the same document, and only the server knows that.
     """
     document = yield from refusing_action.look()
+    if document is None:
+        return
     for action in actions:
-        if document is None or action is refusing_action or action.target.full_name != refusing_action.target.full_name:
-            continue
-        other_document = (yield from action.look()) or {"_id": None}
-        key, other_key = [action.flows.canonical({"_id": entity["_id"]}) for entity in (document, other_document)]
-        if key == other_key:
-            raise InvalidUpdate(_SAME_DOCUMENT)
+        if action is not refusing_action and action.target.full_name == refusing_action.target.full_name:
+            other_document = yield from action.look()
+            if other_document is not None and _read_id(action, other_document) == _read_id(refusing_action, document):
+                raise InvalidUpdate(_SAME_DOCUMENT)
+
+
+def _read_id(action: _Action, document: Document) -> Hashable:
+    return action.flows.canonical({"_id": document["_id"]})
 
 
 _SAME_DOCUMENT = "Two participants write to the same document. Combine them into one write."
