@@ -95,7 +95,12 @@ def test_relay_continues_after_failures_until_stopped(
 ) -> None:
     told: list[SweepReport] = []
     failures_in_a_row: list[int] = []
-    monkeypatch.setattr("onewrite.outbox.relay.pause", lambda failures, *_: failures_in_a_row.append(failures) or 0.0)
+
+    def pause(failures: int, *_: float) -> float:
+        failures_in_a_row.append(failures)
+        return 0.0
+
+    monkeypatch.setattr("onewrite.outbox.relay.pause", pause)
     broker = Broker(failures=3, stops_at=2)
     broker.relay = relay = make(broker, clock=Ticks(), batch=1)
     emit(collection, 1)
