@@ -18,13 +18,13 @@ from onewrite.core.label import OUTBOX, TOMBSTONE, has_pending
 from onewrite.core.pipeline import Settled, conclude, judge_write, new_write, settle
 from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
-from onewrite.dynamodb.expression import merge_update
+from onewrite.dynamodb.expression import Placeholders, merge_update
 from onewrite.dynamodb.flows import Flows, try_send
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome
 
-# An expression can have 4,096 bytes, and a placeholder such as "#a123," takes six bytes.
+# An expression can have 4,096 bytes, and a placeholder such as "#n123," takes six bytes.
 _MAX_NAMES = 500
 
 
@@ -97,22 +97,18 @@ def _remove_attributes(
     flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: list[str], *, is_expiring: bool
 ) -> Flow[None]:
     """Remove the attributes, and set the tombstone's expiry time if `is_expiring`."""
-    placeholders = {f"#a{n}": name for n, name in enumerate(names)}
-    clauses = {"REMOVE": ",".join(placeholders)}
-    placeholders["#by"] = "by"
-    values: dict[str, Any] = {":by": tombstone.by}
+    placeholders = Placeholders()
+    # DynamoDB might have removed the tombstone by now, and a new item might have the same key.
+    condition = f"{TOMBSTONE}.{placeholders.name('by')}={placeholders.value(tombstone.by)}"
+    clauses = {"REMOVE": ",".join(map(placeholders.name, names))}
     if is_expiring:
-        clauses["SET"] = "#ttl=:at"
-        placeholders["#ttl"] = tombstone.ttl
-        values[":at"] = tombstone.expiry(flows.clock())
+        clauses["SET"] = f"{placeholders.name(tombstone.ttl)}={placeholders.value(tombstone.expiry(flows.clock()))}"
     request = {
         **flows.table,
         "Key": flows.convert(key),
         "UpdateExpression": merge_update(None, clauses),
-        # DynamoDB might have removed the tombstone by now, and a new item might have the same key.
-        "ConditionExpression": f"{TOMBSTONE}.#by=:by",
-        "ExpressionAttributeNames": placeholders,
-        "ExpressionAttributeValues": flows.convert(values),
+        "ConditionExpression": condition,
+        **placeholders.arguments(typed=flows.has_typed_client),
     }
     yield from try_send(Call("update_item", (), request))
 

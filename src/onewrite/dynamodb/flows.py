@@ -30,7 +30,7 @@ from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import note_entity
 from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
 from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_earlier_marks
-from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, check_names, make_table_error, read_mapping
+from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, Placeholders, check_names, make_table_error, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item, measure_value
@@ -175,22 +175,19 @@ class Flows(Engine):
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
     ) -> TableAttempt:
         """Return the update of the step's attribute. Its fence is the only condition."""
-        names = {"#step": locate_step(hash_message(write.message, ledger)), "#fence": "fence"}
-        values: dict[str, Any] = {":old": fence}
+        placeholders = Placeholders()
+        step = placeholders.name(locate_step(hash_message(write.message, ledger)))
+        condition = f"{step}.{placeholders.name('fence')}={placeholders.value(fence)}"
         if isinstance(change, Step):
-            sets = ["#step=:new"]
-            values[":new"] = change.as_fields()
+            sets = [f"{step}={placeholders.value(change.as_fields())}"]
         else:
-            sets = [f"#step.#{name}=:{name}" for name in change]
-            names |= {f"#{name}": name for name in change}
-            values |= {f":{name}": value for name, value in change.items()}
+            sets = [f"{step}.{placeholders.name(name)}={placeholders.value(value)}" for name, value in change.items()]
         request = {
             **self.table,
             "Key": self.convert(write.key),
             "UpdateExpression": f"SET {','.join(sets)}",
-            "ConditionExpression": "#step.#fence=:old",
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": self.convert(values),
+            "ConditionExpression": condition,
+            **placeholders.arguments(typed=self.has_typed_client),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         return TableAttempt(self, write, native, build_change, Call("update_item", (), request))

@@ -106,9 +106,8 @@ class Outboxes:
         """Replace an event, and make the entity due for the next sweep."""
         placeholders = Placeholders()
         sets = [f"{OUTBOX.events}[{place}]={placeholders.value(event.as_fields())}"]
-        conditions = self._match_read_box(box, placeholders, place)
         sets.append(f"{OUTBOX.due}={placeholders.value(box.events[0].time)}")
-        return (yield from self._change(box.entity, placeholders, sets, [], conditions))
+        return (yield from self._change(box.entity, placeholders, sets, [], self._match_read_box(box, placeholders, place)))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Restart the count of sent events at zero, under a new source."""
