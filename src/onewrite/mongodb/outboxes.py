@@ -51,7 +51,7 @@ class Outboxes:
             raise ConfigurationError("An entity in a collection is identified by a filter. Pass {'_id': ...}.")
         # A copy, because it's part of the events that a relay publishes.
         fields = copy_value(read_entity_key(cast("Document", filter), self._fields))
-        return {name: self._recode_value(value) for name, value in fields.items()}
+        return {name: _recode(value, self._caller_codec, self._codec) for name, value in fields.items()}
 
     def canonical(self, entity: Document) -> Hashable:
         """Return a value that is equal for two keys of the same document."""
@@ -131,16 +131,11 @@ class Outboxes:
     def _make_box(self, document: Document) -> Box:
         """Return the outbox in a document, with the document's key as a relay reads it and as the caller's client reads it."""
         key = caller_key = document["_id"]
-        if self._caller_codec != self._codec:
-            with suppress(Exception):  # keep the key if the caller's options can't decode it
-                caller_key = _recode(key, self._codec, self._caller_codec)
+        with suppress(Exception):  # keep the key if the caller's options can't decode it
+            caller_key = _recode(key, self._codec, self._caller_codec)
         fields = {name: _make_neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
         box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", fields)
         return replace(box, caller_entity={"_id": caller_key})
-
-    def _recode_value(self, value: object) -> object:
-        """Return the caller's value as a relay reads it, because the client's options can decode it to a different type."""
-        return value if self._caller_codec == self._codec else _recode(value, self._caller_codec, self._codec)
 
 
 class Finder:
@@ -256,7 +251,9 @@ def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
 
 
 def _recode(value: object, old_codec: CodecOptions[Any], new_codec: CodecOptions[Any]) -> object:
-    """Return the value as a client with `new_codec` reads it if a client with `old_codec` wrote it."""
+    """Return the value as a client with `new_codec` reads it if a client with `old_codec` wrote it. It can have a different type."""
+    if old_codec == new_codec:
+        return value
     document: Document = BSON.encode({"": value}, codec_options=old_codec).decode(new_codec)
     return document[""]
 

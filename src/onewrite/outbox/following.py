@@ -113,12 +113,8 @@ class FollowedPasses(Passes):
         is_open = False  # whether the server has accepted the token
         failure: Exception | None = None
         try:
-            stream = yield Do(
-                cast("Any", self._boxes).watched.watch,
-                (_build_pipeline(OUTBOX.events),),
-                {"resume_after": token},
-                sends=True,
-            )
+            watch = cast("Any", self._boxes).watched.watch
+            stream = yield Do(watch, (_build_pipeline(),), {"resume_after": token}, sends=True)
             change = yield Do(stream.try_next)  # Motor opens the stream only now
             is_open = True
             # The stream must be open before the first sweep, so that no change falls between the two.
@@ -180,9 +176,10 @@ class FollowedPasses(Passes):
         self._last_sweep = now  # only after success, so that a failed sweep is repeated with the next stream
 
 
-def _build_pipeline(events: str) -> list[dict[str, Any]]:
+def _build_pipeline() -> list[dict[str, Any]]:
     """Return the pipeline stages that select the changes that can have added an event."""
-    names_events = {"$eq": [{"$first": {"$split": ["$$field.k", "."]}}, events]}  # a regex fails on a name that isn't UTF-8
+    # A regex fails on a name that isn't UTF-8.
+    names_events = {"$eq": [{"$first": {"$split": ["$$field.k", "."]}}, OUTBOX.events]}
     no_fields: dict[str, Any] = {}
     fields = {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", no_fields]}}
     update_adds_events = {"$anyElementTrue": [{"$map": {"input": fields, "as": "field", "in": names_events}}]}

@@ -75,13 +75,7 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQ
         return Call("put_events", (), {"Entries": entries})
 
     return Publisher(
-        client,
-        bus,
-        "put_events",
-        compile_request,
-        _read_failures_by_position,
-        largest=largest,
-        longest_type=_MAX_TYPE_LENGTH,
+        client, bus, "put_events", compile_request, _read_failures_by_place, largest=largest, longest_type=_MAX_TYPE_LENGTH
     )
 
 
@@ -160,7 +154,7 @@ def _read_failures_by_id(events: Sequence[Outgoing], response: Any) -> list[Outg
     ]
 
 
-def _read_failures_by_position(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
+def _read_failures_by_place(events: Sequence[Outgoing], response: Any) -> list[Outgoing]:
     """Return the events that EventBridge didn't accept. An accepted entry has an ID, and a failed one an error code."""
     entries: list[dict[str, Any]] = response.get("Entries", [])
     known_entries = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]

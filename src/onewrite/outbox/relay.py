@@ -62,17 +62,6 @@ class _RelayFlows(FollowedPasses):
             raise ConfigurationError(f"source={source!r} already names the entity. Omit the key and the filter.")
         return self._boxes.read_source(source)
 
-    def _poll(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Flow[None]:
-        """Return the flow that sweeps until stopped."""
-        check_seconds("poll", poll)
-        return self._repeat(lambda: self._sweep(older_than), poll, on_pass)
-
-    def _follow_until_stopped(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Flow[None]:
-        """Return the flow that follows the stream, and reopens it whenever it ends, until stopped."""
-        self._check_following(tokens, sweep_every)
-        report = partial(report_pass, on_pass=on_pass)
-        return self._repeat(lambda: self._follow(tokens, sweep_every, report), 0.0, on_pass)
-
     def _repeat(self, act: Callable[[], Flow[SweepReport | None]], poll: float, on_pass: OnPass | None) -> Flow[None]:
         """Run the flows of `act` until stopped, and report their passes. A flow that returns None has reported its own."""
         failures = 0
@@ -148,11 +137,14 @@ class Relay(_RelayFlows):
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass."""
-        return self._run(self._poll(poll, older_than, on_pass))
+        check_seconds("poll", poll)
+        return self._run(self._repeat(lambda: self._sweep(older_than), poll, on_pass))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` stores the position in the stream."""
-        return self._run(self._follow_until_stopped(tokens, sweep_every, on_pass))
+        self._check_following(tokens, sweep_every)
+        report = partial(report_pass, on_pass=on_pass)
+        return self._run(self._repeat(lambda: self._follow(tokens, sweep_every, report), 0.0, on_pass))
 
     def stop(self) -> None:
         """End `run`, `follow`, and `sweep` after the current call to the broker. A signal handler or a different thread can call it."""
