@@ -14,7 +14,7 @@ from onewrite.core.label import TOKEN, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import make_token
-from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, too_large
+from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, make_too_large_error
 
 NOW = 1_790_000_000.0
 CALL = make_token("try")
@@ -73,9 +73,13 @@ def test_write_has_not_landed_if_its_step_is_open() -> None:
 
 
 def test_full_entity_is_reported_with_its_sizes() -> None:
-    text = str(too_large("the limit", Size(1000, caller=600, outbox=150, new_events=30), "Split it."))
+    text = str(make_too_large_error("the limit", Size(1000, caller=600, outbox=150, new_events=30), "Split it."))
     assert re.findall(r"\d+", text) == ["1000", "250", "150", "600", "30"]
-    assert re.findall(r"\d+", str(too_large("the limit", Size(1000, 600, 0), "Split it."))) == ["1000", "400", "600"]
+    assert re.findall(r"\d+", str(make_too_large_error("the limit", Size(1000, 600, 0), "Split it."))) == [
+        "1000",
+        "400",
+        "600",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_full_entity_is_reported_with_its_sizes() -> None:
     [(0, 0, True), (200, 0, True), (150, 100, True), (201, 0, False), (150, 101, False), (0, 401, False)],
 )
 def test_remedy_for_a_full_entity_depends_on_its_events(outbox: int, new_events: int, *, helps: bool) -> None:
-    text = str(too_large("the limit", Size(1000, 600, outbox, new_events), "Split it."))
+    text = str(make_too_large_error("the limit", Size(1000, 600, outbox, new_events), "Split it."))
     assert text.endswith("Split it.") is helps
 
 

@@ -29,7 +29,7 @@ from onewrite import (
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.marks import locate_mark
-from onewrite.core.ledgers.ring import window
+from onewrite.core.ledgers.ring import make_window
 from tests.core.test_message import Kind
 
 AnyLedger = SeenIds | MessageIds | HighWaterMark | InSequence
@@ -291,7 +291,7 @@ def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key
 def test_used_ledger_gives_same_outcomes_as_a_new_one(edge: str, generation: int) -> None:
     """The sets are kept until the ring turns, which it does at three moments of each generation: one microsecond more would be wrong."""
     retention = timedelta(hours=1)
-    reach = window(retention, SeenIds(retention).skew or timedelta())
+    reach = make_window(retention, SeenIds(retention).skew or timedelta())
     turns = generation * reach.width + {"behind": reach.behind, "present": 0, "ahead": -reach.ahead}[edge]
     used = SeenIds(retention)
     for microseconds in (turns - reach.width // 4, turns - 1, turns, turns + 1, turns - 1):

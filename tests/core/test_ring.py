@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from onewrite.core.ledgers.ring import SLOTS, Window, find_ring, span_at, window
+from onewrite.core.ledgers.ring import SLOTS, Window, find_ring, find_span, make_window
 
 GENERATIONS = range(2760, 2772)  # of today, where a generation is as long as by default
-WINDOWS = [window(retention, retention / 56) for retention in (timedelta(seconds=1), timedelta(days=14))]
+WINDOWS = [make_window(retention, retention / 56) for retention in (timedelta(seconds=1), timedelta(days=14))]
 
 
 def turns(reach: Window, generation: int) -> list[int]:
@@ -22,7 +22,7 @@ def turns(reach: Window, generation: int) -> list[int]:
 @pytest.mark.parametrize("slot", SLOTS)
 def test_span_of_a_slot_is_its_last_generations(reach: Window, slot: str) -> None:
     for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-9, 9)]:
-        span = span_at(reach, moment / 1e6, slot)
+        span = find_span(reach, moment / 1e6, slot)
         begin, end = round(span.since * 1e6 / reach.width), round(span.until * 1e6 / reach.width)
         # A clock that is ahead of this one may show the newest generation already.
         newest = (moment + reach.ahead) // reach.width

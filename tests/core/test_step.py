@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from onewrite import InvalidUpdate, Message
-from onewrite.core.step import Step, StepRequest, new_step, read_step
+from onewrite.core.step import Step, StepRequest, make_step, read_step
 
 NOW = 1_790_000_000.0
 M1 = Message("m1", source="s", sequence=7)
 LEASE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 REQUEST = StepRequest("charge", LEASE, HOUR)
-OPEN = new_step("ow_l", M1, REQUEST, "call", NOW)
+OPEN = make_step("ow_l", M1, REQUEST, "call", NOW)
 LET_GO = OPEN._replace(is_unsent=True)
 OF_ZERO = OPEN._replace(message=Message("m0", source="s", sequence=0))
 
@@ -37,4 +37,4 @@ def test_message_of_a_step_survives_storage(sequence: Any, stored: object, parts
 @pytest.mark.parametrize("lease", [timedelta(days=365 * 9000), timedelta.max])
 def test_lease_that_ends_after_the_year_9999_is_refused(lease: timedelta) -> None:
     with pytest.raises(InvalidUpdate, match=r"^begin: lease=.*ends after the year 9999\. Pass a lease"):
-        new_step("ow", Message("m1"), StepRequest("charge", lease, timedelta(0)), "call", 1_700_000_000.0)
+        make_step("ow", Message("m1"), StepRequest("charge", lease, timedelta(0)), "call", 1_700_000_000.0)

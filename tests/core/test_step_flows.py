@@ -11,7 +11,7 @@ from onewrite import Begun, Busy, EntityTooLarge, HighWaterMark, InSequence, Led
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.seen_ids import hash_message
-from onewrite.core.step import Step, StepRequest, new_step
+from onewrite.core.step import Step, StepRequest, make_step
 from onewrite.core.steps import begin, finish, perform
 from onewrite.dynamodb.flows import Flows as TableFlows
 from onewrite.mongodb.flows import Flows as CollectionFlows
@@ -28,7 +28,7 @@ DONE: dict[str, Any] = {}
 
 def step(call: str = "another", ago: float = 3600.0, ledger: str = "ow_l") -> Step:
     """A step that another call has begun, whose lease is over."""
-    return new_step(ledger, M, REQUEST, call, NOW - ago)
+    return make_step(ledger, M, REQUEST, call, NOW - ago)
 
 
 def item(*steps: Step, **more: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def collection(ledger: Ledger | None = None) -> CollectionFlows:
 
 
 def mine() -> Step:
-    return new_step("ow_l", M, REQUEST, "mine", NOW)
+    return make_step("ow_l", M, REQUEST, "mine", NOW)
 
 
 def claim(held: Step) -> Begun:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, MessageIds, SeenIds, Tombstones
-from onewrite.core.tombstone import new_tombstone, read_tombstone
+from onewrite.core.tombstone import make_tombstone, read_tombstone
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection
@@ -50,7 +50,7 @@ def test_invalid_tombstones_setting_is_refused() -> None:
 
 
 def test_a_tombstone_is_read_as_it_was_stored() -> None:
-    tombstone = new_tombstone(Tombstones(timedelta(days=1, microseconds=1), "gone_at"), 1.5, "call", ["b", "a"])
+    tombstone = make_tombstone(Tombstones(timedelta(days=1, microseconds=1), "gone_at"), 1.5, "call", ["b", "a"])
     fields = {"ttl": "gone_at", "seconds": 86_401, "by": "da2ad283ad3e175f", "key": ["a", "b"]}
     assert tombstone.as_fields() == {"at": "1970-01-01T00:00:01.500Z", **fields}
     assert read_tombstone(tombstone.as_fields()) == tombstone

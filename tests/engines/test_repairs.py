@@ -24,7 +24,7 @@ from onewrite import (
 )
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.ring import find_ring, span_at, window
+from onewrite.core.ledgers.ring import find_ring, find_span, make_window
 from onewrite.identity import cloudevent
 from onewrite.operate import main
 from tests.support.repairs import NOW, Place, output_of
@@ -66,14 +66,14 @@ def test_ids_are_shown_with_their_time(place: Place, capsys: pytest.CaptureFixtu
         assert found["since"] <= moment(at) < found["until"]
         assert (len(found["ids"]), found["live"]) == (1, True)
     slots = {place.place("ow_r", f"r{n}"): f"r{n}" for n in range(6)}
-    span = span_at(window(timedelta(days=14), timedelta(hours=6)), NOW, slots[new["place"]])
+    span = find_span(make_window(timedelta(days=14), timedelta(hours=6)), NOW, slots[new["place"]])
     assert (new["since"], new["until"]) == (moment(span.since), moment(span.until))
     assert len(new["ids"][0]["hash"]) == 20
     assert inspect(place, capsys)["token_bytes"] == (10 if place.names_tokens else 0)
 
 
 def test_expired_set_is_shown_as_unused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    seen = window(timedelta(days=14), timedelta(hours=6))
+    seen = make_window(timedelta(days=14), timedelta(hours=6))
     live = find_ring(seen, int(NOW * 1_000_000)).live
     ago = next(days for days in range(30, 90) if find_ring(seen, int((NOW - days * DAY) * 1_000_000)).present not in live)
     place.apply(SeenIds(), M1, at=NOW - ago * DAY)

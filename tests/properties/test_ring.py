@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onewrite import SeenIds
-from onewrite.core.ledgers.ring import Ring, Window, find_ring, window
+from onewrite.core.ledgers.ring import Ring, Window, find_ring, make_window
 
 DAY = 86_400.0
 START = 1_700_000_000.0
@@ -29,7 +29,7 @@ class Promise(NamedTuple):
 
     @property
     def seen(self) -> Window:
-        return window(self.kept, self.skew)
+        return make_window(self.kept, self.skew)
 
     def at(self, now: float) -> Ring:
         return find_ring(self.seen, int(now * 1_000_000))

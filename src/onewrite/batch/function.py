@@ -39,7 +39,7 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def short_name(qualified_name: str) -> str:
+def shorten_name(qualified_name: str) -> str:
     """Return a function's name without the functions that define it, for logs."""
     return qualified_name.rpartition("<locals>.")[2]
 
@@ -183,7 +183,7 @@ def _format_line(frame: FrameType, line: int) -> str:
 
 
 def format_line(code: CodeType, line: int) -> str:
-    return printable(f"{PurePath(code.co_filename).name}:{line} {short_name(code.co_qualname)}")
+    return printable(f"{PurePath(code.co_filename).name}:{line} {shorten_name(code.co_qualname)}")
 
 
 def find_thread_line(ident: int | None, function: object) -> str | None:

@@ -26,7 +26,7 @@ from onewrite.batch.function import (
     check_return,
     close_coroutine,
     is_async,
-    short_name,
+    shorten_name,
     with_unreturned,
 )
 from onewrite.batch.order import Lanes, RecordState, Turn, Unit, find_order, make_group_units, make_run_units, split_runs
@@ -78,7 +78,8 @@ class _Lane:
     results: dict[int, Result] = field(default_factory=dict[int, Result])
 
     @property
-    def in_order(self) -> list[Result]:
+    def ordered_results(self) -> list[Result]:
+        """The results in the order of the records."""
         return [self.results[position] for position in sorted(self.results)]
 
 
@@ -161,7 +162,7 @@ class Handler(Generic[R]):
         self._log_exceptions = log_exceptions
         self.clock, self._monotonic = checked_clock(clock), time.monotonic
         self.is_async = is_async(each)
-        self.name = short_name(getattr(each, "__qualname__", type(each).__name__))
+        self.name = shorten_name(getattr(each, "__qualname__", type(each).__name__))
 
     @property
     def has_groups(self) -> bool:
@@ -236,13 +237,13 @@ class Handler(Generic[R]):
             return workers.run_in_loop(lambda: self.aprocess_in_order(records))
         with self._log_lane(records) as lane:
             lane.results = self._run(self._steps(self._list_turns(lane.states), _NO_DEADLINE, in_order=True))
-        return lane.in_order
+        return lane.ordered_results
 
     async def aprocess_in_order(self, records: Iterable[Any]) -> list[Result]:
         """Process records as `process_in_order` does, in the running event loop."""
         with self._log_lane(records) as lane:
             lane.results = await self._arun(self._steps(self._list_turns(lane.states), _NO_DEADLINE, in_order=True))
-        return lane.in_order
+        return lane.ordered_results
 
     @contextmanager
     def _log_lane(self, records: Iterable[Any]) -> Generator[_Lane, None, None]:
@@ -259,7 +260,7 @@ class Handler(Generic[R]):
                 outer_meter.requests += counter.requests
         report = Report(
             response={"batchItemFailures": []},
-            results=tuple(lane.in_order),
+            results=tuple(lane.ordered_results),
             returned=tuple([state.record for state in lane.states[len(lane.results) :]]),
             oldest_seconds=None,
             requests=counter.requests,
@@ -354,10 +355,11 @@ class Handler(Generic[R]):
             self._read_ahead(records, states_ahead, time_left)
             states = [state for state in states_ahead if state is not None]
             units = make_run_units(states, lanes) if in_order else make_group_units(states)
+            # The numbers below `count` are records, which are only taken again; the others are units, which are taken in order.
             lanes_by_position = {position: unit.lane for unit in units for position in unit.positions}
             lanes = [lanes_by_position.get(position) for position in order] + [unit.lane for unit in units]
             order = range(count, len(lanes))
-            states_ahead = [None] * count
+            states_ahead = [None] * count  # the units have the states
         elif not in_order and count > 1:
             self._read_ahead(records, states_ahead, time_left)
             lanes, order = find_order(
@@ -417,18 +419,18 @@ class Handler(Generic[R]):
         results: dict[int, Result] = {}
         has_groups, began = self._group_by is not None, 0.0
         for number, turns in enumerate(units):
-            if number and deadline.is_over:
+            if number and deadline.is_over:  # the worker that took the first unit has checked the deadline
                 break
-            unit = single_turns = turns
-            error = None
-            share = 0.0
+            unit = single_turns = turns  # `single_turns`: those whose message is called alone
+            error, share = None, 0.0
             if has_groups:
                 unit = [turn for turn in turns if not turn[0].has_failed]
                 calls = [turn for turn in unit if turn[0].messages]
-                error, share = (yield from self._call_group(calls, deadline)) if calls else (None, 0.0)
+                if calls:
+                    error, share = yield from self._call_group(calls, deadline)
                 single_turns = () if error is None else calls
             elif deadline.is_known:
-                began = self._monotonic() - unit[0][0].seconds
+                began = self._monotonic() - unit[0][0].seconds  # reading the record counts too
             for state, at, _ in single_turns:
                 if state.has_failed or state.refusal is not None:
                     continue
@@ -437,6 +439,7 @@ class Handler(Generic[R]):
                 if error is not None and not deadline.is_over:
                     fresh_state = self.read(state.record)  # the failed call can have changed the message
                     end = fresh_state.refusal if isinstance(fresh_state.refusal, Exception) else None
+                    # An identity that now finds another number of messages isn't deterministic, so the message stays.
                     message = fresh_state.messages[at] if len(fresh_state.messages) == len(state.messages) else message
                 if end is None:
                     call_began = self._monotonic()

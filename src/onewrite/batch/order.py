@@ -135,10 +135,12 @@ def make_group_units(records: Sequence[RecordState]) -> list[Unit]:
     """Return the units of a source that keeps no order. Units of the same lane must be processed in list order."""
     sources, order = find_order([state.messages[0] if len(state.messages) == 1 else None for state in records])
     ranks = {records[index].position: rank for rank, index in enumerate(order)}
-    turns_by_source: dict[Hashable, list[Turn]] = defaultdict(list)
+    # A line has the messages of one source, or those of a record without a sequence or with several messages.
+    turns_by_line: dict[Hashable, list[Turn]] = defaultdict(list)
     for index in order:
-        turns_by_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns()
-    lines = [*turns_by_source.values()]
+        source = sources[index]
+        turns_by_line[records[index] if source is None else source] += records[index].turns()
+    lines = [*turns_by_line.values()]
     line_lanes = _find_line_lanes(lines)
     # For each group that is next in some lines: its turns there.
     next_runs: dict[Hashable, list[tuple[int, list[Turn]]]] = {}
@@ -146,6 +148,7 @@ def make_group_units(records: Sequence[RecordState]) -> list[Unit]:
     units: list[Unit] = []
 
     def advance(line: int) -> None:
+        """Note the line's next run under its group."""
         run = next(line_runs[line], None)
         if run is not None:
             key, turns = run
@@ -171,7 +174,8 @@ def split_runs(line: Iterable[Turn]) -> Iterator[tuple[Hashable, list[Turn]]]:
     turns: list[Turn] = []
     for turn in line:
         turn_key = turn[2]
-        if turns and (len(turns) == MAX_CALL_SIZE or not (key is _ANY or turn_key is _ANY or turn_key == key)):
+        is_same_group = key is _ANY or turn_key is _ANY or turn_key == key
+        if turns and (len(turns) == MAX_CALL_SIZE or not is_same_group):
             yield key, turns
             key, turns = _ANY, []
         key = key if turn_key is _ANY else turn_key

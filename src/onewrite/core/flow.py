@@ -145,7 +145,7 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     async def plain_call(store: Any, *args: P.args, **kwargs: P.kwargs) -> T:
         return await cast("Awaitable[T]", function(store, *args, **kwargs))
 
-    call = plain_call if function is method else noted_async(function)
+    call = plain_call if function is method else noted_async(function)  # a method that `noted` wraps stays noted
     call.__qualname__ = f"Async{method.__qualname__}"
     return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", call)
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.event import check_causes, copy_value
 from onewrite.core.flow import Do, Flow, split_missing_ok
-from onewrite.core.judging import is_next_in_order, judge_message, open_step
+from onewrite.core.judging import find_open_step, is_next_in_order, judge_message
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
-from onewrite.core.pipeline import Settled, move_mark, new_write, send_write, settle
+from onewrite.core.pipeline import Settled, make_write, move_mark, send_write, settle
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, sort_by_sequence
@@ -190,7 +190,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
         new_plan = make_plan(plan.moved, refusal)
         if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
             return refusal
-        if any(open_step(make_single_write(write, member), image) for member in plan.fresh):
+        if any(find_open_step(make_single_write(write, member), image) for member in plan.fresh):
             return refusal  # it was released before its effect was sent, and a single write of the message ends it
         # A step of a different message might have refused the write.
         return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
@@ -280,7 +280,7 @@ class _Fold:
         """
         refusal = assume_refusal(chunk)
         asked_places: set[int] = set()
-        for _ in chunk:
+        for _ in chunk:  # a bound, because other writers can refuse the write again and again
             plan = make_plan(chunk, refusal)
             if not plan.moved:
                 return plan.outcomes
@@ -317,7 +317,7 @@ class _Fold:
         engine, native = self._engine, self._engine.keep(self._native)
         step = NO_STEP if len(messages) == 1 else engine.fold_step
         key, others = engine.read_key(native), tuple(messages[1:])
-        write = new_write(engine, messages[0], key, step, emit=self._emit, others=others)
+        write = make_write(engine, messages[0], key, step, emit=self._emit, others=others)
         # Every entry gets the time of this write, so all marks go into one slot, however long a message has waited.
         write = write._replace(entry=join_entries(make_entries(engine.ledger, moved or messages, messages, write.now)))
         return engine.make_fold_attempt(write, native)

@@ -52,7 +52,7 @@ def judge(write: Write, image: Image) -> Outcome:
 
 def judge_message(write: Write, image: Image) -> Outcome | None:
     """Return why the message is refused regardless of the caller's condition, or None if the ledger accepts it."""
-    step = open_step(write, image)
+    step = find_open_step(write, image)
     if step is not None and not step.is_unsent:
         return judge_open_step(step, write.message, write.now, image.entity, write.key)
     refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
@@ -68,7 +68,7 @@ def end_unsent_steps(write: Write, image: Image) -> StepPart:
     """Return the step part of a write whose message is accepted. It ends steps that were released before their effects were sent."""
     if isinstance(write.step, NoStepAtAll):
         return NoStepAtAll(tuple(image.steps.items()))
-    step = open_step(write, image)
+    step = find_open_step(write, image)
     if step is None:
         return NO_STEP
     return Finishes(step.fence, step.ledger, is_overtaken(write, image), is_unsent=True)
@@ -81,7 +81,7 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
     """
     if has_landed(write, image):
         return Applied(write.message, image.entity, retried=True)
-    finishes, step = cast("Finishes", write.step), open_step(write, image)
+    finishes, step = cast("Finishes", write.step), find_open_step(write, image)
     if step is None:
         refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
         return Superseded(write.message, image.entity) if refusal is None or isinstance(refusal, Deferred) else refusal
@@ -98,19 +98,19 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
 def is_overtaken(write: Write, image: Image) -> bool:
     """Whether other messages moved the mark past this message while its step was open. If so, the mark remains unchanged."""
     change = write.entry.own
-    return isinstance(change, Advance) and change.judge(write.message, image.ledger, None) is not None
+    return isinstance(change, Advance) and change.judge(write.message, image.ledger) is not None
 
 
 def judge_begin(write: Write, image: Image) -> Step | Outcome:
     """Return the open step that refused the begin of a step, or why the message can't have a step."""
-    step = open_step(write, image)
+    step = find_open_step(write, image)
     if step is not None:
         check_emits(write, image)  # a worker that takes over the step must be able to finish it
         return step
     return judge(write, image)
 
 
-def open_step(write: Write, image: Image) -> Step | None:
+def find_open_step(write: Write, image: Image) -> Step | None:
     """Return the message's open step under this ledger or one in its also=, or None."""
     if not image.steps:
         return None
@@ -126,7 +126,7 @@ def check_emits(write: Write, image: Image) -> None:
 def is_next_in_order(write: Write, image: Image) -> bool:
     """Whether later messages wait until the mark moves over this message, which is in a ledger of also=."""
     entry = write.entry
-    is_next = not image.is_gone and entry.own.judge(write.message, image.ledger, None) is None
+    is_next = not image.is_gone and entry.own.judge(write.message, image.ledger) is None
     return is_next and entry.is_held_in_also(write.message, image.ledger)
 
 

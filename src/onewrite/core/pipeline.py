@@ -1,6 +1,6 @@
 """Sends a guarded write until its outcome is known, on any engine. `settle` sends a write again after a refusal.
 
-`new_write` puts the parts of a write together. An engine makes an `Attempt` from them: a write that is ready to be sent. DynamoDB returns the
+`make_write` puts the parts of a write together. An engine makes an `Attempt` from them: a write that is ready to be sent. DynamoDB returns the
 item that refused it, and MongoDB must be read: `Attempt.send` hides that difference. `judging.py` decides what the refusing entity means.
 """
 
@@ -50,7 +50,7 @@ def make_token(call: str) -> bytes:
     return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()
 
 
-def new_write(
+def make_write(
     engine: Engine,
     message: Message,
     key: Mapping[str, Any],
@@ -82,7 +82,7 @@ def read_outcome(engine: Engine, message: Message, native: Native) -> Flow[Outco
     """Return the outcome that an unconditional write of the message would have now."""
     check_message(message)
     native = engine.keep(native)
-    write = new_write(engine, message, engine.read_key(native))
+    write = make_write(engine, message, engine.read_key(native))
     return judge_read(write, (yield from engine.read(write.key, native, write.entry)))
 
 
@@ -129,7 +129,7 @@ def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
 
 
 def judge_write(write: Write, image: Image) -> Outcome | StepPart:
-    """Return why the entity refused a write, or the step part with which an accepted message's write is sent again."""
+    """Return why the entity refused a write, or the step part with which to send it again if the ledger accepts the message."""
     outcome = judge(write, image)
     return end_unsent_steps(write, image) if isinstance(outcome, Unmet) else outcome
 
@@ -194,7 +194,10 @@ def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
 
 
 def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
-    """Advance the mark past a message that the caller's condition refused. Otherwise, later messages would wait for it forever."""
+    """Record that the caller's condition refused the message, and return this outcome, or a new one if the entity has changed since.
+
+    A counting mark moves past the message, because later messages would wait for it forever. Other ledgers don't store a refusal.
+    """
     step = attempt.write.step
     if not attempt.write.entry.own.requires_predecessor:
         if isinstance(step, Finishes):

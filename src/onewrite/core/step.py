@@ -81,7 +81,7 @@ class Step(NamedTuple):
         return fields | {name: value for name, value in optional.items() if value is not None}
 
 
-def new_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
+def make_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
     """Return a new step. `call` is a unique name of the call. Times are rounded to milliseconds, so that all workers see the same times."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
     end = now + request.lease.total_seconds()

@@ -13,7 +13,7 @@ from onewrite.core.event import copy_value, moment
 from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.judging import settle_missing
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import new_write, send_begin, send_finish
+from onewrite.core.pipeline import make_write, send_begin, send_finish
 from onewrite.core.step import (
     Claim,
     Step,
@@ -22,8 +22,8 @@ from onewrite.core.step import (
     check_claim,
     is_takeover_allowed,
     judge_open_step,
+    make_step,
     make_unsent_fence,
-    new_step,
     read_step,
 )
 from onewrite.core.write import Begins, Finishes, Withdraws, Write
@@ -56,8 +56,8 @@ def begin(
     key = engine.read_key(native)
     if after is not None:
         check_claim(after, message, key, engine.canonical)
-    write = new_write(engine, message, key, has_token=False)  # the fence identifies the step's owner
-    fresh = new_step(engine.ledger.attribute, message, request, engine.name_call(), write.now)
+    write = make_write(engine, message, key, has_token=False)  # the fence identifies the step's owner
+    fresh = make_step(engine.ledger.attribute, message, request, engine.name_call(), write.now)
     step, old_fence = fresh, None
     if after is not None:
         # The successor of an uncertain step whose effect did not happen, according to an operator.
@@ -79,7 +79,7 @@ def begin(
         elif is_takeover_allowed(verdict, write.now, request):
             step, old_fence = fresh.take_over(verdict), verdict.fence
         else:
-            return judge_open_step(verdict, message, write.now, None, key)
+            return judge_open_step(verdict, message, write.now, entity=None, entity_key=key)
     return Busy(message, write.now)  # other workers repeatedly begin and release the step
 
 
@@ -96,7 +96,7 @@ def finish(
     native = engine.keep(split_missing_ok(native)[0])
     key = engine.read_key(native)
     check_claim(claim, message, key, engine.canonical)
-    write = new_write(engine, message, key, Finishes(claim.fence, engine.ledger.attribute), emit=emit)
+    write = make_write(engine, message, key, Finishes(claim.fence, engine.ledger.attribute), emit=emit)
     return send_finish((attempt or engine.make_attempt)(write, native))
 
 
@@ -109,7 +109,7 @@ def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
     if not isinstance(cast("object", step), Begun):
         raise InvalidUpdate(f"release: expected the Begun that begin returned, got {type(step).__name__}.")
     native, is_unsent = engine.name_key(step.entity_key), step.first and not sent
-    write = new_write(engine, step.message, step.entity_key, has_token=False)
+    write = make_write(engine, step.message, step.entity_key, has_token=False)
     for ledger in engine.ledger.terms.attributes:  # it can be under a ledger in also=
         if is_unsent and not write.entry.is_overtakable:
             withdrawal = write._replace(step=Withdraws(step.fence, ledger), emission=None)
@@ -162,12 +162,13 @@ def perform(
         raise
 
 
-def open_steps(engine: Engine, native: Native) -> Flow[list[Busy | Uncertain]]:
+def read_open_steps(engine: Engine, native: Native) -> Flow[list[Busy | Uncertain]]:
     """Return the open steps of the store's ledger and the ledgers in its also=, the oldest first."""
     native = engine.keep(native)
     key = engine.read_key(native)
     image = yield from engine.read(key, native)
     steps = [step for step in map(read_step, image.steps.values()) if step.ledger in engine.ledger.terms.attributes]
     return [
-        judge_open_step(step, step.message, engine.clock(), None, key) for step in sorted(steps, key=attrgetter("since"))
+        judge_open_step(step, step.message, engine.clock(), entity=None, entity_key=key)
+        for step in sorted(steps, key=attrgetter("since"))
     ]

@@ -66,7 +66,7 @@ class Tombstone(NamedTuple):
         return ceil(now) + self.seconds
 
 
-def new_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[str] = ()) -> Tombstone:
+def make_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[str] = ()) -> Tombstone:
     """Return the tombstone that a delete leaves. `call` is a unique name of the call."""
     by = blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
     seconds = ceil(tombstones.retention.total_seconds())

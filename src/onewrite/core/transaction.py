@@ -14,7 +14,7 @@ from onewrite.core.flow import Flow, Wait
 from onewrite.core.inbox import Inbox
 from onewrite.core.judging import end_unsent_steps, judge, settle_missing
 from onewrite.core.ledgers.ledger import UNGUARDED, check_message
-from onewrite.core.pipeline import make_token, new_write, send_write
+from onewrite.core.pipeline import make_token, make_write, send_write
 from onewrite.core.write import NO_STEP, Image, StepPart, Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -214,7 +214,7 @@ class Transaction(ABC, Generic[P, W, R]):
         for place, participant in enumerate(self.participants):
             store, step = participant.store, self.steps.get(place, NO_STEP)
             entry = None if store.has_ledger else UNGUARDED
-            write = new_write(
+            write = make_write(
                 store, self.message, participant.entity, step, emit=participant.emit, entry=entry, name=name, place=place
             )
             attempt = participant.make_attempt(write)

@@ -130,7 +130,7 @@ class Size(NamedTuple):
         return self.total - self.caller - self.outbox
 
 
-def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
+def make_too_large_error(limit: str, size: Size, remedy: str) -> EntityTooLarge:
     """Return the error for an entity that would be too large. `remedy`: the advice if the ledger takes more bytes than the events."""
     if not size.total:
         shares = "its current size isn't known"

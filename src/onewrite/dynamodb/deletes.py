@@ -15,8 +15,8 @@ from onewrite.core.engine import Landed
 from onewrite.core.flow import Call, Flow, split_missing_ok
 from onewrite.core.judging import settle_missing
 from onewrite.core.label import OUTBOX, TOMBSTONE, has_pending
-from onewrite.core.pipeline import Settled, conclude, judge_write, new_write, settle
-from onewrite.core.tombstone import Tombstone, new_tombstone, read_tombstone, require_tombstones
+from onewrite.core.pipeline import Settled, conclude, judge_write, make_write, settle
+from onewrite.core.tombstone import Tombstone, make_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.expression import Placeholders, merge_update
 from onewrite.dynamodb.flows import Flows, try_send
@@ -35,8 +35,8 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     _check_arguments(native)
     name, key = flows.name_call(), flows.read_key(native)
     tombstones = require_tombstones(flows.tombstones)
-    write = new_write(flows, message, key, NoStepAtAll(), emit=emit, name=name)
-    burial = Burial(new_tombstone(tombstones, write.now, name, list(key)))
+    write = make_write(flows, message, key, NoStepAtAll(), emit=emit, name=name)
+    burial = Burial(make_tombstone(tombstones, write.now, name, list(key)))
     attempt = flows.make_attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow

@@ -23,12 +23,12 @@ from onewrite.core.label import OUTBOX, TOMBSTONE, plain
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.ledgers.seen_ids import hash_message
-from onewrite.core.pipeline import new_write, send_write
+from onewrite.core.pipeline import make_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import note_entity
-from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, too_large
+from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, make_too_large_error
 from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_earlier_marks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, Placeholders, check_names, make_table_error, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
@@ -119,7 +119,7 @@ class Flows(Engine):
             native, missing_ok = split_missing_ok(native)
         if self.is_async:
             native = copy_value(native)
-        write = new_write(self, message, native.get("Key", {}), emit=emit)
+        write = make_write(self, message, native.get("Key", {}), emit=emit)
         return send_write(TableAttempt(self, write, native, build), missing_ok=missing_ok)
 
     def record(
@@ -237,7 +237,7 @@ class Flows(Engine):
         total, caller = measure_item(item), measure_item(self.without_ledger(item))
         outbox = measure_item({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, caller, outbox, new_events)
-        return too_large(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
+        return make_too_large_error(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
 
     def _read_item(self, item: Entity | None) -> Entity | None:
         return readable_values(item) if self.has_typed_client else item
@@ -350,7 +350,7 @@ class TableAttempt:
             if not passes:
                 return None
             key = yield from flows.ask_key(flows.plain_item(self.call.kwargs["Item"]))
-        write = new_write(flows, self.write.message, key)
+        write = make_write(flows, self.write.message, key)
         if passes:
             write = write._replace(entry=self.write.entry.passing, other_messages=self.write.other_messages)
         return TableAttempt(flows, write, flows.name_key(key), build_change)

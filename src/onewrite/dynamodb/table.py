@@ -14,7 +14,7 @@ from onewrite.core.folding import fold
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
 from onewrite.core.step import Claim
-from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
+from onewrite.core.steps import Effect, Then, begin, perform, read_open_steps, release
 from onewrite.core.targets import check_deletes, check_table, make_arguments_optional
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import noted, noted_async
@@ -242,7 +242,7 @@ class GuardedTable(_Store):
         """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
         `Busy` with a time in the past: its message can be begun or written at once.
         """
-        return self._run(open_steps(self._flows, self._in(native)), self._target)
+        return self._run(read_open_steps(self._flows, self._in(native)), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""

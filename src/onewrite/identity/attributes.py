@@ -56,7 +56,7 @@ class Attributes(Mapping[str, Any]):
         if self._values is None:
             self._values = {
                 **self._read(self._record),
-                **{name: (_as_it_is, value) for name, value in self._overrides.items()},
+                **{name: (_return_unchanged, value) for name, value in self._overrides.items()},
             }
         return self._values
 
@@ -93,22 +93,22 @@ def read_sender_attributes(record: Record) -> _Raw:
     headers = read_field(record, "headers")
     attributes: _Raw = _read_headers(record, headers) if headers else {}
     attributes.update({name: (_read_attribute, value) for name, value in read_part(record, "messageAttributes").items()})
-    attributes.update({name: (_as_it_is, value) for name, value in read_part(record, ENVELOPE).items()})
+    attributes.update({name: (_return_unchanged, value) for name, value in read_part(record, ENVELOPE).items()})
     return attributes
 
 
 def _read_transport_attributes(record: Record) -> _Raw:
     """Return the transport's attributes. Senders can't choose any of them."""
     if "kinesis" in record:
-        return {name: (_as_it_is, value) for name, value in read_part(record, "kinesis").items() if name != "data"}
+        return {name: (_return_unchanged, value) for name, value in read_part(record, "kinesis").items() if name != "data"}
     if read_field(record, "topic") is not None:
         names = ("topic", "partition", "offset", "timestamp", "timestampType")
-        return {**{name: (_as_it_is, record.get(name)) for name in names}, "key": (_read_key, record.get("key"))}
+        return {**{name: (_return_unchanged, record.get(name)) for name in names}, "key": (_read_key, record.get("key"))}
     attributes = {name: value for name, value in record.items() if name == "userIdentity"}
-    return {name: (_as_it_is, value) for name, value in {**attributes, **read_part(record, "attributes")}.items()}
+    return {name: (_return_unchanged, value) for name, value in {**attributes, **read_part(record, "attributes")}.items()}
 
 
-def _as_it_is(_: Record, value: Any) -> Any:
+def _return_unchanged(_: Record, value: Any) -> Any:
     return value
 
 

@@ -12,13 +12,13 @@ from onewrite.lean.wire import Address, Connection, Response, Wiring, connect
 
 
 class Pool:
-    """Keeps up to `most` idle connections. Like with botocore's pool, more can be in use at a time.
+    """Keeps as many idle connections as botocore's pool would. Like there, more can be in use at a time.
 
     It needs no lock: appending to a list and popping from it are atomic, and each connection is in one place at a time.
     """
 
     def __init__(self, wiring: Wiring, client: Any) -> None:
-        self._wiring, self._most = wiring, client.meta.config.max_pool_connections
+        self._wiring, self._max_idle = wiring, client.meta.config.max_pool_connections
         self._idle: list[Connection] = []
         # A lean client has no close(), so idle connections are closed once the pool is garbage-collected.
         weakref.finalize(self, _close_all, self._idle)
@@ -55,7 +55,7 @@ class Pool:
     def _keep(self, connection: Connection) -> None:
         """Add a connection to the idle ones. If there are too many, close the one that was used longest ago."""
         self._idle.append(connection)
-        if len(self._idle) > self._most:
+        if len(self._idle) > self._max_idle:
             with suppress(IndexError):  # a different thread might have taken it
                 self._idle.pop(0).close()
 

@@ -142,12 +142,8 @@ def describe_function(function: Any) -> str:
 
 
 def _is_from_botocore(function: Any) -> bool:
-    return _root(find_module(function)) == _BOTOCORE
+    return find_module(function).partition(".")[0] == _BOTOCORE
 
 
 def _is_from_moto(function: Any) -> bool:
-    return _root(find_module(function)) == _MOTO
-
-
-def _root(module: str) -> str:
-    return module.partition(".")[0]
+    return find_module(function).partition(".")[0] == _MOTO

@@ -11,8 +11,8 @@ from onewrite.core.flow import Flow, split_missing_ok
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import new_write, send_write
-from onewrite.core.tombstone import Tombstone, new_tombstone, require_tombstones
+from onewrite.core.pipeline import make_write, send_write
+from onewrite.core.tombstone import Tombstone, make_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
@@ -34,9 +34,9 @@ def delete(
         if name in native:
             raise InvalidUpdate(f"A delete doesn't accept {name}. Omit it.")
     tombstones = require_tombstones(flows.tombstones)
-    write = new_write(flows, message, flows.read_key(native), NoStepAtAll(), emit=emit)
+    write = make_write(flows, message, flows.read_key(native), NoStepAtAll(), emit=emit)
     terms, emission = write.entry.terms, write.emission
-    tombstone = new_tombstone(tombstones, write.now, flows.name_call(), flows.key_fields)
+    tombstone = make_tombstone(tombstones, write.now, flows.name_call(), flows.key_fields)
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)
     write = write._replace(burial=Burial(tombstone))
     options = {name: value for name, value in native.items() if name != "filter"}

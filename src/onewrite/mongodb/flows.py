@@ -37,12 +37,12 @@ from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import MAX_ATTEMPTS, new_write, send_write
+from onewrite.core.pipeline import MAX_ATTEMPTS, make_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import note_entity
-from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Unreadable, Write, too_large
+from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Unreadable, Write, make_too_large_error
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import (
@@ -159,7 +159,7 @@ class Flows(Engine):
             check_message(message)
         # Check the update before the filter. If the caller swapped them, this error is more useful than a missing key.
         check_update(self.ledger.terms, self.fields, update)
-        write = new_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
+        write = make_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
         attempt = CollectionAttempt(self, write, request, writer, request.is_first_upsert)
         return send_write(attempt, missing_ok=missing_ok)
@@ -180,7 +180,7 @@ class Flows(Engine):
             return finish(self, message, {"filter": filter, **options}, finishes, emit=emit)
         check_message(message)
         native, missing_ok = split_missing_ok(self.keep({"filter": filter, **options}))
-        write = new_write(self, message, self.read_key(native), emit=emit)
+        write = make_write(self, message, self.read_key(native), emit=emit)
         native = {"upsert": is_creatable_by_record(native["filter"], self.fields, native), **native}
         return send_write(self.make_attempt(write, native), missing_ok=missing_ok)
 
@@ -188,7 +188,7 @@ class Flows(Engine):
         """Create the document with the message's mark."""
         if self.is_async:
             document, options = copy_value(document), _copy_options(options)
-        write = new_write(self, message, {}, emit=emit)
+        write = make_write(self, message, {}, emit=emit)
         new_document = build_insert(write, document, options)
         note_entity(self, document)
         yield from self.check_collection(write.entry, inserts=True)
@@ -401,7 +401,7 @@ class Flows(Engine):
         outbox = self.measure_size({name: document[name] for name in OUTBOX if name in document}) - self.measure_size({})
         new_events = self.measure_size({"": adds.events}) if adds is not None and adds.events else 0
         size = Size(total, caller, outbox, new_events)
-        return too_large(f"MongoDB's {MAX_DOCUMENT_BYTES} bytes", size, self.ledger.remedy)
+        return make_too_large_error(f"MongoDB's {MAX_DOCUMENT_BYTES} bytes", size, self.ledger.remedy)
 
 
 class CollectionAttempt(NamedTuple):

@@ -180,7 +180,7 @@ def _determine_outcome(image: EntityImage, entry: Entry, message: Message, now: 
     if isinstance(refusal, Busy | Uncertain):  # an open step decides before the ledger
         return _describe_refusal(refusal, "")
     reasons = [
-        _describe_reason(image, change) for change in entry.changes if change.judge(message, image.lookup, None) is not None
+        _describe_reason(image, change) for change in entry.changes if change.judge(message, image.lookup) is not None
     ]
     return _describe_refusal(refusal, "; ".join(reasons))
 

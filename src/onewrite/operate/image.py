@@ -29,7 +29,7 @@ from onewrite.core.label import (
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Remember
-from onewrite.core.ledgers.ring import Span, span_at, window
+from onewrite.core.ledgers.ring import Span, find_span, make_window
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION, UNITS
 from onewrite.core.step import Step, read_step
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
@@ -301,8 +301,8 @@ def _read_contents(image: EntityImage, attribute: str, now: float) -> Iterator[I
 def _read_ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
     if not re.fullmatch("r[0-5]", slot.key):
         return _make_foreign(image, slot)
-    ring_window = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
-    span = span_at(ring_window, now, slot.key)
+    ring_window = make_window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
+    span = find_span(ring_window, now, slot.key)
     return _read_id_set(image, slot, ledger, span)
 
 

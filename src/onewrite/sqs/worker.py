@@ -101,9 +101,7 @@ class Worker:
                 kind = "a number" if kinds == int | float else "an int"
                 raise ConfigurationError(f"{name} must be {kind} between {low} and {high}, got {value!r}.")
         if not callable(self.backoff):
-            raise ConfigurationError(
-                f"backoff={self.backoff!r}: expected a function of the number of tries, for example lambda tries: 30."
-            )
+            raise ConfigurationError(f"backoff={self.backoff!r}: expected a function, for example lambda tries: 30.")
         check_hook(self.on_outcome)
         self._stop = StopRequest(self.drain_seconds, self._time.clock)
 

@@ -64,7 +64,7 @@ class Remember(NamedTuple):
     def dead(self) -> tuple[Slot, ...]:
         return self.sets.dead
 
-    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
+    def judge(self, message: Message, lookup: Lookup, entity: Entity | None = None) -> LedgerRefusal | None:
         """Return a `Duplicate` if a live set holds the message, otherwise None."""
         is_held = False
         for slot in self.sets.live:  # also after a match, because `_read_marks` raises for a value that isn't a set of marks
@@ -126,7 +126,7 @@ class Advance(NamedTuple):
         """Whether the mark is a string of digits. Two such strings compare like numbers only if they have the same length."""
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
 
-    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> LedgerRefusal | None:
+    def judge(self, message: Message, lookup: Lookup, entity: Entity | None = None) -> LedgerRefusal | None:
         """Return why the stored mark can't move to `mark`, or None if it can."""
         mark = lookup(self.slot)
         if mark is ABSENT:
@@ -204,7 +204,7 @@ class Entry(NamedTuple):
 
     def is_held_in_also(self, message: Message, lookup: Lookup) -> bool:
         """Whether a ledger in also= holds the message, and the own ledger counts."""
-        return self.own.requires_predecessor and any(change.judge(message, lookup, None) is not None for change in self.also)
+        return self.own.requires_predecessor and any(change.judge(message, lookup) is not None for change in self.also)
 
     @property
     def dead(self) -> list[Slot]:

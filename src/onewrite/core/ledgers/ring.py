@@ -55,7 +55,7 @@ class Window(NamedTuple):
     width: int
 
 
-def window(retention: timedelta, skew: timedelta) -> Window:
+def make_window(retention: timedelta, skew: timedelta) -> Window:
     """Return the window of a ring that finds a mark for `retention`, if clocks are off by up to `skew`."""
     # One microsecond at both ends allows for the rounding of float clocks.
     behind, ahead = (retention + 2 * skew) // _MICROSECOND + 1, 2 * skew // _MICROSECOND + 1
@@ -92,7 +92,7 @@ class Span(NamedTuple):
     live: bool
 
 
-def span_at(reach: Window, now: float, slot: str) -> Span:
+def find_span(reach: Window, now: float, slot: str) -> Span:
     """Return the generation that has this slot at `now`, or had it last. The slot can also have marks of earlier generations."""
     moment = int(now * 1_000_000)
     generation, oldest = (moment + reach.ahead) // reach.width, (moment - reach.behind) // reach.width

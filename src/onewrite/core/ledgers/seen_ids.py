@@ -21,7 +21,7 @@ from onewrite.core.label import (
 )
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, make_earlier_changes, make_terms
-from onewrite.core.ledgers.ring import Present, Ring, Window, find_next_change, find_ring, window
+from onewrite.core.ledgers.ring import Present, Ring, Window, find_next_change, find_ring, make_window
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
 
@@ -76,7 +76,7 @@ class SeenIds(_IdLedger):
         object.__setattr__(self, "attribute", make_label_name(self.name))
         object.__setattr__(self, "terms", make_terms(self))
         span = self.retention or MAX_SQS_RETENTION
-        object.__setattr__(self, "_window", window(span, span / _SKEW_SHARE))
+        object.__setattr__(self, "_window", make_window(span, span / _SKEW_SHARE))
         object.__setattr__(self, "_present", Present())
 
     @property
