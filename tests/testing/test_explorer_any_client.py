@@ -17,12 +17,14 @@ import moto.core.models  # noqa: F401  # clients that are made before this are n
 import pytest
 from aiobotocore.session import get_session
 from botocore.client import BaseClient
+from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Message
 from onewrite.dynamodb.values import typed_values
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
+from onewrite.testing.model.databases import Databases
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection
 from onewrite.testing.taps import everywhere
 from tests.support.handlers import build_from
@@ -326,6 +328,14 @@ def test_stand_in_server_outside_the_world_is_refused() -> None:
     other: Any = mongomock.MongoClient()
     with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at a separate server in memory"):
         on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _: adding(lambda: other.shop.customers, guarded=False))
+
+
+def test_subclass_of_pymongos_client_is_on_the_same_server() -> None:
+    class TracedClient(MongoClient[Any]):
+        """As applications define it, to log or to trace."""
+
+    databases = Databases({"orders": TracedClient(connect=False).shop.orders})
+    assert databases.adopt_database(MongoClient[Any](connect=False).shop) == "orders"
 
 
 def async_world() -> Any:

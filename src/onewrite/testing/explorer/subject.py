@@ -217,10 +217,9 @@ class Senders:
             return self._subject.answer(request, awaited=False)
 
     def _start_session(self, client: Any, *args: Any, **kwargs: Any) -> Any:
-        machine, kind = self._subject.machine, cast("type[Any]", type(client))
+        machine = self._subject.machine
         # A stand-in has one client for both kinds of collections, so its sessions are of the kind that the world uses.
-        is_of_pymongo = kind.__module__.startswith("pymongo.")
-        awaited = inspect.iscoroutinefunction(kind.close) if is_of_pymongo else machine.is_async
+        awaited = inspect.iscoroutinefunction(client.close) if mongodb.is_pymongo_client(client) else machine.is_async
         store = machine.databases.make_server_store(client)
         return start_session(client, partial(self._gate, awaited=awaited), store, *args, awaited=awaited, **kwargs)
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.contents import Contents, Place
 from onewrite.testing.taps.aws import find_client, find_service, is_dynamodb_client, make_twin, takes_plain_values
+from onewrite.testing.taps.mongodb import is_pymongo_client
 from onewrite.testing.taps.tap import Store, check_store, find_kind, is_async
 from onewrite.testing.taps.traffic import Request
 
@@ -220,7 +221,7 @@ def _locate_database(database: Any) -> Location | None:
 
 
 def _locate_server(client: Any) -> Location | None:
-    if type(client).__module__.startswith("pymongo."):
+    if is_pymongo_client(client):
         addresses = client.topology_description.server_descriptions()
         return Location(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))
     memory = getattr(client, "_store", None)  # mongomock's store, which several clients can share

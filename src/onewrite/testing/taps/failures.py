@@ -12,6 +12,7 @@ from typing import Any, NoReturn, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.aws import find_client, make_copy
+from onewrite.testing.taps.mongodb import is_pymongo_client
 from onewrite.testing.taps.mongodb_methods import RETRYABLE_WRITES
 from onewrite.testing.taps.tap import Store, find_kind
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
@@ -134,7 +135,7 @@ def driver_retries(store: Store, request: Request) -> bool:
     if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in RETRYABLE_WRITES:
         return not request.writes
     client = store.database.client
-    if not type(client).__module__.startswith("pymongo."):
+    if not is_pymongo_client(client):
         return True  # a stand-in, treated as a replica set
     servers = client.topology_description.server_descriptions().values()
     return client.options.retry_writes and any(server.retryable_writes_supported for server in servers)

@@ -46,6 +46,12 @@ from onewrite.testing.taps.traffic import (
     transaction_names,
 )
 
+
+def is_pymongo_client(client: object) -> bool:
+    """Whether a client is pymongo's or of a subclass. A stand-in's object has an attribute of any name, so this asks its class."""
+    return hasattr(type(client), "topology_description")
+
+
 # --- proxies ----------------------------------------------------------------------------------------------------------
 
 
