@@ -86,7 +86,7 @@ WITHOUT_EFFECT = {
 
 def test_arguments_ignored_by_mongomock_are_refused(orders: Any) -> None:
     for method, argument in [one for one in IGNORED if one[1] not in WITHOUT_EFFECT]:
-        given = {name: {"x": 1} for name in methods.required_names(method)}
+        given = {name: {"x": 1} for name in methods.list_required_names(method)}
         with pytest.raises(UnsupportedByStandIn, match=f"^mongomock's {method} ignores {argument}, and MongoDB doesn't"):
             getattr(orders, method)(**given, **{argument: {"x": 1}})
 

@@ -98,9 +98,9 @@ class WatchedLoop:
         self._now: float = loop.time() if getattr(loop, "_scheduled", ()) else 0.0
         self._timers = 0  # that have fired since the last request
         self._in_threads = 0  # functions that the loop has passed to threads, and that haven't returned
-        self._cancellations = 0
+        self._cancellations = 0  # how often the waiting tasks of a crashed process were cancelled
         self._quiet: asyncio.Future[None] | None = None  # done when nothing in the loop can continue
-        self._orphans = 0
+        self._orphans = 0  # tasks that no watched task has created
         # asyncio's own set contains the tasks of all loops, including many that Python hasn't garbage-collected yet.
         self._tasks = [] if isinstance(loop, OwnLoop) else [*asyncio.all_tasks(loop)]
 

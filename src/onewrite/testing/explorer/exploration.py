@@ -381,7 +381,7 @@ def _format_row(number: str, cells: Sequence[Sequence[str]], width: int) -> str:
 def _format_states(title: str, states: Sequence[Any]) -> Iterator[str]:
     for number, state in enumerate(states[:_STATES_SHOWN]):
         first, *rest = pformat(state, width=_WIDTH - 12, sort_dicts=False).splitlines()
-        yield f"  {title if number == 0 else '':<8}  {'or ' if number else ''}{first}"
+        yield f"  {'' if number else title:<8}  {'or ' if number else ''}{first}"
         yield from (f"{'':12}{line}" for line in rest)
     if len(states) > _STATES_SHOWN:
         yield f"{'':12}or one of {len(states) - _STATES_SHOWN} more"

@@ -48,9 +48,9 @@ from onewrite.testing.model.machine import (
     reads_structure,
 )
 from onewrite.testing.taps import aws, mongodb
-from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_one
+from onewrite.testing.taps.aws import add_keys, add_remainder, is_dynamodb_client, leave_one_out
 from onewrite.testing.taps.everywhere import heard_by, taps
-from onewrite.testing.taps.failures import cancellation_error
+from onewrite.testing.taps.failures import make_cancellation_error
 from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, StoreCalls, T, is_dynamodb, is_single_write, is_transaction
@@ -208,7 +208,7 @@ class Senders:
         machine = self._subject.machine
         store = machine.databases.adopt_client(client)
         if is_dynamodb_client(client):
-            request = aws.make_request(store, operation_name, api_params, machine.key_names(store))
+            request = aws.make_request(store, operation_name, api_params, machine.list_key_names(store))
         else:
             request = aws.make_service_request(store, operation_name, api_params)
         if awaited:
@@ -429,9 +429,9 @@ class Subject:
             return self._find_stale_answer(request) or self.perform(request, key)
         if fault not in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED):
             return self.perform(request, key)
-        rest, remainder = without_one(request, first=fault is Fault.FIRST_UNPROCESSED)
+        rest, remainder = leave_one_out(request, first=fault is Fault.FIRST_UNPROCESSED)
         answer = Reply() if rest is None else self.perform(rest)
-        return answer if answer.error is not None else Reply(with_remainder(request, answer.value, remainder))
+        return answer if answer.error is not None else Reply(add_remainder(request, answer.value, remainder))
 
     def has_added(self, before: WorldState, request: Request | None, after: WorldState) -> bool:
         """Whether a MongoDB request added a document between these two states."""
@@ -450,7 +450,7 @@ class Subject:
     def make_failure(self, fault: Fault, request: Request) -> Exception:
         """Return the error that the driver raises for this fault."""
         store = self.machine.databases.stores[request.store]
-        return cancellation_error(store, request) if fault.failure is None else fault.failure.error_for(store, request)
+        return make_cancellation_error(store, request) if fault.failure is None else fault.failure.make_error(store, request)
 
     def list_dependent_faults(self, request: Request) -> tuple[Fault, ...]:
         """Return the faults that make a difference to this request because of earlier requests."""
@@ -482,7 +482,7 @@ class Subject:
         """Return the request with the entities that it touches. They depend on the key names of the table."""
         if not is_dynamodb(request) or request.keys is not None:
             return request
-        return with_keys(request, self.machine.key_names(request.store))
+        return add_keys(request, self.machine.list_key_names(request.store))
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
         """Return the result of `observe` or the invariant. Its requests don't affect later requests."""

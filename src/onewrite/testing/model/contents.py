@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.label import is_ours
-from onewrite.testing.taps.aws import key_value
-from onewrite.testing.taps.mongodb_methods import document_key
+from onewrite.testing.taps.aws import find_key_value
+from onewrite.testing.taps.mongodb_methods import make_document_key
 from onewrite.testing.taps.tap import Store, find_kind, send
 from onewrite.testing.taps.traffic import Request, StoreCalls, is_dynamodb
 
@@ -55,10 +55,10 @@ def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # privat
         return "set", *sorted([_canonical(inner, ordered) for inner in members], key=repr)
     if kind is float:
         return "float", repr(value)  # as text, because 0.0 == -0.0
-    return _reduction(value, ordered)
+    return _reduce(value, ordered)
 
 
-def _reduction(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # private, and called for each value
+def _reduce(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # private, and called for each value
     """Return the parts that pickle uses for an object. The form of a class or function is its name."""
     if hasattr(value, "__next__"):
         raise TypeError("it is consumed by reading")
@@ -133,7 +133,7 @@ class Contents:
     forms: Mapping[Hashable, Hashable]  # the canonical form of each entity, by the same key
     digest: bytes  # equal for equal entities
 
-    def differing_keys(self, before: Contents) -> list[Hashable]:
+    def list_differing_keys(self, before: Contents) -> list[Hashable]:
         """Return the keys of the entities that have changed."""
         return [key for key in {**before.forms, **self.forms} if before.forms.get(key) != self.forms.get(key)]
 
@@ -141,8 +141,8 @@ class Contents:
 def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Contents]:
     """Return all entities of the table or collection. Pass the `key` if you know it, to save a request."""
     if find_kind(store) == "collection":
-        documents = yield partial(send, store, _request("find", {}, table))
-        return _contents(("_id",), documents, ordered=True)
+        documents = yield partial(send, store, _make_request("find", {}, table))
+        return _make_contents(("_id",), documents, ordered=True)
     try:
         key = key or (yield from _make_key(store, table))
         items = yield from _scan(store, table)
@@ -151,7 +151,7 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
         if response.get("Error", {}).get("Code") != _MISSING:
             raise
         return Contents(key=(), entities={}, forms={}, digest=b"")
-    return _contents(key, items, ordered=False)
+    return _make_contents(key, items, ordered=False)
 
 
 def restore(store: Store, table: str, present: Contents, target: Contents) -> StoreCalls[None]:
@@ -165,10 +165,10 @@ def restore(store: Store, table: str, present: Contents, target: Contents) -> St
         is_replaced = name in target.forms and not is_collection  # by a put
         if present.forms[name] != target.forms.get(name) and not is_replaced:
             key = {part: entity[part] for part in present.key}
-            yield partial(send, store, _request(remove[0], {**common, remove[1]: key}, table))
+            yield partial(send, store, _make_request(remove[0], {**common, remove[1]: key}, table))
     for name, entity in target.entities.items():
         if target.forms[name] != present.forms.get(name):
-            yield partial(send, store, _request(add[0], {**common, add[1]: entity}, table))
+            yield partial(send, store, _make_request(add[0], {**common, add[1]: entity}, table))
 
 
 def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Contents:
@@ -179,7 +179,7 @@ def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Con
         forms.pop(key, None)
         if key in changes.forms:
             entities[key], forms[key] = changes.entities[key], changes.forms[key]
-    return Contents(present.key, entities, forms, _digest(forms))
+    return Contents(present.key, entities, forms, _compute_digest(forms))
 
 
 def find_tables(store: Store) -> StoreCalls[tuple[str, ...]]:
@@ -196,40 +196,40 @@ def find_tables(store: Store) -> StoreCalls[tuple[str, ...]]:
         more = {"ExclusiveStartTableName": answer["LastEvaluatedTableName"]}
 
 
-def _contents(key: tuple[str, ...], members: list[Entity], *, ordered: bool) -> Contents:
-    entities = {document_key(entity["_id"]) if ordered else key_value(key, entity): entity for entity in members}
+def _make_contents(key: tuple[str, ...], members: list[Entity], *, ordered: bool) -> Contents:
+    entities = {make_document_key(entity["_id"]) if ordered else find_key_value(key, entity): entity for entity in members}
     # MongoDB stores a ledger's marks in arrays, whose order doesn't matter to the ledger. Documents that received the same messages in
     # different orders are therefore equal, so there are far fewer states.
     forms = {
         name: canonical(
-            {field: _as_sets(value) if ordered and is_ours(field) else value for field, value in entity.items()},
+            {field: _turn_into_sets(value) if ordered and is_ours(field) else value for field, value in entity.items()},
             ordered=ordered,
         )
         for name, entity in entities.items()
     }
-    return Contents(key, entities, forms, _digest(forms))
+    return Contents(key, entities, forms, _compute_digest(forms))
 
 
-def _as_sets(value: object) -> object:
+def _turn_into_sets(value: object) -> object:
     if isinstance(value, Mapping):
-        return {name: _as_sets(inner) for name, inner in cast("Entity", value).items()}
+        return {name: _turn_into_sets(inner) for name, inner in cast("Entity", value).items()}
     if not isinstance(value, list):
         return value
     members = cast("list[object]", value)
     return frozenset(members) if all(isinstance(member, bytes | str) for member in members) else members
 
 
-def _digest(forms: Mapping[Hashable, Hashable]) -> bytes:
+def _compute_digest(forms: Mapping[Hashable, Hashable]) -> bytes:
     text = repr(sorted(forms.values(), key=repr))
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _request(method: str, arguments: Mapping[str, Any], table: str) -> Request:
+def _make_request(method: str, arguments: Mapping[str, Any], table: str) -> Request:
     return Request("", method, arguments, keys=None, writes=True, tables=(table,))
 
 
 def _make_key(store: Store, table: str) -> StoreCalls[tuple[str, ...]]:
-    answer = yield partial(send, store, _request("DescribeTable", {"TableName": table}, table))
+    answer = yield partial(send, store, _make_request("DescribeTable", {"TableName": table}, table))
     return tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
 
 
@@ -237,7 +237,7 @@ def _scan(store: Store, table: str) -> StoreCalls[list[Entity]]:
     items: list[Entity] = []
     arguments: dict[str, Any] = {"TableName": table, "ConsistentRead": True}
     while True:
-        answer = yield partial(send, store, _request("Scan", arguments, table))
+        answer = yield partial(send, store, _make_request("Scan", arguments, table))
         items += answer["Items"]
         if "LastEvaluatedKey" not in answer:
             return items

@@ -27,9 +27,9 @@ from onewrite.testing.taps.traffic import Request
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
 
-def stores_by_name(result: Store | Mapping[str, Store]) -> dict[str, Store]:
+def name_stores(result: Store | Mapping[str, Store]) -> dict[str, Store]:
     """Return the stores by their names. A store outside a dict has its own name."""
-    stores = dict(cast("Mapping[str, Store]", result)) if isinstance(result, Mapping) else {_own_name(result): result}
+    stores = dict(cast("Mapping[str, Store]", result)) if isinstance(result, Mapping) else {_find_own_name(result): result}
     if not stores:
         raise ConfigurationError(
             "world() returned no store. Return a boto3 client or Table, a pymongo collection, or a dict of these."
@@ -48,12 +48,12 @@ def are_async(stores: Iterable[Store]) -> bool:
     return kinds == {True}
 
 
-def _own_name(store: Store) -> str:
+def _find_own_name(store: Store) -> str:
     return "dynamodb" if find_kind(store) == "client" else store.name
 
 
-def _names(stores: Mapping[str, Store]) -> list[str]:
-    return [name if name == _own_name(store) else f"{name} ({_own_name(store)})" for name, store in stores.items()]
+def _list_names(stores: Mapping[str, Store]) -> list[str]:
+    return [name if name == _find_own_name(store) else f"{name} ({_find_own_name(store)})" for name, store in stores.items()]
 
 
 def check_same(before: Mapping[Place, Contents], after: Mapping[Place, Contents]) -> None:
@@ -61,12 +61,12 @@ def check_same(before: Mapping[Place, Contents], after: Mapping[Place, Contents]
     for place, contents in before.items():
         if after[place].digest != contents.digest:
             raise ConfigurationError(
-                f"world() must return the same contents each time: {place[1]!r} contained {_in_words(contents)} at first, and then "
-                f"{_in_words(after[place])}. Create or empty it in world(), and insert documents with fixed IDs."
+                f"world() must return the same contents each time: {place[1]!r} contained {_describe_contents(contents)} at first, and then "
+                f"{_describe_contents(after[place])}. Create or empty it in world(), and insert documents with fixed IDs."
             )
 
 
-def _in_words(contents: Contents) -> str:
+def _describe_contents(contents: Contents) -> str:
     if not contents.entities:
         return "nothing"
     first, *others = contents.entities.values()
@@ -110,21 +110,21 @@ class Databases:
         """Return the name of the store's database, or None for a service without tables."""
         return self._names.get(store)
 
-    def keeper(self, database: str) -> Store:
+    def find_keeper(self, database: str) -> Store:
         """Return the store that reads and restores the contents of this database."""
-        return self.stores[self.keeper_name(database)]
+        return self.stores[self.find_keeper_name(database)]
 
     def list_places(self, request: Request) -> list[Place]:
         """Return the tables that a request names. A request to a service that isn't a database names none."""
         database = self.name(request.store)
         return [] if database is None else [(database, table) for table in request.tables]
 
-    def keeper_name(self, database: str) -> str:
+    def find_keeper_name(self, database: str) -> str:
         return next(store for store, name in self._names.items() if name == database)
 
     def renew(self, stores: Mapping[str, Store]) -> Self:
         """Switch to the stores of a new world. Adopted stores keep their names."""
-        before, after = _names(self.of_world), _names(stores)
+        before, after = _list_names(self.of_world), _list_names(stores)
         if before != after:
             raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
         self.of_world = stores
@@ -145,7 +145,7 @@ class Databases:
         for name, store in self.stores.items():
             if self._names.get(name) == self._names[home] and takes_plain_values(find_client(store)) == plain:
                 return name
-        name = self._unused(f"{home}, {'plain' if plain else 'typed'} values")
+        name = self._find_unused_name(f"{home}, {'plain' if plain else 'typed'} values")
         return self._add(name, self._names[home], lambda: make_twin(find_client(self.stores[home]), plain=plain))
 
     def adopt_database(self, database: Any) -> str:
@@ -160,7 +160,7 @@ class Databases:
         def open_store() -> Store:
             return self.stores[home].database.client[database.name][self.stores[home].name]
 
-        return self._add(self._unused(database.name), label, open_store)
+        return self._add(self._find_unused_name(database.name), label, open_store)
 
     def make_server_store(self, client: Any) -> str:
         """Return the name of a store of the world on the server of this MongoDB client."""
@@ -186,7 +186,7 @@ class Databases:
             if name not in self._names and find_service(store) == service and _locate(store).is_same(location):
                 return name
         performer = make_twin(client) if is_async(client) else client
-        return self._add(self._unused(service), database=None, make=lambda: performer)
+        return self._add(self._find_unused_name(service), database=None, make=lambda: performer)
 
     def _add(self, name: str, database: str | None, make: Callable[[], Store]) -> str:
         self._factories[name] = make
@@ -202,7 +202,7 @@ class Databases:
             return first
         return f"{first}/{getattr(getattr(store, 'database', None), 'name', '')}"
 
-    def _unused(self, name: str) -> str:
+    def _find_unused_name(self, name: str) -> str:
         names = [name, *[f"{name} ({number})" for number in range(2, len(self.stores) + 3)]]
         return next(name for name in names if name not in self.stores)
 
@@ -212,7 +212,7 @@ def _locate(store: Any) -> Location:
     kind = cast("type[Any]", type(store))
     if hasattr(kind, "_make_api_call") or hasattr(kind, "meta"):
         meta = find_client(store).meta
-        return Location(frozenset({_address(meta.endpoint_url)}), meta.region_name)
+        return Location(frozenset({_read_address(meta.endpoint_url)}), meta.region_name)
     return _locate_database(getattr(store, "database", None)) or Location(memory=store)
 
 
@@ -228,7 +228,7 @@ def _locate_server(client: Any) -> Location | None:
     return None if memory is None else Location(memory=memory)
 
 
-def _address(url: str) -> str:
+def _read_address(url: str) -> str:
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)

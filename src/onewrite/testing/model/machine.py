@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.contents import Contents, Entity, Keys, Place, find_tables, merge, read, restore
-from onewrite.testing.model.databases import Databases, World, are_async, check_same, stores_by_name
+from onewrite.testing.model.databases import Databases, World, are_async, check_same, name_stores
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
-from onewrite.testing.taps.failures import client_error, is_answer, server_error
+from onewrite.testing.taps.failures import is_answer, make_client_error, make_server_error
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS, has_only_equalities
 from onewrite.testing.taps.tap import send, tap
 from onewrite.testing.taps.traffic import (
@@ -243,11 +243,11 @@ class Transactions:
             self._find(transaction)
             del self._open[transaction]
             return None
-        return (yield from self._operation(request, transaction))
+        return (yield from self._perform_operation(request, transaction))
 
     # ------------------------------------------------------------ operations
 
-    def _operation(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
+    def _perform_operation(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
         is_storing = request.method == "aggregate" and request.writes
         if is_storing or request.method in UNFIT_FOR_TRANSACTIONS:
             operation = "An aggregate that stores its result" if is_storing else request.method
@@ -271,7 +271,7 @@ class Transactions:
     def _find(self, transaction: TransactionKey) -> OpenTransaction:
         if transaction not in self._open:
             text = f"Transaction {transaction.number} has been aborted."
-            raise server_error(251, "NoSuchTransaction", text, _TRANSIENT)
+            raise make_server_error(251, "NoSuchTransaction", text, _TRANSIENT)
         return self._open[transaction]
 
     def _abort_if_in_conflict(self, marks: Marks, transaction: TransactionKey, before: OpenTransaction) -> StoreCalls[None]:
@@ -279,7 +279,7 @@ class Transactions:
         newer_marks = yield from self._find_marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
         if newer_marks & marks:
             del self._open[transaction]
-            raise server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
+            raise make_server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
 
     def _commit(self, transaction: TransactionKey) -> StoreCalls[None]:
         if transaction in self._committed:
@@ -305,7 +305,7 @@ class Transactions:
             if one.digest == other.digest:
                 continue
             has_unique_index = bool((yield from self.find_unique_indexes(place, after)))
-            keys = [*other.differing_keys(one), *([None] if has_unique_index else [])]
+            keys = [*other.list_differing_keys(one), *([None] if has_unique_index else [])]
             marks.update(WriteMark(place, key) for key in keys)
         return frozenset(marks)
 
@@ -313,7 +313,7 @@ class Transactions:
         """Return the fields of each unique index of a collection."""
         key = place, tuple(map(id, state.structure))
         if key not in self._unique:
-            store = self._machine.databases.keeper_name(place[0])
+            store = self._machine.databases.find_keeper_name(place[0])
             request = Request(store, "index_information", {}, keys=None, writes=False, tables=(place[1],))
             reply = yield from self._machine.at(state, request)
             indexes = cast("Mapping[str, Mapping[str, Any]]", reply.value).values()
@@ -332,7 +332,7 @@ class Machine:
     def __init__(self, world: World, databases: Databases | None = None, opening_requests: tuple[Request, ...] = ()) -> None:
         self._world = world
         self._world_stores = world()
-        stores = stores_by_name(self._world_stores)
+        stores = name_stores(self._world_stores)
         self.databases = Databases(stores) if databases is None else databases.renew(stores)
         self._opening_requests = opening_requests  # the structural requests with which each trial begins
         self.is_async = are_async(stores.values())
@@ -378,7 +378,7 @@ class Machine:
         finally:
             self.go_to(position)
 
-    def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
+    def list_key_names(self, store: str) -> dict[str, tuple[str, ...]]:
         """Return the key attributes of each table in a store's database that was read so far."""
         database = self.databases.name(store)
         return {place[1]: contents.key for place, contents in self._initial.items() if place[0] == database}
@@ -455,7 +455,7 @@ class Machine:
         pairs: list[tuple[Entity, Entity]] = []
         for place in self.databases.list_places(request) if before is not after else ():
             old, new = self.contents_at(before, place), self.contents_at(after, place)
-            pairs += [(old.entities.get(key, {}), new.entities.get(key, {})) for key in new.differing_keys(old)]
+            pairs += [(old.entities.get(key, {}), new.entities.get(key, {})) for key in new.list_differing_keys(old)]
         return pairs
 
     def forget_tokens(self, tokens: Collection[str] | None = None) -> None:
@@ -492,7 +492,7 @@ class Machine:
             return answer
         if key is None or content_keys[token] != key:
             store = self.databases.stores[request.store]
-            raise client_error(store, request, "IdempotentParameterMismatchException", _OTHER_CONTENT)
+            raise make_client_error(store, request, "IdempotentParameterMismatchException", _OTHER_CONTENT)
         return {"ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}}
 
     def _answer_plain(self, request: Request, key: int | None = None) -> StoreCalls[Any]:
@@ -526,21 +526,24 @@ class Machine:
         return reads_structure(request) and not self._structure_changes
 
     def _find_item_transition(self, request: Request, key: int) -> Transition | None:
-        """Return the effect of the request if it's known for this form of its item, even if other items were different then."""
+        """Return the effect of the request if it's known for this form of its item, and remember it for the present state.
+
+        Other items can have been different when it was performed.
+        """
         item = self._find_item(request)
         if item is None:
             return None
         state = before = self.present
-        known = self._item_transitions.get((key, *self._item_at(before, item)))
+        known = self._item_transitions.get((key, *self._find_item_form(before, item)))
         if known is None:
             return None
-        if self._item_at(before, item) != self._item_at(known.state, item):
+        if self._find_item_form(before, item) != self._find_item_form(known.state, item):
             contents = merge(self.contents_at(before, item.place), self.contents_at(known.state, item.place), [item.key])
             state = self.make_state({**before.contents, item.place: contents}, before.structure, before.tokens)
         transition = before.transitions[key] = replace(known, state=state)
         return transition
 
-    def _item_at(self, state: WorldState, item: Item) -> tuple[Hashable, ...]:
+    def _find_item_form(self, state: WorldState, item: Item) -> tuple[Hashable, ...]:
         """Return the structure of a state, and the item's form there."""
         return (*map(id, state.structure), self.contents_at(state, item.place).forms.get(item.key))
 
@@ -549,7 +552,7 @@ class Machine:
         places = self.databases.list_places(request) if request.method in _OF_ONE_ITEM else []
         if len(places) != 1 or places[0] not in self._initial:
             return None
-        keys = request.keys or aws.with_keys(request, self.key_names(request.store)).keys
+        keys = request.keys or aws.add_keys(request, self.list_key_names(request.store)).keys
         return Item(places[0], keys[0][1]) if keys else None
 
     def _follow(self, request: Request, transition: Transition) -> Any:
@@ -568,13 +571,13 @@ class Machine:
             answer = yield partial(send, self.databases.stores, request)
         except Exception as error:
             answer = error
-        self._real = after = yield from self._state_after(before, own_request, answer)
+        self._real = after = yield from self._find_state_after(before, own_request, answer)
         self.go_on_to(after)
         repeater = make_repeater(answer)
         if key is not None and repeater is not None:
             transition = before.transitions[key] = Transition(self.present, repeater, list_ids(request.arguments))
             if (item := self._find_item(own_request)) is not None and after.structure == before.structure:
-                self._item_transitions[key, *self._item_at(before, item)] = transition
+                self._item_transitions[key, *self._find_item_form(before, item)] = transition
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -605,7 +608,7 @@ class Machine:
             if place not in self._initial:
                 self._initial[place] = yield from self._read(place, ())
 
-    def _state_after(self, before: WorldState, request: Request, answer: object) -> StoreCalls[WorldState]:
+    def _find_state_after(self, before: WorldState, request: Request, answer: object) -> StoreCalls[WorldState]:
         """Return the state after a request that the real store has just performed."""
         if not request.writes:
             return before
@@ -625,7 +628,7 @@ class Machine:
 
     def _read(self, place: Place, key: tuple[str, ...]) -> StoreCalls[Contents]:
         database, table = place
-        return (yield from read(self.databases.keeper(database), table, key))
+        return (yield from read(self.databases.find_keeper(database), table, key))
 
     def _read_all(self, structure: tuple[Request, ...]) -> StoreCalls[WorldState]:
         contents: dict[Place, Contents] = {}
@@ -654,7 +657,7 @@ class Machine:
             present = real.contents.get(place, initial)
             target = self.present.contents.get(place, initial)
             if present.digest != target.digest:
-                yield from restore(self.databases.keeper(place[0]), place[1], present, target)
+                yield from restore(self.databases.find_keeper(place[0]), place[1], present, target)
                 result = yield from self._read(place, target.key)
                 if result.digest != target.digest:
                     raise ConfigurationError(
@@ -665,7 +668,7 @@ class Machine:
 
     def _renew(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
         """Create a new world, and perform these structural requests in it."""
-        self.databases.renew(stores_by_name(self._world()))
+        self.databases.renew(name_stores(self._world()))
         fresh = yield from self._read_all(())
         check_same(self._fresh.contents, fresh.contents)
         for request in structure:

@@ -33,7 +33,7 @@ from pymongo.results import BulkWriteResult, UpdateResult
 
 from onewrite.mongodb.flows import MAX_DOCUMENT_BYTES
 from onewrite.testing.errors import UnsupportedByStandIn
-from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, is_condition, required_names
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, is_condition, list_required_names
 from onewrite.testing.taps.traffic import walk
 
 _REMEDY = "Run this test on mongod()"
@@ -100,7 +100,7 @@ def bind_arguments(
         raise UnsupportedByStandIn(
             f"mongomock's {method} ignores {', '.join(ignored_names)}, and MongoDB doesn't. {_REMEDY}."
         )
-    first = [arguments.pop(name) for name in required_names(method)]
+    first = [arguments.pop(name) for name in list_required_names(method)]
     return first, {name: value for name, value in arguments.items() if name in answerable}
 
 
@@ -500,7 +500,7 @@ class _AsyncStandIn(_NoOpContext):
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.stand_in, name)
-        return _awaited_method(value) if inspect.ismethod(value) else _as_async(value)
+        return _make_awaited(value) if inspect.ismethod(value) else _make_async(value)
 
 
 class AsyncStandInCollection(_AsyncStandIn):
@@ -541,7 +541,7 @@ class AsyncStandInCursor:
         return list(self._cursor)[:length]
 
 
-def _as_async(value: Any) -> Any:
+def _make_async(value: Any) -> Any:
     """Return the asynchronous form of a stand-in or cursor, and any other value unchanged."""
     match value:
         case StandInCollection():
@@ -554,12 +554,12 @@ def _as_async(value: Any) -> Any:
             return value
 
 
-def _awaited_method(method: Callable[..., Any]) -> Callable[..., Any]:
+def _make_awaited(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(0)  # a real driver lets other tasks run before the write and after it
         try:
-            return _as_async(method(*args, **kwargs))
+            return _make_async(method(*args, **kwargs))
         finally:
             await asyncio.sleep(0)
 

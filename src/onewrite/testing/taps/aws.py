@@ -69,7 +69,7 @@ def is_batch(request: Request) -> bool:
     )
 
 
-def without_one(request: Request, *, first: bool = False) -> tuple[Request | None, dict[str, Any]]:
+def leave_one_out(request: Request, *, first: bool = False) -> tuple[Request | None, dict[str, Any]]:
     """Return the request without its last (or first) write or key, or None if there is only one, and the response's name for that write or key."""
     tables = dict(request.arguments["RequestItems"])
     table = next(iter(tables)) if first else [*tables][-1]
@@ -90,7 +90,7 @@ def _replace_parts(batch: Any, parts: Sequence[Any]) -> Any:
     return {**cast("Mapping[str, Any]", batch), "Keys": parts} if isinstance(batch, Mapping) else parts
 
 
-def with_remainder(request: Request, answer: Mapping[str, Any] | None, remainder: Mapping[str, Any]) -> dict[str, Any]:
+def add_remainder(request: Request, answer: Mapping[str, Any] | None, remainder: Mapping[str, Any]) -> dict[str, Any]:
     """Return the response to the whole request, given the response to the part that was sent, or None if nothing was sent."""
     member = _LEFT_IN[request.method]
     if answer is None:
@@ -189,21 +189,21 @@ def make_request(store: str, method: str, arguments: Item, key_names: Mapping[st
     """Return an API call as a request. `key_names` contains the key attributes of each table."""
     entities = _list_entities(method, arguments)
     keys = [
-        _key(table, (key_names.get(table) or ()) if is_whole else values, values)
+        _make_key(table, (key_names.get(table) or ()) if is_whole else values, values)
         for table, values, is_whole in entities or ()
     ]
     whole_table = [_read_table_name(arguments["TableName"])] if entities is None and "TableName" in arguments else []
     tables = dict.fromkeys([*whole_table, *[table for table, _, _ in entities or ()]])
     entity_keys = None if entities is None or None in keys else cast("tuple[Key, ...]", tuple(keys))
-    return Request(store, method, arguments, entity_keys, writes=not _only_reads(method, arguments), tables=tuple(tables))
+    return Request(store, method, arguments, entity_keys, writes=not _is_read(method, arguments), tables=tuple(tables))
 
 
-def with_keys(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
+def add_keys(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
     """Return the request with its entities' keys. For a `PutItem`, they depend on the table's key attributes."""
     return replace(request, keys=make_request(request.store, request.method, request.arguments, key_names).keys)
 
 
-def _only_reads(method: str, arguments: Item) -> bool:
+def _is_read(method: str, arguments: Item) -> bool:
     if method == "ExecuteStatement":
         return _SELECT.match(str(arguments.get("Statement"))) is not None
     return method.startswith(_READS)
@@ -245,12 +245,12 @@ def _list_parts_by_table(batch: Item) -> Iterator[tuple[str, Any]]:
             yield table, part
 
 
-def _key(table: str, names: Iterable[str], values: Item) -> Key | None:
-    value = key_value(names, values)
+def _make_key(table: str, names: Iterable[str], values: Item) -> Key | None:
+    value = find_key_value(names, values)
     return None if value is None else (table, value)
 
 
-def key_value(names: Iterable[str], values: Item) -> Hashable:
+def find_key_value(names: Iterable[str], values: Item) -> Hashable:
     """Return the value of a key with these attributes, or None if the key is incomplete or malformed. DynamoDB refuses such a request."""
     from onewrite.dynamodb.layout import canonical
     from onewrite.dynamodb.values import is_typed, plain_values

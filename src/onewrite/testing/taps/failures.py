@@ -27,10 +27,10 @@ class Failure:
     text: str = ""  # of the service's response
     status: int = 400
 
-    def error_for(self, store: Store, request: Request) -> Exception:
+    def make_error(self, store: Store, request: Request) -> Exception:
         if find_kind(store) != "collection":
             if self.text:
-                return client_error(store, request, self.botocore, self.text, status=self.status)
+                return make_client_error(store, request, self.botocore, self.text, status=self.status)
             kind = getattr(import_module("botocore.exceptions"), self.botocore)
             return cast("Exception", kind(endpoint_url=find_client(store).meta.endpoint_url))
         errors: Any = import_module("pymongo.errors")
@@ -41,7 +41,7 @@ class Failure:
         return cast("Exception", error)
 
 
-def _server_error_arguments(
+def _list_error_arguments(
     code: int, name: str, text: str, labels: Sequence[str] = (), kind: str = "OperationFailure"
 ) -> tuple[Any, ...]:
     """Return pymongo's class for an error of MongoDB, and its arguments."""
@@ -72,7 +72,7 @@ UNCONFIRMED = Failure(
 )
 # The server refuses requests because it has too many, in one of three ways, and the driver has given up.
 THROTTLED = Failure(
-    _server_error_arguments(
+    _list_error_arguments(
         462,
         "IngressRequestRateLimitExceeded",
         "Request rejected: rate limit exceeded",
@@ -82,7 +82,7 @@ THROTTLED = Failure(
     _THROUGHPUT,
 )
 SLOWED_DOWN = Failure(
-    _server_error_arguments(50, "MaxTimeMSExpired", "operation exceeded time limit", kind="ExecutionTimeout"),
+    _list_error_arguments(50, "MaxTimeMSExpired", "operation exceeded time limit", kind="ExecutionTimeout"),
     "ThrottlingException",
     "Rate exceeded",
 )
@@ -98,19 +98,21 @@ UNAVAILABLE = Failure(
 )
 
 
-def cancellation_error(store: Store, request: Request) -> Exception:
+def make_cancellation_error(store: Store, request: Request) -> Exception:
     """Return the error for an entity that a concurrent transaction is changing."""
     if find_kind(store) == "collection":
-        return server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
+        return make_server_error(
+            112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"]
+        )
     if is_transaction(request):
         others = len(request.arguments["TransactItems"]) - 1
         conflict = {"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
         reasons = [conflict, *[{"Code": "None"}] * others]
         codes = ", ".join(reason["Code"] for reason in reasons)
         text = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
-        return client_error(store, request, "TransactionCanceledException", text, {"CancellationReasons": reasons})
+        return make_client_error(store, request, "TransactionCanceledException", text, {"CancellationReasons": reasons})
     if is_single_write(request):
-        return client_error(store, request, "TransactionConflictException", "Transaction is ongoing for the item")
+        return make_client_error(store, request, "TransactionConflictException", "Transaction is ongoing for the item")
     raise ConfigurationError(
         f"A transaction never cancels {request.method}: plan cancel_transaction for a single write or for a transaction."
     )
@@ -129,7 +131,7 @@ def is_answer(error: Exception) -> bool:
 
 
 def driver_retries(store: Store, request: Request) -> bool:
-    """Whether the driver sends the request again if the connection breaks. For botocore, `with_second_try` decides."""
+    """Whether the driver sends the request again if the connection breaks. For botocore, `add_second_try` decides."""
     if find_kind(store) != "collection":
         return True
     if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in RETRYABLE_WRITES:
@@ -141,7 +143,7 @@ def driver_retries(store: Store, request: Request) -> bool:
     return client.options.retry_writes and any(server.retryable_writes_supported for server in servers)
 
 
-def with_second_try(store: Store) -> Store:
+def add_second_try(store: Store) -> Store:
     """Return a store whose driver loses the first response. It sends the request again unless it's limited to one attempt.
 
     On MongoDB this is the store itself: the server returns the first response again for a retried write.
@@ -171,7 +173,7 @@ async def _discard(result: Awaitable[object], error: Exception) -> tuple[None, E
     return None, error
 
 
-def client_error(
+def make_client_error(
     store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None, *, status: int = 400
 ) -> Exception:
     """Return the error with the client's own class from `client.exceptions`."""
@@ -184,9 +186,9 @@ def client_error(
     return find_client(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # a client's classes of errors have no types
 
 
-def server_error(code: int, name: str, text: str, labels: Sequence[str]) -> Exception:
+def make_server_error(code: int, name: str, text: str, labels: Sequence[str]) -> Exception:
     """Return pymongo's error for a response of MongoDB."""
     from pymongo.errors import OperationFailure
 
-    _, *arguments = _server_error_arguments(code, name, text, labels)
+    _, *arguments = _list_error_arguments(code, name, text, labels)
     return OperationFailure(*arguments)

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
-from onewrite.testing.taps.aws import is_batch, with_remainder, without_one
+from onewrite.testing.taps.aws import add_remainder, is_batch, leave_one_out
 from onewrite.testing.taps.tap import Store, is_async, send, tap
 from onewrite.testing.taps.traffic import Request, StoreCalls, amake_calls, make_calls
 
@@ -65,7 +65,6 @@ class Faults:
 
     def __init__(self, store: Store) -> None:
         self._raw = store
-        self._dict = cast("Mapping[str, Store]", store) if isinstance(store, Mapping) else None
         self._plans: list[_PlannedFault] = []
         self._requests: list[Request] = []
         self._lock = threading.Lock()
@@ -94,25 +93,25 @@ class Faults:
         """
         self._plan(
             _PlannedFault(
-                "lose_answer", where, "until answered" if retried else "once", failures.LOST_RESPONSE.error_for, optional
+                "lose_answer", where, "until answered" if retried else "once", failures.LOST_RESPONSE.make_error, optional
             )
         )
 
     def throttle(self, where: Where, *, optional: bool = False) -> None:
         """Throttle the request until the driver's retries are used up and it raises."""
-        self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.error_for, optional))
+        self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.make_error, optional))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
         """Drop the response, so that the driver times out. Its error doesn't show whether the request was `applied`."""
-        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.TIMEOUT.error_for, optional))
+        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.TIMEOUT.make_error, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
         """Hold the entity in a concurrent transaction: a transaction is canceled, and a single write is refused."""
-        self._plan(_PlannedFault("cancel_transaction", where, "never", failures.cancellation_error, optional))
+        self._plan(_PlannedFault("cancel_transaction", where, "never", failures.make_cancellation_error, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
         """Refuse the connection, so that the driver raises before it sends the request."""
-        self._plan(_PlannedFault("refuse_connection", where, "never", failures.NO_SERVER.error_for, optional))
+        self._plan(_PlannedFault("refuse_connection", where, "never", failures.NO_SERVER.make_error, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
         """Make a BatchWriteItem or BatchGetItem return its last write or key as unprocessed."""
@@ -144,7 +143,7 @@ class Faults:
         return None
 
     def _gate(self, request: Request) -> Any:
-        store = self._raw if self._dict is None else self._dict[request.store]
+        store = cast("Mapping[str, Store]", self._raw)[request.store] if isinstance(self._raw, Mapping) else self._raw
         return (amake_calls if is_async(store) else make_calls)(self._perform(store, request))
 
     def _perform(self, store: Store, request: Request) -> StoreCalls[Any]:
@@ -156,7 +155,7 @@ class Faults:
             return (yield partial(send, store, request))
         # If the driver doesn't retry, losing the response is the same as with "once".
         if plan.sending == "until answered" and failures.driver_retries(store, request):
-            return (yield partial(send, failures.with_second_try(store), request))
+            return (yield partial(send, failures.add_second_try(store), request))
         if plan.sending == "in part" and is_batch(request):
             return (yield from _send_in_part(store, request))
         failure = plan.failure(store, request)  # before the request is sent, because it raises if the fault doesn't fit
@@ -172,11 +171,11 @@ class Faults:
 
 def _send_in_part(store: Store, request: Request) -> StoreCalls[Any]:
     """Send a batch without its last write or key, and return that one as unprocessed."""
-    rest, remainder = without_one(request)
+    rest, remainder = leave_one_out(request)
     answer = None
     if rest is not None:
         answer = yield partial(send, store, rest)
-    return with_remainder(request, answer, remainder)
+    return add_remainder(request, answer, remainder)
 
 
 def _make_crash(_store: Store, request: Request) -> BaseException:

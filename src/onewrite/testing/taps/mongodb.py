@@ -29,8 +29,8 @@ from onewrite.testing.taps.mongodb_methods import (
     bind,
     find_signature,
     is_about_server,
+    list_required_names,
     make_request,
-    required_names,
     split_runs,
 )
 from onewrite.testing.taps.traffic import (
@@ -451,7 +451,7 @@ def start_session(
     return Session(client, gate, store, awaited=awaited)
 
 
-def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+def split_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Return the other arguments of a call, and its session if that's a tapped one."""
     others = dict(arguments)
     if issubclass(type(others.get("session")), Session):
@@ -474,7 +474,7 @@ def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     method: Any = getattr(target, request.method)
     arguments = {name: value for name, value in request.arguments.items() if name != "then"}
     # mongomock has different names for some of the required arguments, so pass these by position.
-    answer = method(*[arguments.pop(name) for name in required_names(request.method)], **arguments)
+    answer = method(*[arguments.pop(name) for name in list_required_names(request.method)], **arguments)
     for option, args, kwargs in request.arguments.get("then", ()):
         answer = getattr(answer, option)(*args, **kwargs)
     if request.method not in CURSORS:
@@ -551,7 +551,7 @@ class _Tap:
         return make_calls(self._calls(collection, method, args, kwargs))
 
     def _calls(self, collection: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StoreCalls[Any]:
-        arguments, session = without_session(bind(method, args, kwargs))
+        arguments, session = split_session(bind(method, args, kwargs))
         runs = split_runs(arguments) if method == "bulk_write" else []
         if len(runs) > 1:
             return (yield from self._bulk(collection, arguments, session, runs))
@@ -581,7 +581,7 @@ class _Tap:
         return BulkWriteResult(whole, acknowledged=True)
 
     def find(self, collection: Any, *args: Any, **kwargs: Any) -> Any:
-        arguments, session = without_session(bind("find", args, kwargs))
+        arguments, session = split_session(bind("find", args, kwargs))
 
         def fetch(cursor_options: CursorOptions) -> Any:
             request_arguments = {**arguments, "then": cursor_options} if cursor_options else arguments

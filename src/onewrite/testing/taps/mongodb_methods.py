@@ -45,7 +45,7 @@ def find_signature(method: str) -> inspect.Signature:
 
 
 @cache
-def required_names(method: str) -> tuple[str, ...]:
+def list_required_names(method: str) -> tuple[str, ...]:
     """Return the names of the arguments that a call must have."""
     parameters = find_signature(method).parameters.values()
     return tuple(one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD)
@@ -97,7 +97,7 @@ def make_request(
     pipeline = arguments.get("pipeline")
     writes = method in WRITES or any(name in _STORING for name, _ in walk(pipeline))
     tables = (collection, *_find_other_collections(pipeline), *([arguments["new_name"]] if method == "rename" else []))
-    keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
+    keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _find_keys(collection, arguments)
     return Request(store, method, arguments, keys, writes, tables=tuple(dict.fromkeys(tables)), options=options)
 
 
@@ -145,7 +145,7 @@ def _list_collections(value: object) -> Iterator[str]:
             yield from _list_collections(cast("Document", value).get(name))
 
 
-def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | None:
+def _find_keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | None:
     if isinstance(arguments.get("requests"), list):
         return _list_keys(collection, arguments["requests"])
     if arguments.get("collation") is not None:
@@ -154,9 +154,9 @@ def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | No
     if not arguments.get("upsert") and _matches_nothing(arguments.get("filter")):
         return ()
     if isinstance(documents, list):
-        keys = [_key(_id(document)) for document in cast("list[object]", documents)]
+        keys = [_make_key(_read_id(document)) for document in cast("list[object]", documents)]
     else:
-        keys = [_key(_equal(_id(arguments.get("filter"))))]
+        keys = [_make_key(_find_equal_id(_read_id(arguments.get("filter"))))]
     return None if None in keys else tuple((collection, key) for key in keys)
 
 
@@ -166,7 +166,7 @@ def _list_keys(collection: str, operations: Sequence[object]) -> tuple[Key, ...]
     for operation in operations:
         names = ("filter", "upsert", "collation") if hasattr(operation, "_filter") else ("document",)
         attributes = {"document": "_doc", "filter": "_filter", "upsert": "_upsert", "collation": "_collation"}
-        keys = _keys(collection, {name: getattr(operation, attributes[name], None) for name in names})
+        keys = _find_keys(collection, {name: getattr(operation, attributes[name], None) for name in names})
         if keys is None:
             return None
         all_keys += keys
@@ -192,14 +192,14 @@ def _matches_nothing(query: object) -> bool:
         return False
     parts = cast("Document", query).get("$and")
     queries: list[object] = [query, *(cast("list[object]", parts) if isinstance(parts, list) else [])]
-    return any(_id(part) == {"$exists": False} for part in queries)
+    return any(_read_id(part) == {"$exists": False} for part in queries)
 
 
-def _id(document: object) -> object:
+def _read_id(document: object) -> object:
     return cast("Document", document).get("_id") if isinstance(document, Mapping) else None
 
 
-def _equal(condition: object) -> object:
+def _find_equal_id(condition: object) -> object:
     """Return the value that a filter's `_id` must equal, or None."""
     if hasattr(condition, "pattern"):  # a regular expression
         return None
@@ -211,11 +211,11 @@ def _equal(condition: object) -> object:
     return None if is_condition(query) else query
 
 
-def _key(value: object) -> Hashable:
-    return None if value is None else document_key(value)
+def _make_key(value: object) -> Hashable:
+    return None if value is None else make_document_key(value)
 
 
-def document_key(value: object) -> Hashable:
+def make_document_key(value: object) -> Hashable:
     """Return the same value for all IDs that the server treats as equal."""
     if type(value) in (str, UUID):  # equal only to itself. The canonical form of a UUID isn't readable in a report
         return value

@@ -98,7 +98,7 @@ class Request:
     starts: bool = False
 
     def __str__(self) -> str:
-        words = [self.method, *([", ".join(self._targets())] if self.tables else [self.store])]
+        words = [self.method, *([", ".join(self._list_targets())] if self.tables else [self.store])]
         return " ".join([*words, *(["in a transaction"] if self.is_uncommitted else [])])
 
     @property
@@ -106,7 +106,7 @@ class Request:
         """Whether the request is part of a transaction, and only that transaction sees its writes. A commit isn't."""
         return self.transaction is not None and self.method not in (COMMIT, ABORT)
 
-    def _targets(self) -> Iterator[str]:
+    def _list_targets(self) -> Iterator[str]:
         for table in self.tables:
             own = [key for owner, key in self.keys or () if owner == table]
             parts = [cast("tuple[Hashable, ...]", key) if isinstance(key, tuple) else (key,) for key in own]
