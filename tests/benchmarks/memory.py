@@ -31,14 +31,14 @@ import sys
 from onewrite.aws_lambda import sqs_handler
 from onewrite.identity import sqs_message_id
 from onewrite.sqs import Worker
-from onewrite.sqs.queue import default_client
+from onewrite.sqs.queue import make_default_client
 endpoint, url, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
 numbers = iter(range(1, left + 1))
 @sqs_handler(sqs_message_id())
 def handler(message):
     if next(numbers) == left:
         worker.stop()
-client = default_client(url, region="eu-west-1", endpoint_url=endpoint)
+client = make_default_client(url, region="eu-west-1", endpoint_url=endpoint)
 worker = Worker(url, handler, client=client)
 worker.run()
 """

@@ -17,7 +17,7 @@ from onewrite import Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.identity import sqs_message_id
 from onewrite.sqs import Worker
-from onewrite.sqs.queue import default_client
+from onewrite.sqs.queue import make_default_client
 from tests.benchmarks.measure import Plan, Row
 from tests.support.http_sqs import HttpSqs
 
@@ -40,7 +40,7 @@ def rows(plan: Plan) -> Iterator[Row]:
 
 def _against_loop(server: HttpSqs, what: str, ours: Drain) -> Row:
     """The middle one of the ratios of the turns: each turn of ours follows one of the loop."""
-    client = default_client(server.endpoint, region="eu-west-1", endpoint_url=server.endpoint)
+    client = make_default_client(server.endpoint, region="eu-west-1", endpoint_url=server.endpoint)
     names = (f"{what.replace(' ', '-')}-{number}" for number in itertools.count())
     ratios = [_turn(server, client, next(names), ours) / _turn(server, client, next(names), _naive) for _ in range(_TURNS)]
     client.close()

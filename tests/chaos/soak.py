@@ -29,7 +29,7 @@ from onewrite.identity import sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Outgoing, Relay, TokenFile
 from onewrite.sqs import Worker
-from onewrite.sqs.queue import default_client
+from onewrite.sqs.queue import make_default_client
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from tests.chaos.child import Child
 from tests.chaos.worker import live_with_parent
@@ -107,7 +107,10 @@ def _work(engine: str, address: str, queue: str, endpoint: str, pipe: Connection
         return outcome
 
     Worker(
-        queue, handler, client=default_client(endpoint, region="eu-west-1", endpoint_url=endpoint), lean=engine != "mongodb"
+        queue,
+        handler,
+        client=make_default_client(endpoint, region="eu-west-1", endpoint_url=endpoint),
+        lean=engine != "mongodb",
     ).run()
 
 

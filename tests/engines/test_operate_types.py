@@ -118,7 +118,7 @@ def test_commands_accept_item_attribute_of_every_type(
     value = {"M": {"a": {"L": [ITEM_TYPES[kind]]}}} if nested else ITEM_TYPES[kind]
     dynamo.put_item(TableName=table, Item={"id": {"S": "e"}, "value": value, "held": {"SS": ["m8"]}})
     write_item(dynamo, table, {"id": "e"})
-    monkeypatch.setattr("onewrite.operate.stores.client", lambda *_: dynamo)
+    monkeypatch.setattr("onewrite.operate.stores.make_client", lambda *_: dynamo)
     go_through(capsys, ("--table", table), '{"id": "e"}')
 
 
@@ -143,7 +143,7 @@ def test_commands_accept_document_field_of_every_type(
     value = {"a": [DOCUMENT_TYPES[kind]]} if nested else DOCUMENT_TYPES[kind]
     collection.with_options(codec_options=CODEC).insert_one({"_id": "e", "value": value, "held": ["m8"]})
     write_document(collection.with_options(codec_options=CODEC), "e")
-    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
+    monkeypatch.setattr("onewrite.operate.stores.open_collection", lambda _: collection)
     monkeypatch.setattr(type(collection.database.client), "close", lambda _: None)
     go_through(capsys, ("--collection", "mongodb://host/shop.orders"), "e")
 
@@ -161,7 +161,7 @@ def test_every_document_is_read_once_despite_equal_python_ids(
     for name in EQUAL_IN_PYTHON:
         lease: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
         GuardedCollection(collection, SeenIds()).begin(Message("m"), "charge", {"_id": name}, **lease)
-    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
+    monkeypatch.setattr("onewrite.operate.stores.open_collection", lambda _: collection)
     monkeypatch.setattr("onewrite.operate.mongodb._AT_ONCE", size)
     found = run(capsys, "steps", "--collection", "mongodb://host/shop.orders", codes=(5,))
     assert (found["open"], found["damaged"]) == (len(EQUAL_IN_PYTHON), 0)

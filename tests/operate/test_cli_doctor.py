@@ -211,7 +211,7 @@ def test_default_setup_has_no_finding(
     ledger: str, queue: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As README, docs/ledgers.md and infra make it: queues of 4 and 14 days, five deliveries, six timeouts, TTL and the outbox's index."""
-    monkeypatch.setattr("onewrite.operate.doctor.function_client", lambda *_: OurLambda())
+    monkeypatch.setattr("onewrite.operate.doctor.make_function_client", lambda *_: OurLambda())
     boto3.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"VisibilityTimeout": "180"})
     client = boto3.client("dynamodb")
     create_table_with_outbox(client, "orders")
@@ -239,4 +239,4 @@ QUEUE = Queue("orders\n\x1b[31m", "arn:orders", fifo=False, retention=4 * DAY, v
 
 def test_foreign_names_cannot_control_the_terminal() -> None:
     facts = Facts(queue=QUEUE, table=TableDescription("orders", ("id",)), module=None)
-    assert "\x1b" not in "\n".join(DoctorReport(examine(facts), facts.unread(), strict=False).lines())
+    assert "\x1b" not in "\n".join(DoctorReport(examine(facts), facts.list_unread(), strict=False).list_lines())

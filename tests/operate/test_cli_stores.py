@@ -33,7 +33,7 @@ def test_collection_is_selected_by_its_url() -> None:
     ],
 )
 def test_key_option_accepts_a_listed_item(key: dict[str, Any]) -> None:
-    text = dynamodb.key_text(plain_values(key))
+    text = dynamodb.format_key(plain_values(key))
     assert (dynamodb.TableStore(None, "orders").parse_key(text), text.isprintable()) == (key, True)
 
 
@@ -58,7 +58,7 @@ def test_key_option_accepts_a_listed_document(own_id: Any) -> None:
     store = open_store({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
     codec = store.target.codec_options.with_options(tz_aware=True)
     stored = bson.encode({"_id": own_id})
-    key = store.parse_key(mongodb.key_text(bson.decode(stored, codec)))
+    key = store.parse_key(mongodb.format_key(bson.decode(stored, codec)))
     assert bson.encode(key, codec_options=codec) == stored
     close_clients()
 

@@ -275,7 +275,7 @@ def test_sample_limit_holds_over_several_pages() -> None:
 def test_unreadable_part_of_a_table_is_named(method: str, permission: str) -> None:
     found = look(without(make_table(), method))
     assert isinstance(found.table, TableDescription)
-    assert [fact.permission for fact in found.unread()] == [permission]
+    assert [fact.permission for fact in found.list_unread()] == [permission]
 
 
 def test_only_ttl_is_read_if_table_description_is_unreadable() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from onewrite import ConfigurationError, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs.health import Journal, health_pages
+from onewrite.sqs.health import Journal, serve_health_pages
 from onewrite.sqs.queue import SqsQueue
 from tests.support.fake_sqs import VirtualTime
 
@@ -42,7 +42,7 @@ def journal() -> Journal:
 def test_pages_show_health_and_counts(journal: Journal) -> None:
     troubles: list[str] = []
     journal.ends.update(Applied=7)
-    with health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None) as port:
+    with serve_health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None) as port:
         assert ask(port, "/health?probe=1") == (200, json.dumps({"alive": True, **COUNTS}))
         troubles.append("it is at shop.py:3")
         assert ask(port, "/health") == (503, json.dumps({"alive": False, "why": troubles[0], **COUNTS}))
@@ -59,7 +59,7 @@ def test_pages_show_health_and_counts(journal: Journal) -> None:
 
 @pytest.fixture
 def port(journal: Journal) -> Iterator[int]:
-    with health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None) as found:
+    with serve_health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None) as found:
         yield found
 
 
@@ -107,7 +107,7 @@ def test_disconnected_client_does_not_disturb_others(port: int, capsys: pytest.C
 
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_forked_process_does_not_keep_the_port(journal: Journal) -> None:
-    with health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None) as port:
+    with serve_health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None) as port:
         child = get_context("fork").Process(target=sleep, args=(PATIENCE,))
         child.start()
     try:
@@ -121,6 +121,6 @@ def test_forked_process_does_not_keep_the_port(journal: Journal) -> None:
 def test_occupied_port_is_refused_with_the_remedy(journal: Journal, port: int) -> None:
     with (
         pytest.raises(ConfigurationError, match="health_port"),
-        health_pages("127.0.0.1", port, journal, lambda: COUNTS, lambda: None),
+        serve_health_pages("127.0.0.1", port, journal, lambda: COUNTS, lambda: None),
     ):
         pass

@@ -28,7 +28,7 @@ def test_large_deferred_messages_are_bounded_by_bytes(
     def defer(message: Message) -> Answer:
         seen.add(message.id)
         assert stopping._threads is not None
-        held.append(stopping._threads.state.counts()["bytes_at_hand"])
+        held.append(stopping._threads.state.count_messages()["bytes_at_hand"])
         if len(seen) == (count // GROUP if fifo else count):
             stopping.stop()
         return Deferred(message, 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoRegionError
 
-from onewrite.sqs.queue import default_client, find_region, is_passing
+from onewrite.sqs.queue import find_region, is_passing, make_default_client
 from tests.support.fake_sqs import URL, client_error, lost_connection
 
 
@@ -47,6 +47,6 @@ def test_region_is_read_from_the_queues_url(url: str, region: str | None) -> Non
 
 def test_client_uses_the_given_region_or_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")  # the queue is not there, whatever is configured
-    assert default_client(URL).meta.region_name == "eu-west-1"
-    assert default_client(URL, region="eu-north-1").meta.region_name == "eu-north-1"
-    assert default_client("http://127.0.0.1:4566/000000000000/orders").meta.region_name == "us-east-2"
+    assert make_default_client(URL).meta.region_name == "eu-west-1"
+    assert make_default_client(URL, region="eu-north-1").meta.region_name == "eu-north-1"
+    assert make_default_client("http://127.0.0.1:4566/000000000000/orders").meta.region_name == "us-east-2"

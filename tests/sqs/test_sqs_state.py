@@ -9,7 +9,7 @@ import pytest
 from onewrite import Applied, Message
 from onewrite.batch.report import Result
 from onewrite.sqs import backoff
-from onewrite.sqs.state import Hide, Limits, WorkerState, extension
+from onewrite.sqs.state import Hide, Limits, WorkerState, compute_extension
 from onewrite.sqs.waiting import Load
 
 
@@ -55,7 +55,7 @@ def test_lost_message_is_not_returned_to_the_queue() -> None:
     found.end_hiding(hide, {"a": True}, 20.0)
     assert found.take_overdue(300.0) == [load]
     assert found.to_hide(300.0) is None
-    assert found.counts()["under_way"] == 0
+    assert found.count_messages()["under_way"] == 0
 
 
 def test_messages_behind_a_lost_group_message_do_not_begin() -> None:
@@ -84,4 +84,4 @@ def test_backoff_grows_with_each_receive_up_to_its_maximum(jitter: float) -> Non
 
 @pytest.mark.parametrize(("since", "seconds"), [(0, 30), (43_160, 30), (43_180.5, 19), (43_200, 0), (50_000, 0)])
 def test_no_message_is_hidden_longer_than_sqs_allows(since: float, seconds: int) -> None:
-    assert extension(30, since) == seconds
+    assert compute_extension(30, since) == seconds

@@ -47,7 +47,7 @@ class TablePlace(_Place):
 
     def __init__(self, client: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client, self.name, self.options = client, name, ("--table", name)
-        monkeypatch.setattr("onewrite.operate.stores.client", lambda *_: client)
+        monkeypatch.setattr("onewrite.operate.stores.make_client", lambda *_: client)
 
     def store(self, ledger: Ledger | None, **more: Any) -> GuardedTable:
         return GuardedTable(self.client, ledger, table_name=self.name, **more)
@@ -83,7 +83,7 @@ class CollectionPlace(_Place):
 
     def __init__(self, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.collection = collection
-        monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
+        monkeypatch.setattr("onewrite.operate.stores.open_collection", lambda _: collection)
 
     def store(self, ledger: Ledger | None, **more: Any) -> GuardedCollection:
         return GuardedCollection(self.collection, ledger, **more)

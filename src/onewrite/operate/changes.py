@@ -23,14 +23,14 @@ from onewrite.operate.image import (
     Edit,
     EntityImage,
     EntityLedger,
-    as_read,
     choose_ledger,
+    drop_members,
     find_ledgers,
     find_predecessors,
     find_text_sets,
+    list_read_fields,
     make_remember,
     read_id,
-    without,
 )
 from onewrite.operate.options import read_sequence
 from onewrite.operate.report import NothingToDo, format_count
@@ -78,9 +78,9 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
         )
     ((ledger, drops),) = holders
     family = [ledger, *find_predecessors(ledgers, ledger.attribute)]
-    fields = as_read(image, family, [slot for slot, _ in drops])
+    fields = list_read_fields(image, family, [slot for slot, _ in drops])
     edit = Edit(fields, removes=_list_token(image), drops=tuple(drops))
-    after = without(image, edit)
+    after = drop_members(image, edit)
     answer = judge(after, list_possible_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
     if answer.outcome != "Applied":
         raise CannotRepair(f"Forgetting it wouldn't help: a delivery would still be {answer.outcome}, because {answer.why}.")
@@ -267,7 +267,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     if mark == before or (mark is None and before is ABSENT):
         raise NothingToDo(f"{image.layout.place_of(slot)} is already {'absent' if mark is None else repr(mark)}.")
     edit = Edit(
-        as_read(image, [ledger], [slot]),
+        list_read_fields(image, [ledger], [slot]),
         removes=() if _moves_forward(before, mark) else _list_token(image),
         unsets=(slot,) if mark is None else (),
         sets=() if mark is None else ((slot, mark),),
@@ -383,7 +383,7 @@ def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
         raise NothingToDo(f"The ledger {ledger.attribute!r} is already empty.")
     # The label goes last, because it identifies the rest. A label that sends older stores to another ledger stays.
     last = [] if ledger.moved_to else [ledger.attribute]
-    edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last, *_list_token(image)))
+    edit = Edit(list_read_fields(image, [ledger], [], fields), removes=(*fields, *last, *_list_token(image)))
     return Repair(
         edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_describe_clearing(image, ledger, ledgers))
     )

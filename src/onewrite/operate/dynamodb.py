@@ -139,7 +139,7 @@ def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage
     return EntityImage(
         LAYOUT,
         key,
-        key_text(plain_values(key)),
+        format_key(plain_values(key)),
         fields={name: item_lookup(Slot(name)) for name in values},
         slots={slot: item_lookup(slot) for slot in names_by_slot},
         lookup=item_lookup,
@@ -173,7 +173,7 @@ def _read_slot(name: str) -> Slot:
     return Slot(name) if match is None else Slot(f"{match['prefix']}r", match["key"])
 
 
-def key_text(key: Mapping[str, Any]) -> str:
+def format_key(key: Mapping[str, Any]) -> str:
     """Return a key of plain values as `--key` takes it."""
 
     def encode(value: Any) -> object:

@@ -136,7 +136,7 @@ class EntityStore(Protocol):
     def to_json(self, call: Call) -> Any: ...  # in JSON
 
 
-def without(image: EntityImage, edit: Edit) -> EntityImage:
+def drop_members(image: EntityImage, edit: Edit) -> EntityImage:
     """Return the entity without the members that the edit drops, as a delivery would find it."""
     drops = dict(edit.drops)
 
@@ -361,7 +361,7 @@ def choose_ledger(ledger: EntityLedger) -> Ledger:
     return SeenIds(name=read_ledger_name(ledger.attribute)) if ledger.is_new else MessageIds(ledger.attribute)
 
 
-def as_read(
+def list_read_fields(
     image: EntityImage, family: Iterable[EntityLedger], slots: Iterable[Slot] = (), fields: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Return the fields that must be unchanged for a repair that reads these ledgers and changes these slots and fields.

@@ -99,7 +99,7 @@ class CollectionStore:
         return {call.method: json.loads(json_util.dumps(call.args, json_options=_DISPLAY_JSON))}
 
 
-def key_text(key: Document) -> str:
+def format_key(key: Document) -> str:
     """Return a document's `_id` as `--key` takes it."""
     return json_util.dumps({"_id": key["_id"]}, json_options=_DISPLAY_JSON)
 
@@ -152,7 +152,7 @@ def make_image(document: Document) -> EntityImage:
     return EntityImage(
         LAYOUT,
         {"_id": document["_id"]},
-        key_text(document),
+        format_key(document),
         fields=document,
         slots={slot: _read_slot(document_lookup, slot, value) for slot, value in slots.items()},
         lookup=document_lookup,

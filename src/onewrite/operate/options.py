@@ -43,20 +43,20 @@ VersionOption: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
-def _table(more: str = "") -> Any:
+def _make_table_option(more: str = "") -> Any:
     return typer.Option("--table", metavar="NAME", envvar="ONEWRITE_TABLE", help=f"A DynamoDB table.{more}")
 
 
-def _collection(more: str = "") -> Any:
+def _make_collection_option(more: str = "") -> Any:
     text = f"A MongoDB collection: mongodb://HOST/DATABASE.COLLECTION.{more}"
     return typer.Option("--collection", metavar="URL", envvar="ONEWRITE_COLLECTION", help=text)
 
 
-TableName: TypeAlias = Annotated[str | None, _table()]
-CollectionUrl: TypeAlias = Annotated[str | None, _collection()]
+TableName: TypeAlias = Annotated[str | None, _make_table_option()]
+CollectionUrl: TypeAlias = Annotated[str | None, _make_collection_option()]
 # For verbs that need one of the two.
-RequiredTable: TypeAlias = Annotated[str | None, _table(" Required without --collection.")]
-RequiredCollection: TypeAlias = Annotated[str | None, _collection(" Required without --table.")]
+RequiredTable: TypeAlias = Annotated[str | None, _make_table_option(" Required without --collection.")]
+RequiredCollection: TypeAlias = Annotated[str | None, _make_collection_option(" Required without --table.")]
 Region: TypeAlias = Annotated[str | None, typer.Option("--region", help="The AWS region, if not the configured one.")]
 EndpointUrl: TypeAlias = Annotated[
     str | None, typer.Option("--endpoint-url", metavar="URL", help="The endpoint of DynamoDB, if not AWS's.")

@@ -38,8 +38,8 @@ from onewrite.operate.report import (
     LogFormat,
     NothingToDo,
     NotThere,
-    age,
     escape,
+    format_age,
     format_count,
     keep_log,
     log_to_stderr,
@@ -49,7 +49,7 @@ from onewrite.operate.report import (
     tell,
     tell_json,
 )
-from onewrite.operate.stores import is_named, key_text, make_relay
+from onewrite.operate.stores import format_key, is_named, make_relay
 from onewrite.outbox import Relay, SweepReport, Waiting
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
@@ -250,7 +250,7 @@ class PassLog:
         self._summed_up, pending = now, self._last.pending
         counts = {"published": 0, "pending": pending, **nonzero_counts}
         text = ", ".join([f"{count} {name}" for name, count in counts.items() if count or name == "published"])
-        oldest = f", the oldest for {age(self._last.oldest)}" if pending else ""
+        oldest = f", the oldest for {format_age(self._last.oldest)}" if pending else ""
         log(INFO, "%s%s", text, oldest, details={**counts, "oldest_seconds": round(self._last.oldest, 3)})
         self._counts.clear()
 
@@ -275,17 +275,17 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
                 "id": entity.event.id,
                 "number": entity.event.sequence,
                 "source": entity.event.source,
-                "entity": key_text(relay, entity.event.entity),
+                "entity": format_key(relay, entity.event.entity),
             }
             for entity in waiting[:_MAX_LISTED]
         ]
-        unread = [{"entity": key_text(relay, fault.entity), "why": str(fault.error)} for fault in broken[:_MAX_LISTED]]
+        unread = [{"entity": format_key(relay, fault.entity), "why": str(fault.error)} for fault in broken[:_MAX_LISTED]]
         tell_json({"stuck": stuck, "unread": unread, "more": more})
     else:
         tell([_format_line(entity) for entity in waiting[:_MAX_LISTED]])
         tell(
             [
-                f"unreadable  {escape(key_text(relay, fault.entity))}  {escape(str(fault.error))}"
+                f"unreadable  {escape(format_key(relay, fault.entity))}  {escape(str(fault.error))}"
                 for fault in broken[:_MAX_LISTED]
             ]
         )
@@ -346,6 +346,4 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
 
 def _format_line(waiting: Waiting) -> str:
     event = waiting.event
-    return (
-        f"{age(waiting.age)}  {waiting.pending} pending  {event.type} {event.id}  number {event.sequence} of {event.source}"
-    )
+    return f"{format_age(waiting.age)}  {waiting.pending} pending  {event.type} {event.id}  number {event.sequence} of {event.source}"

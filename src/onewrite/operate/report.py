@@ -139,7 +139,7 @@ def escape(text: str) -> str:
     return printable(text, _MAX_TEXT)
 
 
-def age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """Return a duration in hours, minutes, and seconds. It is negative if the writer's clock was ahead."""
     return f"{'-' if seconds < 0 else ''}{timedelta(seconds=abs(int(seconds)))}"
 
@@ -201,7 +201,7 @@ class Level(Enum):
 
 def log_to_stderr(style: LogFormat = LogFormat.TEXT, level: Level = Level.INFO) -> None:
     """Log to stderr, unless the handler's module has configured logging."""
-    logging.basicConfig(level=level.value, handlers=[_stderr_lines(style)])
+    logging.basicConfig(level=level.value, handlers=[_make_stderr_handler(style)])
 
 
 def keep_log(style: LogFormat, level: Level) -> None:
@@ -211,10 +211,10 @@ def keep_log(style: LogFormat, level: Level) -> None:
     """
     kept: Any = logging.getLogger("onewrite")
     kept.__class__ = KeptLogger
-    kept.kept_handler, kept.kept_level = _stderr_lines(style), logging.getLevelNamesMapping()[level.value]
+    kept.kept_handler, kept.kept_level = _make_stderr_handler(style), logging.getLevelNamesMapping()[level.value]
 
 
-def _stderr_lines(style: LogFormat) -> logging.Handler:
+def _make_stderr_handler(style: LogFormat) -> logging.Handler:
     handler = logging.StreamHandler()
     text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     handler.setFormatter(TextLines(text) if style is LogFormat.TEXT else JsonLines())

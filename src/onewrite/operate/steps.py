@@ -21,7 +21,7 @@ from onewrite.core.step import Step
 from onewrite.operate.early import Exit
 from onewrite.operate.image import find_step
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
-from onewrite.operate.report import age, escape, format_count, is_plain, run_verb, tell, tell_json
+from onewrite.operate.report import escape, format_age, format_count, is_plain, run_verb, tell, tell_json
 from onewrite.operate.stores import open_store
 
 _option = partial(option, "STEPS")
@@ -37,7 +37,7 @@ class OpenStep(NamedTuple):
     entity: str
     step: Step
 
-    def details(self) -> dict[str, Any]:
+    def export(self) -> dict[str, Any]:
         """Return the step in machine-readable form."""
         step, message = self.step, self.step.message
         return {
@@ -53,13 +53,13 @@ class OpenStep(NamedTuple):
             "entity": self.entity,
         }
 
-    def cells(self, now: float) -> tuple[str, ...]:
+    def list_cells(self, now: float) -> tuple[str, ...]:
         """Return the step for a person, in the order of the headings."""
         step, message = self.step, self.step.message
         until = f"{moment(step.until)}{', not sent' if step.is_unsent else ''}"
         message_name = " / ".join([message.id, *message.parts])
         return (
-            age(max(0, now - step.since)),
+            format_age(max(0, now - step.since)),
             moment(step.since),
             until,
             escape(message_name),
@@ -107,7 +107,7 @@ def steps(
             # Drop the rest after each page: all open steps might not fit into memory.
             oldest = sorted(oldest, key=lambda open_step: open_step.step.since)[:_MAX_LISTED]
         if as_json:
-            tell_json({"open": count, "damaged": damaged_count, "steps": [open_step.details() for open_step in oldest]})
+            tell_json({"open": count, "damaged": damaged_count, "steps": [open_step.export() for open_step in oldest]})
         elif oldest:
             _print_steps(oldest, count, now)
         elif younger_count:
@@ -123,7 +123,7 @@ def steps(
 
 def _print_steps(oldest: list[OpenStep], count: int, now: float) -> None:
     """Print the oldest of `count` open steps: a table on a terminal, otherwise a line for each."""
-    rows = [open_step.cells(now) for open_step in oldest]
+    rows = [open_step.list_cells(now) for open_step in oldest]
     if is_plain(sys.stdout, os.environ):
         tell(_format_plain_lines(rows))
     else:

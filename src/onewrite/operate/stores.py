@@ -57,8 +57,8 @@ def open_store(options: Options) -> EntityStore:
     if table is not None:
         from onewrite.operate.dynamodb import TableStore
 
-        return TableStore(client("dynamodb", options["region"], options["endpoint_url"]), table)
-    target = mongo_collection(collection)
+        return TableStore(make_client("dynamodb", options["region"], options["endpoint_url"]), table)
+    target = open_collection(collection)
     from onewrite.operate.mongodb import CollectionStore
 
     return CollectionStore(target)
@@ -93,25 +93,25 @@ def _open_outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
     if table is not None:
         from onewrite.dynamodb.outboxes import Outboxes as OfTable
 
-        return OfTable(client("dynamodb", options["region"], options["endpoint_url"]), table, outbox)
+        return OfTable(make_client("dynamodb", options["region"], options["endpoint_url"]), table, outbox)
     if outbox.index is not None:
         raise ConfigurationError(
             "--index names a DynamoDB index. Remove it: MongoDB uses the index on ow_due automatically."
         )
-    target = mongo_collection(collection)
+    target = open_collection(collection)
     from onewrite.mongodb.outboxes import Outboxes as OfCollection
 
     return OfCollection(target, ("_id",), outbox)
 
 
-def key_text(relay: Relay, entity: Mapping[str, Any]) -> str:
+def format_key(relay: Relay, entity: Mapping[str, Any]) -> str:
     """Return the key of an entity in the relay's store as `--key` takes it."""
     # A relay doesn't show its store or engine.
     if type(attrgetter("_boxes")(relay)).__module__.startswith("onewrite.dynamodb"):
-        from onewrite.operate.dynamodb import key_text as of_table
+        from onewrite.operate.dynamodb import format_key as of_table
 
         return of_table(entity)
-    from onewrite.operate.mongodb import key_text as of_collection
+    from onewrite.operate.mongodb import format_key as of_collection
 
     return of_collection(entity)
 
@@ -130,7 +130,7 @@ def _check_named(options: Options) -> None:
             )
 
 
-def mongo_collection(url: str) -> Any:
+def open_collection(url: str) -> Any:
     """Return pymongo's Collection for mongodb://HOST/DATABASE.COLLECTION."""
     from pymongo import MongoClient
     from pymongo.errors import InvalidName, PyMongoError
@@ -170,13 +170,13 @@ def _make_publisher(to: str, outbox: Outbox, options: Options) -> Publish:
         )
     service, region, server = match.groups()
     if service == "sns":
-        return to_sns(client("sns", region, endpoint_url=None), to)
+        return to_sns(make_client("sns", region, endpoint_url=None), to)
     if service == "events":
-        return to_eventbridge(client("events", region, endpoint_url=None), to, source=outbox.name)
+        return to_eventbridge(make_client("events", region, endpoint_url=None), to, source=outbox.name)
     return to_sqs(_make_client_at(server, options), to)
 
 
-def queue_client(url: str, options: Options) -> Any:
+def make_queue_client(url: str, options: Options) -> Any:
     """Return boto3's client for the region or endpoint of the queue's URL."""
     match = _TARGET.fullmatch(url)
     if match is None or match[3] is None:
@@ -188,17 +188,17 @@ def _make_client_at(server: str, options: Options) -> Any:
     from onewrite.sqs.queue import find_region
 
     is_usual = _USUAL_HOST.fullmatch(server) is not None  # botocore knows this host
-    return client("sqs", find_region(server) or options["region"], None if is_usual else server)
+    return make_client("sqs", find_region(server) or options["region"], None if is_usual else server)
 
 
-def function_client(name: str, options: Options) -> Any:
+def make_function_client(name: str, options: Options) -> Any:
     """Return boto3's client for the region in the function's ARN, or else the given or configured region."""
     parts = name.split(":")
     region = parts[3] if parts[0] == "arn" and len(parts) > 3 else options["region"]  # noqa: PLR2004  # arn:aws:lambda:REGION:...
-    return client("lambda", region, options["endpoint_url"])
+    return make_client("lambda", region, options["endpoint_url"])
 
 
-def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
+def make_client(service: str, region: str | None, endpoint_url: str | None) -> Any:
     """Return boto3's client for a service. It doesn't retry if there is no server or no response in time."""
     import boto3
     from botocore.config import Config

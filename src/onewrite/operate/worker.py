@@ -118,9 +118,9 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
     log_to_stderr(style, level)  # for other loggers, unless the handler's module has configured logging
     with _print_errors(style):
         options["on_outcome"] = make_hook(kinds or (), getattr(function, "__name__", ""))
-        from onewrite.sqs.queue import default_client
+        from onewrite.sqs.queue import make_default_client
 
-        options["client"] = default_client(queue_url, region=region, endpoint_url=endpoint_url)
+        options["client"] = make_default_client(queue_url, region=region, endpoint_url=endpoint_url)
         if not run(function, queue_url, options, early):
             leave(Exit.INTERRUPTED)
 

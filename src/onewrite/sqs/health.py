@@ -177,7 +177,7 @@ class _Server(ThreadingTCPServer):
 
 
 @contextmanager
-def health_pages(
+def serve_health_pages(
     host: str,
     port: int,
     journal: Journal,

@@ -186,7 +186,7 @@ def find_region(url: str) -> str | None:
     return None if match is None else match[1] or match[2]
 
 
-def default_client(url: str, *, region: str | None = None, endpoint_url: str | None = None) -> Any:
+def make_default_client(url: str, *, region: str | None = None, endpoint_url: str | None = None) -> Any:
     """Return a client with enough connections for the worker's threads, in the given region, the URL's, or the configured one.
 
     Parameter validation is off, because it would take a tenth of the client's time.

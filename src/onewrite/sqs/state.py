@@ -33,7 +33,7 @@ from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMess
 MAX_HIDDEN = 12 * 3600  # seconds that SQS hides a received message in total, with all extensions
 
 
-def extension(visibility: int, since: float) -> int:
+def compute_extension(visibility: int, since: float) -> int:
     """Return for how many seconds to hide a message that was received `since` seconds ago, or 0 if SQS no longer hides it."""
     return max(0, min(visibility, int(MAX_HIDDEN - since)))
 
@@ -155,7 +155,7 @@ class Slots:
         """Return the loads whose slots are lost."""
         return [load for load, since in self._overdue.items() if now >= since + self._limits.grace]
 
-    def next_due(self, now: float) -> float:
+    def find_next_due(self, now: float) -> float:
         """Return the next time at which a load becomes overdue, or a slot is lost."""
         first_load = next(iter(self._under_way), None)
         timeout = inf if first_load is None else first_load.began + self._limits.timeout
@@ -217,7 +217,7 @@ class WorkerState:
 
     def to_receive(self, now: float) -> Receive | None:
         """Reserve space for the messages of the next request, and return the request."""
-        number = self._request_size(now)
+        number = self._choose_request_size(now)
         if not number:
             return None
         request = Receive(number, is_alone=self._has_no_message() and not self._receive_requests)
@@ -227,7 +227,7 @@ class WorkerState:
 
     def has_request(self, now: float) -> bool:
         """Whether there is something to delete or to receive."""
-        return self._can_delete(now) or self._request_size(now) > 0
+        return self._can_delete(now) or self._choose_request_size(now) > 0
 
     def _can_delete(self, now: float) -> bool:
         """Whether a delete request is worth sending now: it would be full, its oldest message has waited long enough, or the worker stops."""
@@ -245,7 +245,7 @@ class WorkerState:
             and len(self._settled_messages) <= _MAX_SETTLED
         )
 
-    def _request_size(self, now: float) -> int:
+    def _choose_request_size(self, now: float) -> int:
         """Return for how many messages to ask. Ask for fewer than ten only while slots are idle, because full requests cost less."""
         if self.is_stopping or self.is_silent or now < self._resumes or self._receive_requests >= self._max_requests:
             return 0
@@ -374,7 +374,7 @@ class WorkerState:
                 self._leave_with_group(message, Reason.STOPPING, 0)
             case Busy(until=until):
                 seconds = compute_lease_wait(until, result.clock())
-                hidden_for = extension(ceil(seconds), now - message.since)
+                hidden_for = compute_extension(ceil(seconds), now - message.since)
                 if seconds <= min(_MAX_BUSY, hidden_for) and self._reserve_room(message):
                     self._deferrals.wait(message, now + seconds)
                 else:
@@ -408,7 +408,7 @@ class WorkerState:
 
     def _reserve_room(self, message: QueueMessage) -> bool:
         """Note how many bytes the message and the rest of its group hold, and return whether there is room to keep them."""
-        message.held_bytes = message.size + sum([follower.size for follower in self._lines.followers(message)])
+        message.held_bytes = message.size + sum([follower.size for follower in self._lines.list_followers(message)])
         held_bytes = self._deferrals.held_bytes + message.held_bytes
         return len(self._deferrals) < MAX_DEFERRED and held_bytes <= _MAX_DEFERRED_BYTES
 
@@ -452,7 +452,7 @@ class WorkerState:
         while self._sweep and len(batch) < MAX_BATCH:
             message = self._sweep.popleft()
             if message in self._messages and not message.is_lost:
-                seconds = extension(self._visibility, now - message.since)
+                seconds = compute_extension(self._visibility, now - message.since)
                 if seconds:
                     batch.append((message, seconds))
                 message.is_lost = not seconds
@@ -522,15 +522,15 @@ class WorkerState:
         An empty response proves nothing while another request is in flight, which might have received all messages.
         """
         is_empty = self._limits.stop_when_empty and self._is_empty and not self.reserved_messages
-        return is_empty and self._has_no_message() and self._deferrals.next_due() > now + self._limits.wait
+        return is_empty and self._has_no_message() and self._deferrals.find_next_due() > now + self._limits.wait
 
-    def next_due(self, now: float) -> float:
+    def find_next_due(self, now: float) -> float:
         """Return the time of the next job, if nothing happens before."""
         moments = [self._delete_at, self._resumes, *([self.next_sweep] if self._messages else [])]
         later = [moment for moment in moments if moment > now]  # a job that is due already waits for a request in progress
-        return min([self._deferrals.next_due(), self.slots.next_due(now), *later])
+        return min([self._deferrals.find_next_due(), self.slots.find_next_due(now), *later])
 
-    def counts(self) -> dict[str, int]:
+    def count_messages(self) -> dict[str, int]:
         """Return the gauges of the pages: messages by state, lost slots, and bytes of messages."""
         return {
             "waiting": len(self._messages) - self.slots.messages - len(self._deferrals),

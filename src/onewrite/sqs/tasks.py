@@ -96,12 +96,12 @@ class Tasks:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the event loop until `close`. The loop's thread runs this. If the user's code ends the loop, the worker ends."""
 
-        async def until_over() -> None:
+        async def wait_for_end() -> None:
             await asyncio.wrap_future(self._end)
 
         with self._failing(), asyncio.Runner(loop_factory=lambda: loop) as runner:
             try:
-                runner.run(until_over())
+                runner.run(wait_for_end())
             except (Exception, asyncio.CancelledError) as error:
                 raise WorkerStuck(f"The handler ended the event loop with {error!r}. Restart the worker.") from error
 

@@ -185,7 +185,7 @@ class WorkerThreads:
                 self._is_over = self._is_over or self.failure is not None or not self.state.reserved_messages
             returns = self.state.to_log()
             if not (overdue_loads or returns or loop_change is not None or self._is_over):  # log these before waiting
-                self._next_round = min(self.state.next_due(now), now + BEAT)
+                self._next_round = min(self.state.find_next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._next_round - now))
                 self._next_round = inf
         if loop_change is not None:

@@ -167,13 +167,13 @@ class WaitingLines:
         del self._groups[message.group]
         return True
 
-    def followers(self, message: QueueMessage) -> list[QueueMessage]:
+    def list_followers(self, message: QueueMessage) -> list[QueueMessage]:
         """Return the messages behind the first message of a FIFO group."""
         return [] if message.group is None else [*islice(self._groups[message.group], 1, None)]
 
     def fail(self, message: QueueMessage) -> list[QueueMessage]:
         """Drop the FIFO group of a message that is redelivered, and return the rest of the group."""
-        followers = self.followers(message)
+        followers = self.list_followers(message)
         if message.group is not None:
             del self._groups[message.group]
         return followers
@@ -251,7 +251,7 @@ class Deferrals:
         """Remove and return the messages whose next attempt is due."""
         return self._take(sorted((message for message, due in self._due.items() if due <= now), key=self._due.__getitem__))
 
-    def next_due(self) -> float:
+    def find_next_due(self) -> float:
         return min(self._due.values(), default=inf)
 
     def _take(self, messages: list[QueueMessage]) -> list[QueueMessage]:

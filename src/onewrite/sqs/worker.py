@@ -20,8 +20,8 @@ from onewrite.batch.report import backoff
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
-from onewrite.sqs.health import Journal, format_names, health_pages
-from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client
+from onewrite.sqs.health import Journal, format_names, serve_health_pages
+from onewrite.sqs.queue import LeanQueueClient, SqsQueue, make_default_client
 from onewrite.sqs.state import MAX_HIDDEN, Limits
 from onewrite.sqs.stopping import StopRequest, on_signals
 from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
@@ -169,7 +169,7 @@ class Worker:
         """Connect to the queue, serve the pages, and run the threads until the worker has stopped."""
         if self._stop.is_wanted:  # stopped before it began, so it sends no request
             return
-        client = default_client(self.queue_url) if self.client is None else self.client
+        client = make_default_client(self.queue_url) if self.client is None else self.client
         queue = SqsQueue(
             self.queue_url,
             LeanQueueClient(client) if self.lean else client,
@@ -192,8 +192,8 @@ class Worker:
         )
         with ExitStack() as stack:
             if self.health_port is not None:
-                pages = health_pages(
-                    self.health_host, self.health_port, journal, threads.state.counts, threads.describe_trouble
+                pages = serve_health_pages(
+                    self.health_host, self.health_port, journal, threads.state.count_messages, threads.describe_trouble
                 )
                 log(INFO, "%s: health and metrics at %s:%s", self.queue_url, self.health_host, stack.enter_context(pages))
             log(INFO, "%s: the worker begins", self.queue_url)

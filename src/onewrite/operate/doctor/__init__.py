@@ -26,7 +26,7 @@ from onewrite.operate.early import Exit
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
 from onewrite.operate.report import format_count, is_plain, run_verb, tell, tell_json
-from onewrite.operate.stores import function_client, is_named, open_store, queue_client
+from onewrite.operate.stores import is_named, make_function_client, make_queue_client, open_store
 
 _WIDTH = 100
 _MAX_SENTENCE = 4096  # characters of a sentence, which can quote the user's names
@@ -64,10 +64,10 @@ class DoctorReport:
             return Exit.FAILED
         return Exit.FOUND if findings else Exit.DONE
 
-    def details(self) -> dict[str, object]:
+    def export(self) -> dict[str, object]:
         """Return the report in machine-readable form."""
         unread = [
-            {"what": fact.what, "permission": fact.permission, "error": fact.error, "checks": self._needing(fact)}
+            {"what": fact.what, "permission": fact.permission, "error": fact.error, "checks": self._list_needing(fact)}
             for fact in self._unread
         ]
         checks = [
@@ -84,11 +84,11 @@ class DoctorReport:
         ]
         return {"checks": checks, "unread": unread}
 
-    def _needing(self, unread: Unread) -> list[str]:
+    def _list_needing(self, unread: Unread) -> list[str]:
         """Return the checks that needed this fact."""
         return [result.check.code for result in self._checks if result.missing == unread]
 
-    def lines(self) -> Iterator[str]:
+    def list_lines(self) -> Iterator[str]:
         """Yield the lines of the report: the findings (most severe first), unread facts, passed checks, and checks that weren't made."""
         for severity, heading in _HEADINGS.items():
             findings = [
@@ -109,16 +109,16 @@ class DoctorReport:
         if self._unread:
             yield "Not read"
             for fact in self._unread:
-                needing = ", ".join(self._needing(fact)) or "none"
+                needing = ", ".join(self._list_needing(fact)) or "none"
                 yield from _wrap("  ", f"{fact.what}: {fact.reason}. {fact.error}")
                 yield from _wrap("    ", f"Checks that need it: {needing}")
             yield ""
-        yield from self._section("passed", "Passed")
-        yield from self._section("not checked", "Not checked")
+        yield from self._list_section("passed", "Passed")
+        yield from self._list_section("not checked", "Not checked")
         count = sum([len(result.findings) for result in self._checks])
         yield f"{count} found, {format_count(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
 
-    def _section(self, state: str, heading: str) -> Iterator[str]:
+    def _list_section(self, state: str, heading: str) -> Iterator[str]:
         results = [result for result in self._checks if result.state == state]
         if results:
             yield heading
@@ -188,14 +188,14 @@ def doctor(
             if code not in codes:
                 raise ConfigurationError(f"--accept {code}: expected the code of a check: {', '.join(codes)}.")
         facts = _read_facts(options)
-        report = DoctorReport(examine(facts), facts.unread(), strict=strict, accepted=accepted)
+        report = DoctorReport(examine(facts), facts.list_unread(), strict=strict, accepted=accepted)
         if as_json:
-            tell_json(report.details())
+            tell_json(report.export())
         elif is_plain(sys.stdout, os.environ):
-            tell(report.lines())
+            tell(report.list_lines())
         else:
             console = Console(file=sys.stdout, force_terminal=True)
-            for line in report.lines():
+            for line in report.list_lines():
                 console.print(Text(line, style="bold" if line[:1].isalpha() else ""), soft_wrap=True)
         return report.code
 
@@ -214,12 +214,12 @@ def _read_facts(options: Options) -> Facts:
         known_module = read_module(module, content)
         readers.append(lambda: Facts(module=known_module))
     if queue is not None:
-        sqs = queue_client(queue, options)
+        sqs = make_queue_client(queue, options)
         from onewrite.operate.doctor.amazon import AMAZON, read_queues
 
         readers.append(lambda: AMAZON.run(read_queues(queue), sqs))
     if function is not None:
-        client = function_client(function, options)
+        client = make_function_client(function, options)
         from onewrite.operate.doctor.amazon import AMAZON, read_function
 
         readers.append(lambda: AMAZON.run(read_function(function), client))

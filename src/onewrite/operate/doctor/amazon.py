@@ -20,11 +20,11 @@ from onewrite.operate.doctor.facts import (
     TableIndex,
     Unread,
 )
-from onewrite.operate.doctor.reading import Asking, Question, Reader, list_questions, refused_by_aws
+from onewrite.operate.doctor.reading import Asking, Question, Reader, is_refused_by_aws, list_questions
 from onewrite.operate.dynamodb import TableScan
 from onewrite.operate.image import EntityImage
 
-AMAZON = Asking(lambda error: isinstance(error, BotoCoreError | ClientError), refused_by_aws)
+AMAZON = Asking(lambda error: isinstance(error, BotoCoreError | ClientError), is_refused_by_aws)
 _REPORTS = "ReportBatchItemFailures"
 # Sources whose failed records Lambda can read from the response.
 _WITH_FAILURES = (":sqs:", ":kinesis:", ":dynamodb:", ":kafka:")

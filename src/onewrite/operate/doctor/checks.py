@@ -26,9 +26,9 @@ from onewrite.operate.doctor.facts import (
     Queue,
     TableIndex,
     Unread,
-    if_known,
+    format_span,
+    get_known,
     require,
-    span,
 )
 from onewrite.operate.image import EntityImage
 from onewrite.operate.labels import LabelledLedger, find_labels
@@ -65,7 +65,7 @@ class Life(NamedTuple):
     text: str
     dead_letters: Fact[Queue]
 
-    def late_redrive(self, shortest: float) -> str:
+    def advise_redrive(self, shortest: float) -> str:
         """Return advice on when to redrive, or "" if `shortest`, the shortest lifetime judged, outlasts every message.
 
         Raise `NotCheckedError` if the dead-letter queue couldn't be read: then the longest delay is unknown.
@@ -75,7 +75,7 @@ class Life(NamedTuple):
         if shortest >= self.seconds:
             return ""
         return (
-            f" Redrive dead letters within {span(round(shortest))} of the time they were sent. A later redrive can take "
+            f" Redrive dead letters within {format_span(round(shortest))} of the time they were sent. A later redrive can take "
             "effect again."
         )
 
@@ -112,7 +112,7 @@ def find_message_life(facts: Facts) -> Life:
     """
     queue = require(facts.queue, "--queue")
     if queue.dead_letters is None or isinstance(facts.dead_letters, Unread):
-        text = f"{queue.name} keeps a message for {span(queue.retention)}: {span(queue.retention)} in total"
+        text = f"{queue.name} keeps a message for {format_span(queue.retention)}: {format_span(queue.retention)} in total"
         return Life(queue.retention, queue.retention, text, facts.dead_letters)
     dead = require(facts.dead_letters, "--queue")
     longer = max(queue.retention, dead.retention)
@@ -120,8 +120,8 @@ def find_message_life(facts: Facts) -> Life:
     enough = max(longer, min(seconds, int(MAX_SQS_RETENTION.total_seconds())))
     how = "and then" if queue.fifo else "and, counted from its send time,"
     text = (
-        f"{queue.name} keeps a message for {span(queue.retention)}, {how} {dead.name} for {span(dead.retention)}: "
-        f"{span(seconds)} in total"
+        f"{queue.name} keeps a message for {format_span(queue.retention)}, {how} {dead.name} for {format_span(dead.retention)}: "
+        f"{format_span(seconds)} in total"
     )
     return Life(seconds, enough, text, dead)
 
@@ -137,13 +137,13 @@ def check_ledger_retention(facts: Facts) -> Findings:
         if seconds < lifetime.enough:
             yield DoctorFinding(
                 "error",
-                f"{guard.kind} of {guard.place} remembers a message for {span(seconds)}, and {lifetime.text}.",
+                f"{guard.kind} of {guard.place} remembers a message for {format_span(seconds)}, and {lifetime.text}.",
                 "If a message is delivered after the ledger has forgotten it, it takes effect again.",
-                f"Set the retention to {span(lifetime.seconds)} and name the current ledger in also=, for example "
+                f"Set the retention to {format_span(lifetime.seconds)} and name the current ledger in also=, for example "
                 f"SeenIds({_format_timedelta(lifetime.seconds)}, also=...). Or shorten the queues' retention.",
                 f"the queue, {guard.rests_on}",
             )
-    late = lifetime.late_redrive(min(retentions, default=lifetime.seconds))
+    late = lifetime.advise_redrive(min(retentions, default=lifetime.seconds))
     return (
         f"{lifetime.text}. A message redriven on its last day is remembered if it is delivered at once, as it "
         f"usually is.{late}"
@@ -157,7 +157,7 @@ def check_dead_letters(facts: Facts) -> Findings:
         yield DoctorFinding(
             "warning",
             f"{queue.name} has no dead-letter queue.",
-            f"A message that can never take effect is redelivered until it is lost after {span(queue.retention)}. In a "
+            f"A message that can never take effect is redelivered until it is lost after {format_span(queue.retention)}. In a "
             "FIFO queue it blocks its group for as long.",
             "Give the queue a RedrivePolicy with a dead-letter queue and a maxReceiveCount of about 5. Set an alarm on "
             "the dead-letter queue.",
@@ -183,9 +183,7 @@ def check_dead_letter_retention(facts: Facts) -> Findings:
     if queue.dead_letters is None:
         raise NotCheckedError(f"{queue.name} has no dead-letter queue.")
     dead = require(facts.dead_letters, "--queue")
-    compared = (
-        f"{queue.name} keeps a message for {span(queue.retention)}, and {dead.name} keeps it for {span(dead.retention)}"
-    )
+    compared = f"{queue.name} keeps a message for {format_span(queue.retention)}, and {dead.name} keeps it for {format_span(dead.retention)}"
     least = _MIN_DEAD_LETTER_SECONDS if queue.fifo else max(_MIN_DEAD_LETTER_SECONDS, queue.retention + 1)
     if dead.retention < least:
         is_lost = not queue.fifo and dead.retention <= queue.retention
@@ -193,12 +191,12 @@ def check_dead_letter_retention(facts: Facts) -> Findings:
             "error" if is_lost else "warning",
             f"{compared}.",
             (
-                f"A message of a standard queue keeps its age. One that has failed for {span(dead.retention)} is deleted "
+                f"A message of a standard queue keeps its age. One that has failed for {format_span(dead.retention)} is deleted "
                 "when it becomes a dead letter."
             )
             if is_lost
             else "Dead letters are deleted before anyone can see them.",
-            f"Set the MessageRetentionPeriod of {dead.name} to 14 days, or at least to {span(_MIN_DEAD_LETTER_SECONDS)}"
+            f"Set the MessageRetentionPeriod of {dead.name} to 14 days, or at least to {format_span(_MIN_DEAD_LETTER_SECONDS)}"
             f"{'' if queue.fifo else f' more than the retention of {queue.name}'}.",
             "the queue, its dead-letter queue",
         )
@@ -208,7 +206,7 @@ def check_dead_letter_retention(facts: Facts) -> Findings:
 def check_mapping(facts: Facts) -> Findings:
     """Check that the named queue feeds the function."""
     function, feeds = require(facts.function, "--function"), require(facts.feeds, "--function")
-    queue = if_known(facts.queue)
+    queue = get_known(facts.queue)
     for feed in feeds:
         if not feed.enabled:
             is_queue = queue is not None and feed.source == queue.arn
@@ -249,14 +247,14 @@ def check_tombstone_retention(facts: Facts) -> Findings:
         if seconds < lifetime.enough:
             yield DoctorFinding(
                 "error",
-                f"{what} stays for {span(seconds)}, and {lifetime.text}.",
+                f"{what} stays for {format_span(seconds)}, and {lifetime.text}.",
                 "A message that arrives after the tombstone has expired re-creates the deleted entity.",
                 f"Set Tombstones({_format_timedelta(lifetime.seconds)}) or longer.",
                 f"the queue, {rests_on}",
             )
     if not times:
         raise NotCheckedError(_NO_TOMBSTONE)
-    return f"{lifetime.text}.{lifetime.late_redrive(min(seconds for _, seconds, _ in times))}"
+    return f"{lifetime.text}.{lifetime.advise_redrive(min(seconds for _, seconds, _ in times))}"
 
 
 def check_tombstone_ttl(facts: Facts) -> Findings:
@@ -281,7 +279,7 @@ def check_tombstone_ttl(facts: Facts) -> Findings:
 
 def _find_local_stores(facts: Facts) -> list[ModuleStore]:
     """Return the module's stores of the table or collection that was read."""
-    table = if_known(facts.table)
+    table = get_known(facts.table)
     places = [facts.collection, None if table is None else f"the table {table.name}"]
     return [store for store in facts.stores if store.place in places]
 
@@ -334,13 +332,13 @@ def check_visibility_timeout(facts: Facts) -> Findings:
     queue, function = require(facts.queue, "--queue"), require(facts.function, "--function")
     window = max([feed.window for feed in _find_feeds(facts, queue)])
     minimum, advice = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
-    waits = f", and Lambda gathers a batch for up to {span(window)}" if window else ""
+    waits = f", and Lambda gathers a batch for up to {format_span(window)}" if window else ""
     if queue.visibility < advice:
         is_too_short = queue.visibility < minimum
         yield DoctorFinding(
             "error" if is_too_short else "warning",
-            f"{queue.name} hides a message for {span(queue.visibility)}, and {function.name} can take "
-            f"{span(function.timeout)}{waits}.",
+            f"{queue.name} hides a message for {format_span(queue.visibility)}, and {function.name} can take "
+            f"{format_span(function.timeout)}{waits}.",
             "A message is redelivered while it is still being processed. Each delivery counts for the dead-letter queue."
             if is_too_short
             else (
@@ -351,12 +349,12 @@ def check_visibility_timeout(facts: Facts) -> Findings:
             "recommends, plus the batching window.",
             "the queue, the function, its event source mapping",
         )
-    return f"{queue.name} hides a message for {span(queue.visibility)}: {VISIBILITY_SHARE} times {span(function.timeout)} or more{waits}."
+    return f"{queue.name} hides a message for {format_span(queue.visibility)}: {VISIBILITY_SHARE} times {format_span(function.timeout)} or more{waits}."
 
 
 def check_partial_failures(facts: Facts) -> Findings:
     """Check that Lambda reads which records failed."""
-    feeds = _find_feeds(facts, if_known(facts.queue))
+    feeds = _find_feeds(facts, get_known(facts.queue))
     kafka_answers = None if facts.module is None else facts.module.kafka_answers
     unjudged_sources = list[str]()
     for feed in feeds:
@@ -521,13 +519,13 @@ def check_entity_ttl(facts: Facts) -> Findings:
         yield DoctorFinding(
             "error",
             f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {printable(last_entity.name)} "
-            f"expires last, in {span(round(longest))}. {lifetime.text}.",
+            f"expires last, in {format_span(round(longest))}. {lifetime.text}.",
             "TTL removes the ledger with the entity. A later redelivery re-creates the entity and takes effect again.",
-            f"Let an entity expire {span(lifetime.seconds)} after its last message at the earliest, and postpone the "
+            f"Let an entity expire {format_span(lifetime.seconds)} after its last message at the earliest, and postpone the "
             "expiry with each message.",
             "the queue, the sample",
         )
-    return f"The last entity to expire does so in {span(round(longest))}. {lifetime.text}.{lifetime.late_redrive(longest)}"
+    return f"The last entity to expire does so in {format_span(round(longest))}. {lifetime.text}.{lifetime.advise_redrive(longest)}"
 
 
 def check_erased_ledgers(facts: Facts) -> Findings:

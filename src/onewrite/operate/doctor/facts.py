@@ -144,10 +144,10 @@ class Facts:
     @property
     def entities(self) -> tuple[EntityImage, ...]:
         """The sample's entities."""
-        sample = if_known(self.sample)
+        sample = get_known(self.sample)
         return () if sample is None else sample.entities
 
-    def unread(self) -> list[Unread]:
+    def list_unread(self) -> list[Unread]:
         """Return the facts that could not be read, without repetition."""
         facts = [getattr(self, name) for name in self.__slots__]
         return list(dict.fromkeys([fact for fact in facts if isinstance(fact, Unread)]))
@@ -210,12 +210,12 @@ def require(fact: Fact[T], option: str) -> T:
     return fact
 
 
-def if_known(fact: Fact[T]) -> T | None:
+def get_known(fact: Fact[T]) -> T | None:
     """Return a fact, or None for a check that works without it."""
     return None if isinstance(fact, Unread) else fact
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """Return a duration in words: 14 days, 90 seconds."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length and seconds % length == 0:

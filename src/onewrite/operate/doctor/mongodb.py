@@ -11,10 +11,10 @@ from pymongo.errors import PyMongoError
 from onewrite.core.flow import Call
 from onewrite.mongodb.validators import refuses_ours
 from onewrite.operate.doctor.facts import EntitySample, Facts, Unread
-from onewrite.operate.doctor.reading import Asking, Question, Reader, list_questions, refused_by_mongodb
+from onewrite.operate.doctor.reading import Asking, Question, Reader, is_refused_by_mongodb, list_questions
 from onewrite.operate.mongodb import sample_documents
 
-MONGODB = Asking(lambda error: isinstance(error, PyMongoError), refused_by_mongodb)
+MONGODB = Asking(lambda error: isinstance(error, PyMongoError), is_refused_by_mongodb)
 
 
 def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[Facts]:

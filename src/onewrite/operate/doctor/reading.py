@@ -62,11 +62,11 @@ class Asking:
         return drive(reader, answer)
 
 
-def refused_by_aws(error: Exception) -> bool:
+def is_refused_by_aws(error: Exception) -> bool:
     return any(spelling in read_aws_error(error).get("Code", "") for spelling in _REFUSED_BY_AWS)
 
 
-def refused_by_mongodb(error: Exception) -> bool:
+def is_refused_by_mongodb(error: Exception) -> bool:
     return getattr(error, "code", None) in (_UNAUTHORIZED, _REFUSED_BY_ATLAS)
 
 
