@@ -65,6 +65,7 @@ class Faults:
 
     def __init__(self, store: Store) -> None:
         self._raw = store
+        self._stores_by_name = cast("Mapping[str, Store]", store) if isinstance(store, Mapping) else None
         self._plans: list[_PlannedFault] = []
         self._requests: list[Request] = []
         self._lock = threading.Lock()
@@ -143,7 +144,7 @@ class Faults:
         return None
 
     def _gate(self, request: Request) -> Any:
-        store = cast("Mapping[str, Store]", self._raw)[request.store] if isinstance(self._raw, Mapping) else self._raw
+        store = self._raw if self._stores_by_name is None else self._stores_by_name[request.store]
         return (amake_calls if is_async(store) else make_calls)(self._perform(store, request))
 
     def _perform(self, store: Store, request: Request) -> StoreCalls[Any]:
